@@ -1,0 +1,100 @@
+import errno
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.system import Listener, Process
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import quote_command
+
+UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+
+
+class PortInUse(Check):
+    """The master port is taken, privileged, or inside the ephemeral range.
+
+    What it finds:
+        Rank 0 cannot listen on MASTER_PORT: another process has it (named with pid, command and user),
+        or only root may have it. A port inside the ephemeral range is free now and may be given to any
+        outgoing connection before the job starts.
+
+    Why it matters:
+        Rank 0's store binds the port first of all. Where it cannot, torchrun ends with EADDRINUSE, or, when the
+        listener is an older job, the new ranks join the wrong store and wait until the rendezvous times out.
+
+    Example:
+        A second job on the same node, or a run that was killed and left a worker behind:
+            torchrun --nproc-per-node 4 train.py     # port 29500, already taken
+
+    Fix:
+        Give the job a port of its own (--master-port 29501), or use --standalone on one node, which takes any
+        free port. End the process that holds the port if it is left over.
+    """
+
+    code = "DD002"
+    name = "port-in-use"
+    family = Family.LAUNCH
+    title = "the master port is free"
+
+    def examine_host(self, host: Host) -> Judgement:
+        plan = host.plan
+        if plan.node_rank != 0:
+            return Skipped("rank 0 listens on another node")
+        error = host.system.try_bind("", plan.master_port)
+        if error == errno.EADDRINUSE:
+            return [self._taken(host)]
+        if error in (errno.EACCES, errno.EPERM):
+            return [self._privileged(host)]
+        low, high = _ephemeral_range(host)
+        if low <= plan.master_port <= high:
+            return [self._ephemeral(host, low, high)]
+        return Passed(f"port {plan.master_port} is free")
+
+    def _taken(self, host: Host) -> Finding:
+        port = host.plan.master_port
+        owners = host.system.listeners(port)
+        known = [owner.process for owner in owners if owner.process]
+        free = host.system.free_port()
+        return self.fail(
+            f"port {port} is taken by {_name(known)}",
+            why=f"Rank 0 has to listen on port {port}. While another process does, torchrun ends with "
+            "EADDRINUSE, or the ranks join that process's store and wait until the rendezvous times out.",
+            fix=f"torchrun --master-port {free} ..., or torchrun --standalone ... on one node"
+            + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
+            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+        )
+
+    def _privileged(self, host: Host) -> Finding:
+        start = host.system.read_text(UNPRIVILEGED_PORT_START)
+        return self.fail(
+            f"port {host.plan.master_port} may not be bound by this user",
+            why=f"Ports below {(start or '1024').strip()} are reserved for root, so rank 0 cannot listen there.",
+            fix=f"torchrun --master-port {host.system.free_port()} ...",
+        )
+
+    def _ephemeral(self, host: Host, low: int, high: int) -> Finding:
+        port = host.plan.master_port
+        return self.info(
+            f"port {port} lies inside the ephemeral range {low}-{high}",
+            why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that happens to "
+            f"hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
+            fix=f"torchrun --master-port {host.system.free_port()} ...",
+        )
+
+
+def _ephemeral_range(host: Host) -> tuple[int, int]:
+    fields = (host.system.read_text(EPHEMERAL_RANGE) or "").split()
+    return (int(fields[0]), int(fields[1])) if len(fields) == 2 else (0, -1)
+
+
+def _name(known: list[Process]) -> str:
+    return f"pid {known[0].pid} ({known[0].user})" if known else "another user's process"
+
+
+def _describe(owner: Listener) -> str:
+    if owner.process is None:
+        return f"{owner.address}:{owner.port} has a listener whose process this user may not see"
+    process = owner.process
+    return f"{owner.address}:{owner.port} is held by pid {process.pid} of {process.user}: " + quote_command(
+        process.command
+    )

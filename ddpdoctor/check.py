@@ -1,0 +1,55 @@
+"""What a check is: one disease, one class, one file under ``checks/``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+from ddpdoctor.model import Family, Finding, Level, Source
+
+SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
+"""The sections that every check's docstring has, in this order, each on a line of its own followed by ``:``."""
+
+
+class Check:
+    """One disease, and every way to detect it.
+
+    A subclass implements one or more of ``examine_host(host)``, ``examine_group(ranks)``,
+    ``examine_run(trace)`` and ``examine_log(log)``: pure functions from facts to a
+    :data:`~ddpdoctor.model.Judgement`. Its docstring is its documentation, with the sections of
+    :data:`SECTIONS`.
+    """
+
+    code: ClassVar[str]
+    """``DD`` and three digits; given once, never reused."""
+    name: ClassVar[str]
+    """The kebab-case name that users read beside the code."""
+    family: ClassVar[Family]
+    title: ClassVar[str]
+    """What is so where the disease is absent; a skipped check's line is this, a colon and the reason."""
+    measurements: ClassVar[tuple[str, ...]] = ()
+    """The measurements of the live group that ``examine_group`` reads: names of modules in ``group/measure``."""
+    breaks_group: ClassVar[bool] = False
+    """Whether a failure found on the host explains a group that does not come up; one cause, one finding."""
+
+    @classmethod
+    def sources(cls) -> tuple[Source, ...]:
+        """The sources this check can look at, in the order of :class:`~ddpdoctor.model.Source`."""
+        return tuple(source for source in Source if callable(getattr(cls, source.method, None)))
+
+    @classmethod
+    def page(cls) -> str:
+        """The check's documentation: its docstring without indentation."""
+        return inspect.getdoc(cls) or ""
+
+    def fail(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
+        """A finding of this check that changes the exit status to 1; details are the fields of Finding."""
+        return Finding(self.code, Level.FAIL, headline, why, fix, **details)
+
+    def warn(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
+        """A finding of this check that ``--fail-on fail`` lets pass."""
+        return Finding(self.code, Level.WARN, headline, why, fix, **details)
+
+    def info(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
+        """A finding of this check that never changes the exit status."""
+        return Finding(self.code, Level.INFO, headline, why, fix, **details)

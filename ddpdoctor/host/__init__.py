@@ -1,0 +1,61 @@
+"""Facts of this machine, each read once, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from ddpdoctor.host.cgroup import Cgroup, read_cgroup
+from ddpdoctor.host.system import Disk, Gpus, Interface, Process, RecordedSystem, System
+from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
+from ddpdoctor.plan import Plan
+
+__all__ = ["Host", "RecordedSystem", "System"]
+
+
+class Host:
+    """What a host check sees: the plan, and each fact read from the system at most once."""
+
+    def __init__(self, plan: Plan, system: System | None = None) -> None:
+        self.plan = plan
+        self.system = system or System()
+
+    @cached_property
+    def environ(self) -> Mapping[str, str]:
+        """The environment that ranks would inherit."""
+        return dict(self.system.environ)
+
+    @cached_property
+    def hostname(self) -> str:
+        """The name this host gives itself."""
+        return self.system.hostname()
+
+    @cached_property
+    def interfaces(self) -> tuple[Interface, ...]:
+        """The network interfaces."""
+        return self.system.interfaces()
+
+    @cached_property
+    def processes(self) -> tuple[Process, ...]:
+        """All processes that we may see."""
+        return self.system.processes()
+
+    @cached_property
+    def gpus(self) -> Gpus:
+        """The GPUs, by NVML."""
+        return self.system.gpus()
+
+    @cached_property
+    def torch(self) -> TorchBuild | None:
+        """The torch that is installed, read from its files without importing it; None where there is none."""
+        return read_torch_build(self.system)
+
+    @cached_property
+    def cgroup(self) -> Cgroup:
+        """What the control group grants: CPUs and memory."""
+        return read_cgroup(self.system)
+
+    @cached_property
+    def shm(self) -> Disk | None:
+        """/dev/shm; None where it is not mounted."""
+        return self.system.disk("/dev/shm")

@@ -1,0 +1,436 @@
+"""The one door to this machine: everything a host fact is made from, read through one small interface.
+
+:class:`System` is the live machine. :class:`RecordedSystem` answers the same questions from a recording
+(plain values, as in ``tests/hosts/*.yaml``), so that a check is tested on a host with 8 GPUs without one.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import importlib.util
+import os
+import resource
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Interface:
+    """A network interface with its addresses, IPv4 and IPv6 without zone."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    up: bool = True
+    speed_mbit: int = 0
+    """0 where the driver does not say."""
+
+    @property
+    def loopback(self) -> bool:
+        """Whether every address stays on this host."""
+        return bool(self.addresses) and all(a.startswith("127.") or a == "::1" for a in self.addresses)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as /proc shows it."""
+
+    pid: int
+    command: tuple[str, ...] = ()
+    user: str = ""
+    parent: int = 0
+    age: float = 0.0
+    """Seconds since it started."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Empty where we may not read it."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A TCP socket that listens, and the process that owns it where we may know."""
+
+    port: int
+    address: str
+    process: Process | None = None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What a folder's filesystem has. Sizes in bytes."""
+
+    total: int
+    free: int
+    """Free for this user, not for root."""
+    free_inodes: int = -1
+    """-1 where the filesystem does not count them."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML shows it. Sizes in bytes; an absent fact is None."""
+
+    index: int
+    name: str = ""
+    uuid: str = ""
+    memory_total: int = 0
+    memory_used: int = 0
+    pids: tuple[int, ...] = ()
+    ecc_uncorrected: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """NVML's clock event reasons that slow the GPU down for heat or power, by name."""
+    pci_bus_id: str = ""
+    lost: str | None = None
+    """NVML's error where the GPU no longer answers."""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What NVML says; ``absent`` is the reason where there is no driver or no GPU."""
+
+    absent: str | None = None
+    devices: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda_driver_version: tuple[int, int] | None = None
+    peer_access: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Pairs of indices to NVML's P2P read status by name, ``OK`` where it works."""
+
+
+class System:
+    """The live machine. No method raises for a thing that is absent or unreadable."""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """This process's environment."""
+        return os.environ
+
+    def read_text(self, path: str) -> str | None:
+        """A file's text; None where it is absent or unreadable."""
+        try:
+            return Path(path).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        """The names in a folder, sorted; empty where it is absent or unreadable."""
+        try:
+            return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - names, not paths
+        except OSError:
+            return ()
+
+    def hostname(self) -> str:
+        """The name this host gives itself."""
+        return socket.gethostname()
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        """The addresses of a host name; empty where it does not resolve."""
+        try:
+            infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return ()
+        return tuple(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        """The network interfaces."""
+        import psutil
+
+        stats = psutil.net_if_stats()
+        inet = (socket.AF_INET, socket.AF_INET6)
+        return tuple(
+            Interface(
+                name,
+                tuple(a.address.partition("%")[0] for a in addresses if a.family in inet),
+                up=stats[name].isup if name in stats else True,
+                speed_mbit=stats[name].speed if name in stats else 0,
+            )
+            for name, addresses in psutil.net_if_addrs().items()
+        )
+
+    def rlimit(self, name: str) -> tuple[int, int]:
+        """The soft and hard limit ``RLIMIT_<name>``; -1 means unlimited."""
+        return resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+
+    def disk(self, path: str) -> Disk | None:
+        """The filesystem that a folder lies on; None where the folder is absent."""
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            return None
+        inodes = found.f_favail if found.f_files else -1
+        return Disk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, inodes)
+
+    def write_probe(self, folder: str, size: int) -> int:
+        """Write, sync and remove a file of ``size`` bytes in a folder; 0, or the errno of what failed."""
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".ddpdoctor-probe-") as probe:
+                probe.write(b"\0" * size)
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as failed:
+            return failed.errno or errno.EIO
+        return 0
+
+    def is_dir(self, path: str) -> bool:
+        """Whether a path is a folder."""
+        return Path(path).is_dir()
+
+    def exists(self, path: str) -> bool:
+        """Whether a path is there."""
+        return Path(path).exists()
+
+    def try_bind(self, address: str, port: int) -> int:
+        """Bind as torch's TCPStore does (SO_REUSEADDR) and let go; 0, or the errno. Port 0 is any."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((address, port))
+                probe.listen(1)
+        except OSError as failed:
+            return failed.errno or errno.EIO
+        return 0
+
+    def free_port(self) -> int:
+        """A port that nobody has at this moment, below the ephemeral range where one is found there."""
+        for port in range(29501, 29600):
+            if self.try_bind("", port) == 0:
+                return port
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
+
+    def listeners(self, port: int) -> tuple[Listener, ...]:
+        """Who listens on a TCP port, other users' processes without an owner where we may not look."""
+        import psutil
+
+        try:
+            connections = psutil.net_connections("tcp")
+        except (psutil.Error, OSError):
+            return ()
+        return tuple(
+            Listener(c.laddr.port, c.laddr.ip, self.process(c.pid) if c.pid else None)
+            for c in connections
+            if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port
+        )
+
+    def process(self, pid: int) -> Process | None:
+        """One process; None where it is gone."""
+        import psutil
+
+        try:
+            return _process(psutil.Process(pid))
+        except psutil.Error:
+            return None
+
+    def processes(self) -> tuple[Process, ...]:
+        """All processes that we may see."""
+        import psutil
+
+        found = []
+        for running in psutil.process_iter():
+            try:
+                found.append(_process(running))
+            except psutil.Error:
+                continue
+        return tuple(found)
+
+    def pid(self) -> int:
+        """This process."""
+        return os.getpid()
+
+    def cpus(self) -> tuple[int, int]:
+        """The CPUs of this machine, and those that this process may run on."""
+        count = os.cpu_count() or 1
+        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
+        return count, allowed
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of memory of this machine: in all, and available."""
+        import psutil
+
+        found = psutil.virtual_memory()
+        return int(found.total), int(found.available)
+
+    def which(self, program: str) -> str | None:
+        """The path of a program that PATH finds."""
+        return shutil.which(program)
+
+    def installed(self, distribution: str) -> str | None:
+        """The version of an installed distribution; None where it is not installed."""
+        try:
+            return importlib.metadata.version(distribution)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    def package_folder(self, package: str) -> str | None:
+        """The folder of an importable package, without importing it."""
+        try:
+            spec = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            return None
+        locations = list(spec.submodule_search_locations or ()) if spec else []
+        return locations[0] if locations else None
+
+    def gpus(self) -> Gpus:
+        """The GPUs, by NVML; never initialises CUDA."""
+        from ddpdoctor.host.nvml import read_gpus
+
+        return read_gpus()
+
+
+def _process(running: Any) -> Process:
+    """psutil's process as ours; what we may not read is empty."""
+    import time
+
+    import psutil
+
+    def ask(what: Any, default: Any) -> Any:
+        try:
+            return what()
+        except (psutil.AccessDenied, psutil.ZombieProcess, OSError):
+            return default
+
+    with running.oneshot():
+        return Process(
+            running.pid,
+            tuple(ask(running.cmdline, ()) or (ask(running.name, ""),)),
+            str(ask(running.username, "")),
+            int(ask(running.ppid, 0)),
+            max(0.0, time.time() - float(ask(running.create_time, time.time()))),
+            ask(running.environ, {}),
+        )
+
+
+class RecordedSystem(System):
+    """A machine from a recording. Absent keys mean a plain healthy host without GPUs.
+
+    Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
+    interfaces, rlimits, disks (path to Disk fields), write_errors (folder to errno name), bound (ports taken),
+    listeners, processes, pid, cpus, memory, programs (name to path), installed, packages, gpus.
+    """
+
+    def __init__(self, recording: Mapping[str, Any]) -> None:
+        self.recording = dict(recording)
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.recording.get(key)
+        return default if value is None else value
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return {name: str(value) for name, value in self._get("environ", {}).items()}
+
+    def read_text(self, path: str) -> str | None:
+        text = self._get("files", {}).get(path)
+        return None if text is None else str(text)
+
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        prefix = path.rstrip("/") + "/"
+        below = (
+            str(name)[len(prefix) :].partition("/")[0]
+            for name in (*self._get("files", {}), *self._get("folders", {}))
+            if str(name).startswith(prefix)
+        )
+        return tuple(sorted({*below, *self._get("folders", {}).get(path, ())}))
+
+    def hostname(self) -> str:
+        return str(self._get("hostname", "node1"))
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        known = {"localhost": ["127.0.0.1"], "127.0.0.1": ["127.0.0.1"], "node1": ["10.0.0.1"]}
+        return tuple(self._get("resolve", {}).get(name, known.get(name, ())))
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        plain = [
+            {"name": "lo", "addresses": ["127.0.0.1", "::1"]},
+            {"name": "eth0", "addresses": ["10.0.0.1"]},
+        ]
+        return tuple(
+            Interface(**{**one, "addresses": tuple(one.get("addresses", ()))})
+            for one in self._get("interfaces", plain)
+        )
+
+    def rlimit(self, name: str) -> tuple[int, int]:
+        plain = {"NOFILE": (1048576, 1048576), "MEMLOCK": (-1, -1), "NPROC": (-1, -1), "AS": (-1, -1)}
+        soft, hard = self._get("rlimits", {}).get(name, plain.get(name, (-1, -1)))
+        return int(soft), int(hard)
+
+    def disk(self, path: str) -> Disk | None:
+        disks = self._get("disks", {"/": {"total": 10**12, "free": 5 * 10**11}})
+        holds = [point for point in disks if path == point or path.startswith(point.rstrip("/") + "/")]
+        return Disk(**disks[max(holds, key=len)]) if holds else None
+
+    def write_probe(self, folder: str, size: int) -> int:
+        name = self._get("write_errors", {}).get(folder)
+        return int(getattr(errno, name)) if name else 0
+
+    def is_dir(self, path: str) -> bool:
+        return self.read_text(path) is None
+
+    def exists(self, path: str) -> bool:
+        return path not in self._get("absent", ())
+
+    def try_bind(self, address: str, port: int) -> int:
+        return errno.EADDRINUSE if port in self._get("bound", ()) else 0
+
+    def free_port(self) -> int:
+        return next(port for port in range(29501, 29600) if port not in self._get("bound", ()))
+
+    def listeners(self, port: int) -> tuple[Listener, ...]:
+        return tuple(
+            Listener(one["port"], one.get("address", "0.0.0.0"), self.process(one.get("pid", 0)))
+            for one in self._get("listeners", ())
+            if one["port"] == port
+        )
+
+    def process(self, pid: int) -> Process | None:
+        return next((process for process in self.processes() if process.pid == pid), None)
+
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(
+            Process(**{**one, "command": tuple(one.get("command", ()))}) for one in self._get("processes", ())
+        )
+
+    def pid(self) -> int:
+        return int(self._get("pid", 1000))
+
+    def cpus(self) -> tuple[int, int]:
+        count, allowed = self._get("cpus", (64, 64))
+        return int(count), int(allowed)
+
+    def memory(self) -> tuple[int, int]:
+        total, available = self._get("memory", (256 * 2**30, 200 * 2**30))
+        return int(total), int(available)
+
+    def which(self, program: str) -> str | None:
+        found = self._get("programs", {}).get(program)
+        return None if found is None else str(found)
+
+    def installed(self, distribution: str) -> str | None:
+        found = self._get("installed", {"torch": "2.13.0"}).get(distribution)
+        return None if found is None else str(found)
+
+    def package_folder(self, package: str) -> str | None:
+        found = self._get("packages", {}).get(package)
+        return None if found is None else str(found)
+
+    def gpus(self) -> Gpus:
+        recorded = self.recording.get("gpus")
+        if not recorded:
+            return Gpus(absent="this machine has no NVIDIA driver")
+        devices = tuple(
+            Gpu(**{**one, **{key: tuple(one[key]) for key in ("pids", "throttle_reasons") if key in one}})
+            for one in recorded.get("devices", ())
+        )
+        version = recorded.get("cuda_driver_version")
+        return Gpus(
+            recorded.get("absent"),
+            devices,
+            str(recorded.get("driver", "")),
+            tuple(version) if version else None,
+            {(one["a"], one["b"]): one["status"] for one in recorded.get("peer_access", ())},
+        )

@@ -1,0 +1,153 @@
+"""The vocabulary: what a check says, and the report that it ends in. Knows nothing else of ddpdoctor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+
+class Level(str, Enum):
+    """How bad a finding is. ``INFO`` never changes the exit status."""
+
+    FAIL = "fail"
+    WARN = "warn"
+    INFO = "info"
+
+
+class Outcome(str, Enum):
+    """What became of a check. ``ERROR``: the check itself broke, which is our bug and never the user's."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+    ERROR = "error"
+
+
+class Family(str, Enum):
+    """The kind of disease; also the folder under ``checks/``, and the order of the report."""
+
+    ENVIRONMENT = "environment"
+    LAUNCH = "launch"
+    DATA = "data"
+    MODEL = "model"
+    GRADIENTS = "gradients"
+    COLLECTIVES = "collectives"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    PERFORMANCE = "performance"
+    NETWORK = "network"
+    GPU = "gpu"
+
+
+class Source(str, Enum):
+    """Where a check can look, in the order in which ``check`` looks there."""
+
+    HOST = "host"
+    GROUP = "group"
+    RUN = "run"
+    LOG = "log"
+
+    @property
+    def method(self) -> str:
+        """The name of the method by which a check looks here."""
+        return f"examine_{self.value}"
+
+
+class Confidence(str, Enum):
+    """How sure a finding is of its cause."""
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in the user's code; ``file`` is relative to the working directory where it lies below it."""
+
+    file: str
+    line: int | None = None
+    function: str | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One observed state and the ranks that share it; no ranks means that it belongs to none in particular."""
+
+    text: str
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One disease found. The headline stands alone: lower case, subject first, no advice, no full stop."""
+
+    code: str
+    level: Level
+    headline: str
+    why: str
+    fix: str
+    ranks: tuple[int, ...] = ()
+    where: Where | None = None
+    evidence: tuple[Evidence, ...] = ()
+    confidence: Confidence = Confidence.CERTAIN
+
+    @property
+    def more(self) -> str:
+        """The command that prints the page of this finding's check."""
+        return f"ddpdoctor explain {self.code}"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A check looked and found the disease absent; ``text`` says what it saw."""
+
+    text: str
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A check could not look; ``reason`` says why, in a clause that follows the check's title and a colon."""
+
+    reason: str
+
+
+Judgement: TypeAlias = Passed | Skipped | Sequence[Finding]
+"""What a check's ``examine_*`` returns. A list of findings is never empty: no disease is ``Passed``."""
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One check's line in the report."""
+
+    code: str
+    name: str
+    family: Family
+    outcome: Outcome
+    text: str
+    """What the report's line says: what was seen, or the title and the reason, or the first headline."""
+    reason: str | None = None
+    """Why the check was skipped or broke; None otherwise."""
+    seconds: float = 0.0
+    evidence: tuple[Evidence, ...] = ()
+    """What was measured where nothing is wrong (a finding carries its own)."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one command found out; all formats are functions of it."""
+
+    version: str
+    command: tuple[str, ...]
+    exit_status: int
+    seconds: float
+    checks: tuple[CheckResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """In order of blame: the root cause first."""
+    run: dict[str, Any] = field(default_factory=dict)
+    """What was run: nproc, backend, torch, folder (None where it was removed), and what else a source adds."""
+    notes: tuple[str, ...] = ()
+    """Sentences about this examination itself, for instance which log output a backend does not have."""

@@ -1,0 +1,91 @@
+"""Finds the checks: every file of the package ``ddpdoctor.checks``, and the entry points of other packages."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Source
+
+ENTRY_POINTS = "ddpdoctor.checks"
+"""The entry point group by which an installed package adds :class:`~ddpdoctor.check.Check` classes."""
+
+
+class UnknownSelector(ValueError):
+    """A selector names no check."""
+
+
+@cache
+def all_checks() -> tuple[Check, ...]:
+    """Every check there is, ordered by code.
+
+    Raises:
+        ValueError: two checks claim one code.
+    """
+    found: dict[str, Check] = {}
+    for kind in (*_bundled(), *_from_entry_points()):
+        if kind.code in found:
+            raise ValueError(
+                f"{kind.__module__} and {type(found[kind.code]).__module__} both claim {kind.code}"
+            )
+        found[kind.code] = kind()
+    return tuple(found[code] for code in sorted(found))
+
+
+def by_code(code: str) -> Check | None:
+    """The check with this code or name, in any case of letters."""
+    wanted = code.lower()
+    return next((check for check in all_checks() if wanted in (check.code.lower(), check.name)), None)
+
+
+def _bundled() -> Iterator[type[Check]]:
+    package = importlib.import_module("ddpdoctor.checks")
+    for module in pkgutil.walk_packages(package.__path__, "ddpdoctor.checks."):
+        if not module.ispkg:
+            yield from _checks_in(module.name)
+
+
+def _checks_in(module_name: str) -> Iterator[type[Check]]:
+    for value in vars(importlib.import_module(module_name)).values():
+        if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module_name:
+            yield value
+
+
+def _from_entry_points() -> Iterator[type[Check]]:
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        yield entry.load()
+
+
+def matches(check: Check, source: Source, selector: str) -> bool:
+    """Whether a selector means this way of looking.
+
+    A selector is a code or its beginning (``DD2``), a name, a family, or a source (``host``).
+    """
+    lowered = selector.lower()
+    return check.code.lower().startswith(lowered) or lowered in (check.name, check.family.value, source.value)
+
+
+def select(source: Source, selected: Sequence[str] = (), ignored: Sequence[str] = ()) -> tuple[Check, ...]:
+    """The checks that look at ``source`` and are wanted: all, or those selected, less those ignored."""
+    return tuple(
+        check
+        for check in all_checks()
+        if source in check.sources()
+        and (not selected or any(matches(check, source, selector) for selector in selected))
+        and not any(matches(check, source, selector) for selector in ignored)
+    )
+
+
+def verify_selectors(selectors: Sequence[str]) -> None:
+    """Refuse a selector that means nothing.
+
+    Raises:
+        UnknownSelector: no check, name, family or source goes by it.
+    """
+    for selector in selectors:
+        if not any(matches(check, source, selector) for check in all_checks() for source in check.sources()):
+            raise UnknownSelector(f"no check is meant by {selector!r}; `ddpdoctor checks` lists them")

@@ -1,0 +1,62 @@
+"""Small ways of putting values into sentences, the same in every check and every format."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+_LONGEST = 120
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def fold_ranks(ranks: Iterable[int]) -> str:
+    """Ranks as ranges: ``[0, 1, 3, 4, 5]`` is ``0-1, 3-5``."""
+    ranges: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
+
+
+def ranks_phrase(ranks: Iterable[int]) -> str:
+    """``rank 2`` or ``ranks 0-1, 3``."""
+    known = sorted(set(ranks))
+    return f"rank{'' if len(known) == 1 else 's'} {fold_ranks(known)}"
+
+
+def size(count: float) -> str:
+    """Bytes in binary units: ``64 MiB``, ``1.5 GiB``."""
+    for unit in _UNITS:
+        if abs(count) < 1024 or unit == _UNITS[-1]:
+            return f"{count:.0f} {unit}" if count >= 10 or count == int(count) else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError("the last unit takes every size")
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that reads best: ``12 us``, ``3.4 ms``, ``2.1 s``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} us"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds:.1f} s"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 rank``, ``2 ranks``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shorten(text: str, longest: int = _LONGEST) -> str:
+    """The text, cut in its middle where it is too long for a line."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def quote_command(command: Sequence[str]) -> str:
+    """A command line as one would type it, on one line, shortened."""
+    return shorten(" ".join(shlex.join(command).split()))

@@ -1,0 +1,38 @@
+from ddpdoctor.model import Level, Source
+from ddpdoctor.plan import Plan
+from tests.support.hosts import recorded_host
+from tests.support.judging import only_finding, passed, skipped
+
+LISTENER = {"port": 29500, "address": "0.0.0.0", "pid": 77}
+OWNER = {"pid": 77, "command": ["python", "old.py"], "user": "ana"}
+
+
+def test_a_listener_is_named_with_pid_user_and_command():
+    host = recorded_host(bound=[29500], listeners=[LISTENER], processes=[OWNER])
+    finding = only_finding("DD002", Source.HOST, host)
+    assert finding.level is Level.FAIL
+    assert finding.headline == "port 29500 is taken by pid 77 (ana)"
+    assert "python old.py" in finding.evidence[0].text
+    assert "--master-port 29501" in finding.fix
+
+
+def test_another_users_listener_is_found_without_its_process():
+    finding = only_finding("DD002", Source.HOST, recorded_host(bound=[29500], listeners=[{"port": 29500}]))
+    assert "another user's process" in finding.headline
+
+
+def test_the_ephemeral_range_is_only_information():
+    files = {"/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n"}
+    finding = only_finding("DD002", Source.HOST, recorded_host(plan=Plan(master_port=40000), files=files))
+    assert finding.level is Level.INFO
+
+
+def test_a_free_port_passes():
+    assert passed("DD002", Source.HOST, recorded_host()).text == "port 29500 is free"
+
+
+def test_only_node_0_listens():
+    assert (
+        "another node"
+        in skipped("DD002", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1))).reason
+    )
