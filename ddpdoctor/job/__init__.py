@@ -1,0 +1,1 @@
+"""Jobs: somebody's script, started and stopped again."""

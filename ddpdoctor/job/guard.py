@@ -1,0 +1,274 @@
+"""Runs one command so that nothing of it survives.
+
+    python -I guard.py --run-id ID [--grace SECONDS] [--report FILE] [--parent PID] -- COMMAND...
+
+The command ends, this process gets SIGTERM or SIGINT, or its parent dies, by SIGKILL too: in each case every
+process that the command started is gone before this one is. A worker that leads its own session, as
+torchrun's do, or a daemon that forked twice, is found as a descendant, because orphans are handed to the
+nearest subreaper, which is this process; and whatever else carries DDPDOCTOR_RUN=ID in its environment is
+found by that. Exits with the command's status, 128 + n where a signal n ended it.
+
+Standard library only, and run by path: it starts in milliseconds and works where an import would not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+MARK = "DDPDOCTOR_RUN"
+"""The environment variable that every process of a run carries."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""Exit statuses where the command did not start, as a shell has them."""
+_STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_PARENT_DIED = signal.SIGUSR1
+_LOOK_AGAIN = 0.5
+"""Seconds between looks at the parent, for systems that do not announce its death."""
+_SETTLE = 0.02
+"""Seconds between looks at processes that are about to be gone."""
+_UNKILLABLE = 5.0
+"""Seconds after which a process that SIGKILL does not end (stuck in the kernel) is given up."""
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+class Guard:
+    """The command, and everything that descends from it."""
+
+    def __init__(self, run_id: str, parent: int) -> None:
+        self.run_id = run_id
+        self.parent = parent
+        self.pid = 0
+        self.status: int | None = None
+        """The command's exit status once it ended; negative for a signal."""
+        self.stops = 0
+        """How many signals asked us to stop."""
+        self._wakes = self._listen()
+
+    @staticmethod
+    def _listen() -> int:
+        """Turn signals into bytes on a pipe, so that waiting for them and for time is one call."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(reader, False)
+        for number in (*_STOP, _PARENT_DIED, signal.SIGCHLD):
+            signal.signal(number, _noted)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        return reader
+
+    def start(self, command: Sequence[str]) -> None:
+        """Start the command with the mark in its environment.
+
+        Raises:
+            OSError: it is not there or may not be executed.
+        """
+        environ = {**os.environ, MARK: self.run_id}
+        # Python ignores these two, and a command would inherit that.
+        ignored = (signal.SIGPIPE, signal.SIGXFSZ)
+        self.pid = os.posix_spawnp(command[0], tuple(command), environ, setsigdef=ignored)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a signal, but no longer than this; then take note of what ended."""
+        if select.select([self._wakes], [], [], seconds)[0]:
+            self.stops += sum(number in _STOP for number in os.read(self._wakes, 4096))
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self.pid:
+                self.status = os.waitstatus_to_exitcode(status)
+
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether a signal said so, or nobody is left to want the result."""
+        return self.stops > 0 or os.getppid() != self.parent
+
+    def let_end(self, seconds: float) -> list[int]:
+        """Give what is alive this long to end, less where another signal asks for haste; return what is left."""
+        deadline, stops = time.monotonic() + seconds, self.stops
+        while (left := self.alive()) and time.monotonic() < deadline and self.stops == stops:
+            self.wait(_SETTLE)
+        return left
+
+    def kill(self) -> list[int]:
+        """SIGKILL until nothing is left, since a process may fork while it is being killed; return what stays."""
+        deadline = time.monotonic() + _UNKILLABLE
+        while ((left := self.alive()) or self.status is None) and time.monotonic() < deadline:
+            for pid in left:
+                _send(pid, signal.SIGKILL)
+            self.wait(_SETTLE)
+        return left
+
+    def alive(self) -> list[int]:
+        """The processes of this run, zombies left out."""
+        if sys.platform != "linux":
+            return _alive_by_psutil(self.run_id)
+        parents = dict(_parents())
+        mark = f"{MARK}={self.run_id}".encode()
+        return [pid for pid in parents if pid != os.getpid() and (_descends(pid, parents) or _has(pid, mark))]
+
+
+class Ending(NamedTuple):
+    """How it went; what the report says."""
+
+    status: int
+    """The command's exit status; negative for a signal, SIGKILL's where not even that ended it."""
+    stopped: bool
+    """Whether the command was ended by us."""
+    left_behind: dict[int, str]
+    """Processes that outlived a command that ended by itself, with their command lines."""
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the byte on the pipe is the message."""
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass  # gone already, or it became another user's (sudo); the caller's deadline ends the attempt
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Every live process and its parent."""
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names, not paths
+        if name.isdigit():
+            try:
+                stat = Path("/proc", name, "stat").read_bytes()
+            except OSError:
+                continue
+            state, parent = stat.rpartition(b")")[2].split()[:2]  # the name before it may contain anything
+            if state not in b"ZX":
+                yield int(name), int(parent)
+
+
+def _descends(pid: int, parents: dict[int, int]) -> bool:
+    own = os.getpid()
+    while pid in parents and pid != own:
+        pid = parents[pid]
+    return pid == own
+
+
+def _has(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _alive_by_psutil(run_id: str) -> list[int]:
+    """The same without /proc and without a subreaper: a daemon that also cleared its environment is missed."""
+    import psutil
+
+    found = {child.pid for child in psutil.Process().children(recursive=True)}
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == run_id:
+                found.add(process.pid)
+        except psutil.Error:
+            continue
+    return [pid for pid in found if pid != os.getpid() and _is_running(pid)]
+
+
+def _is_running(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return (
+            Path("/proc", str(pid), "cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
+    except OSError:
+        return ""
+
+
+def _ask_the_kernel() -> None:
+    """Have orphans handed to us, and hear of our parent's death.
+
+    The death of the parent's *thread* that started us counts too, so the signal only makes us look.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
+
+
+def _run(guard: Guard, command: Sequence[str], grace: float) -> Ending:
+    """Start the command, wait for its end or ours, and leave nothing."""
+    _ask_the_kernel()
+    guard.start(command)
+    while guard.status is None and not guard.told_to_stop:
+        guard.wait(_LOOK_AGAIN)
+    stopped = guard.status is None
+    if stopped:
+        _send(guard.pid, signal.SIGTERM)
+    # Helpers of a command that ended (multiprocessing's resource tracker) end by themselves, a moment later.
+    left = {pid: _command_of(pid) for pid in guard.let_end(grace)}
+    for pid in guard.kill():
+        print(f"guard: pid {pid} does not end on SIGKILL: {_command_of(pid)}", file=sys.stderr)
+    status = -signal.SIGKILL if guard.status is None else guard.status
+    return Ending(status, stopped, {} if stopped else left)
+
+
+def _write(report: Path, ending: Ending) -> None:
+    left_behind = [{"pid": pid, "command": command} for pid, command in ending.left_behind.items()]
+    said = {"status": ending.status, "stopped": ending.stopped, "left_behind": left_behind}
+    part = report.with_name(report.name + ".part")
+    part.write_text(json.dumps(said), encoding="utf-8")
+    part.replace(report)
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="guard.py", allow_abbrev=False)
+    parser.add_argument("--run-id", required=True)
+    parser.add_argument("--grace", type=float, default=1.0)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--parent", type=int, default=os.getppid())
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse, run, report; the exit status is the command's."""
+    ours = arguments.index("--")
+    options, command = _parse(arguments[:ours]), arguments[ours + 1 :]
+    guard = Guard(options.run_id, options.parent)
+    try:
+        ending = _run(guard, command, options.grace)
+    except OSError as error:
+        if guard.pid:
+            raise
+        print(f"guard: {command[0]} did not start: {error.strerror}", file=sys.stderr)
+        return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+    if options.report:
+        _write(options.report, ending)
+    return ending.status if ending.status >= 0 else 128 - ending.status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,132 @@
+"""Starts a command under the guard, so that whatever becomes of us, nothing of it survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+GUARD = Path(__file__).with_name("guard.py")
+_PATIENCE = 7.0
+"""Seconds that the guard may take beyond the grace it gives; it gives up an unkillable process after 5 s."""
+
+
+@dataclass(frozen=True)
+class LeftBehind:
+    """A process that outlived the command that started it; it was killed."""
+
+    pid: int
+    command: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a command ended."""
+
+    status: int
+    """Its exit status; negative for a signal."""
+    stopped: bool = False
+    """Whether we ended it."""
+    left_behind: tuple[LeftBehind, ...] = ()
+    """What it left where it ended by itself."""
+
+
+class Running:
+    """A command that was started. As a context manager it is stopped on every way out."""
+
+    def __init__(self, process: subprocess.Popen[bytes], report: Path, grace: float) -> None:
+        self._process = process
+        self._report = report
+        self._grace = grace
+
+    def poll(self) -> Ending | None:
+        """How it ended; None while it runs."""
+        return None if self._process.poll() is None else self._ending()
+
+    def wait(self, seconds: float) -> Ending | None:
+        """Wait for its end, but no longer than this."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        return self._ending()
+
+    def stop(self) -> Ending:
+        """End it and everything it started: SIGTERM to the command, the grace, SIGKILL to all."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(self._grace + _PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        return self._ending()
+
+    def _ending(self) -> Ending:
+        try:
+            said = json.loads(self._report.read_text(encoding="utf-8"))
+        except FileNotFoundError:  # the command did not start, which the guard's exit status says
+            return Ending(self._process.returncode)
+        left = tuple(LeftBehind(**process) for process in said["left_behind"])
+        return Ending(said["status"], said["stopped"], left)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def new_run_id() -> str:
+    """A name for a run that no other process on this host carries."""
+    return secrets.token_hex(8)
+
+
+def start(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    run_id: str,
+    environ: Mapping[str, str],
+    grace: float,
+    stdout: Path,
+    stderr: Path,
+) -> Running:
+    """Start a command in the current directory, without standard input.
+
+    Args:
+        folder: the guard's report goes here; one folder for each command.
+        run_id: every process of the command carries it as DDPDOCTOR_RUN.
+        environ: the whole environment of the command.
+        grace: seconds between SIGTERM and SIGKILL when it is stopped, and for what it leaves when it ends.
+        stdout, stderr: files that are appended to; may be the same.
+    """
+    report = folder / "guard.json"
+    options = [
+        "--run-id",
+        run_id,
+        "--grace",
+        str(grace),
+        "--report",
+        str(report),
+        "--parent",
+        str(os.getpid()),
+    ]
+    with stdout.open("ab") as out, stderr.open("ab") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(GUARD), *options, "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env=environ,
+            start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we stop it in order
+        )
+    return Running(process, report, grace)

@@ -1,0 +1,56 @@
+import os
+import signal
+import sys
+
+from ddpdoctor.job.launch import Running, new_run_id, start
+from tests.support.processes import carrying
+
+
+def started(tmp_path, *command: str, run_id: str = "", grace: float = 0.3) -> Running:
+    return start(
+        command,
+        folder=tmp_path,
+        run_id=run_id or new_run_id(),
+        environ=os.environ,
+        grace=grace,
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "err",
+    )
+
+
+def test_output_goes_to_files_and_the_ending_is_told(tmp_path):
+    ending = started(tmp_path, "sh", "-c", "echo good; echo bad >&2; exit 3").wait(20)
+    assert ending is not None
+    assert (ending.status, ending.stopped, ending.left_behind) == (3, False, ())
+    assert (tmp_path / "out").read_text() == "good\n"
+    assert (tmp_path / "err").read_text() == "bad\n"
+
+
+def test_a_signal_is_a_negative_status(tmp_path):
+    ending = started(tmp_path, "sh", "-c", "kill -ABRT $$").wait(20)
+    assert ending is not None
+    assert ending.status == -signal.SIGABRT
+
+
+def test_it_runs_until_it_is_stopped(tmp_path):
+    run_id = new_run_id()
+    with started(tmp_path, sys.executable, "-c", "import time; time.sleep(600)", run_id=run_id) as running:
+        assert running.poll() is None
+        assert running.wait(0.1) is None
+    ending = running.poll()
+    assert ending is not None
+    assert (ending.status, ending.stopped) == (-signal.SIGTERM, True)
+    assert not carrying(run_id)
+
+
+def test_what_is_left_behind_is_named(tmp_path):
+    ending = started(tmp_path, "sh", "-c", "sleep 600 &").wait(20)
+    assert ending is not None
+    assert [left.command for left in ending.left_behind] == ["sleep 600"]
+
+
+def test_a_command_that_is_not_there(tmp_path):
+    ending = started(tmp_path, "no-such-command").wait(20)
+    assert ending is not None
+    assert ending.status == 127
+    assert "no-such-command did not start" in (tmp_path / "err").read_text()

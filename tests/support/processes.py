@@ -1,0 +1,38 @@
+"""Looks at live processes, for tests of what is left of them."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def carrying(run_id: str) -> list[int]:
+    """The live processes of a run, by its mark in their environment."""
+    mark = f"DDPDOCTOR_RUN={run_id}".encode()
+    return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if mark in _environ(folder)]
+
+
+def _environ(folder: Path) -> list[bytes]:
+    try:
+        return (folder / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def alive(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
+    """Wait for something to become so.
+
+    Raises:
+        AssertionError: it did not within this time.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {seconds} s"
+        time.sleep(0.01)
