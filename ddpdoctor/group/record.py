@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
+from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence
 from ddpdoctor.plan import Plan
+
+_OF_A_VICTIM = re.compile(
+    r"closed by peer|Connection reset|Broken pipe|Connection refused|remote process exited|ncclRemoteError"
+    r"|Socket recv failed|Connection closed|peer.*closed",
+    re.IGNORECASE,
+)
+"""What gloo, NCCL and the store say on a healthy rank whose peer went away."""
 
 
 @dataclass(frozen=True)
@@ -24,23 +34,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Measured:
-    """One measurement on one rank."""
+    """What one measurement returned on one rank."""
 
-    value: Mapping[str, Any] | None = None
-    """What it returned; None while it is not done."""
-    failure: Failure | None = None
-    step: str | None = None
-    """The last step it announced, for instance ``all_reduce sum float32 8 MB``."""
+    value: Mapping[str, Any]
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One Python or native frame of a stack."""
-
-    function: str
-    file: str
-    line: int
 
 
 @dataclass(frozen=True)
@@ -51,17 +48,32 @@ class RankRecord:
     pid: int = 0
     host: str = ""
     measured: Mapping[str, Measured] = field(default_factory=dict)
+    joined: bool = False
     finished: bool = False
     """Whether it reached the end of its script; what happens to the process after that is no finding."""
+    failure: Failure | None = None
+    died: float | None = None
+    """When it was seen to be gone without a word, in seconds since the epoch."""
     exit_code: int | None = None
     """The exit status where it ended; negative for a signal; None while it lives, or where nobody saw."""
+    current: str | None = None
+    """The measurement that was begun and is not done."""
+    step: str | None = None
+    """The last step it announced, for instance ``all_reduce sum float32 8 MB``."""
+    steps: int = 0
+    """How many steps it announced in all, to tell who is behind."""
     stack: tuple[Frame, ...] = ()
-    """Outermost first; taken where the group stopped answering."""
+    """Outermost first, below our own frames; taken where the group stopped answering."""
 
     @property
-    def current(self) -> str | None:
-        """The measurement that was begun and is not done."""
-        return next((name for name, one in self.measured.items() if one.value is None), None)
+    def is_victim(self) -> bool:
+        """Whether it failed because a peer was gone."""
+        return self.failure is not None and bool(_OF_A_VICTIM.search(self.failure.message))
+
+    @property
+    def broke_at(self) -> float:
+        """When it failed or was seen dead, in seconds since the epoch."""
+        return self.failure.time if self.failure else self.died or 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,17 @@ class PortUse:
     after: int | None = None
 
 
+class Stage(str, Enum):
+    """How far the group got."""
+
+    IMPORT = "import"
+    """torch was being imported."""
+    JOIN = "join"
+    """The ranks were being started, or were joining the process group."""
+    MEASURE = "measure"
+    END = "end"
+
+
 @dataclass(frozen=True)
 class GroupRecord:
     """The live group, as ``examine_group`` gets it."""
@@ -84,6 +107,7 @@ class GroupRecord:
     torch: str = ""
     wanted: frozenset[str] = frozenset()
     """The measurements that were asked for."""
+    stage: Stage = Stage.END
     broken: str | None = None
     """Why the group did not get to its end, in a clause; None where it did."""
     hung: str | None = None
@@ -97,7 +121,14 @@ class GroupRecord:
     """The last lines that torch and the launcher wrote."""
     nccl: tuple[Evidence, ...] = ()
     """What NCCL_DEBUG said, as facts; empty on gloo."""
+    stack_note: str | None = None
+    """Why py-spy could not take the stacks, where it could not; then they are the interpreter's own."""
     seconds: float = 0.0
+
+    def first_to_break(self) -> RankRecord | None:
+        """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""
+        broken = [one for one in self.ranks if one.failure or one.died]
+        return min(broken, key=lambda one: (one.is_victim, one.broke_at), default=None)
 
     def values(self, measurement: str) -> dict[int, Mapping[str, Any]]:
         """A measurement's result by rank, complete.
@@ -107,7 +138,9 @@ class GroupRecord:
         """
         if measurement not in self.wanted:
             raise NotMeasured(f"{measurement} was not measured")
-        found = {rank.rank: rank.measured.get(measurement, Measured()).value for rank in self.ranks}
-        if self.broken and (not found or any(value is None for value in found.values())):
-            raise NotMeasured(self.broken)
-        return {rank: value for rank, value in found.items() if value is not None}
+        found = {
+            one.rank: one.measured[measurement].value for one in self.ranks if measurement in one.measured
+        }
+        if not found or len(found) < len(self.ranks):
+            raise NotMeasured(self.broken or f"not every rank finished {measurement}")
+        return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from functools import cached_property
 
 from ddpdoctor.host.cgroup import Cgroup, read_cgroup
+from ddpdoctor.host.infiniband import IbPort, read_ports
 from ddpdoctor.host.system import Disk, Gpus, Interface, Process, RecordedSystem, System
 from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
 from ddpdoctor.plan import Plan
@@ -19,6 +21,12 @@ class Host:
     def __init__(self, plan: Plan, system: System | None = None) -> None:
         self.plan = plan
         self.system = system or System()
+
+    def with_plan(self, plan: Plan) -> Host:
+        """The same host, whose facts already read stay read, for another plan."""
+        other = copy(self)
+        other.plan = plan
+        return other
 
     @cached_property
     def environ(self) -> Mapping[str, str]:
@@ -44,6 +52,11 @@ class Host:
     def gpus(self) -> Gpus:
         """The GPUs, by NVML."""
         return self.system.gpus()
+
+    @cached_property
+    def infiniband(self) -> tuple[IbPort, ...]:
+        """The ports of InfiniBand and RoCE adapters."""
+        return read_ports(self.system)
 
     @cached_property
     def torch(self) -> TorchBuild | None:

@@ -3,6 +3,11 @@
 ``measure`` runs on every rank at the same position, may use collectives, and returns plain values that
 JSON can hold. ``SECONDS`` is the deadline: a rank that is not done by then counts as hung. A module may
 have ``begin(context)``, called on every rank before the first measurement, for work that overlaps with the
-others (a slow write in a thread). Judging is not done here: a check's ``examine_group`` compares the
-ranks' values. To add a measurement, add its module and name it in a check's ``measurements``.
+others (a slow write in a thread), and ``PRELOAD``, the names of modules that torch would import in every
+rank (``torch._dynamo`` in the constructor of DistributedDataParallel) and that the engine imports once.
+Judging is not done here: a check's ``examine_group`` compares the ranks' values. To add a measurement, add
+its module, name it in :data:`ORDER` and in a check's ``measurements``.
 """
+
+ORDER = ("variables", "collectives", "weights", "uneven", "sampler", "checkpoint")
+"""The order in which they run: what explains the others first, and what waits for a slow write last."""

@@ -1,0 +1,88 @@
+from ddpdoctor.check import Check
+from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.tree import lines, merge
+from ddpdoctor.hang.verdict import culprits
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+
+
+class CollectiveNotJoined(Check):
+    """Some ranks wait in a collective that others never reach.
+
+    What it finds:
+        A rank that stopped answering while its peers wait for it in a collective: which rank, where it is
+        instead, and which ranks wait where. Where every rank waits in the same collective, nothing is late and
+        the connection between them is the suspect.
+
+    Why it matters:
+        A collective ends when every rank has joined it. One rank elsewhere holds all of them until the process
+        group's timeout, 10 or 30 minutes later, and then every rank reports the timeout and none the cause.
+
+    Example:
+        if rank == 0:
+            evaluate(model)          # the other ranks go on, and wait in the next all-reduce
+        loss.backward()
+
+    Fix:
+        Bring every rank to the same collectives in the same order. Look at the stack of the rank that is
+        missing: it shows the line where it is instead.
+    """
+
+    code = "DD301"
+    name = "collective-not-joined"
+    family = Family.COLLECTIVES
+    title = "no rank keeps the others waiting"
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if ranks.hung is None or ranks.stage is not Stage.MEASURE:
+            if ranks.broken:
+                raise NotMeasured(ranks.broken)
+            return Passed(f"no rank kept the others waiting in {ranks.seconds:.1f} s")
+        return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
+
+    def _hang(self, ranks: GroupRecord, stopped: list[RankRecord]) -> Finding:
+        late = culprits({one.rank: one.stack for one in stopped}, {one.rank: one.steps for one in stopped})
+        step = _waited_for(stopped, late)
+        tree = merge({one.rank: one.stack for one in stopped if one.stack})
+        evidence = [Evidence(f"{_place(one)}", (one.rank,)) for one in stopped]
+        evidence += [Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree)))]
+        if ranks.stack_note:
+            evidence.append(
+                Evidence(f"py-spy could not look, so the stacks are the interpreter's: {ranks.stack_note}")
+            )
+        if not late:
+            return self.fail(
+                f"all ranks wait in {step} and none is late",
+                why="Every rank joined the collective and none gets an answer, so data does not pass between them: "
+                "a firewall, the wrong network interface, or GPUs that cannot reach each other.",
+                fix="NCCL_DEBUG=INFO ddpdoctor check --verbose\nlook at the interface and the transport it names, "
+                "and choose another by NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME",
+                evidence=tuple(evidence),
+            )
+        return self.fail(
+            f"{ranks_phrase(late)} did not join {step}",
+            why=f"The other ranks wait in {step} until {ranks_phrase(late)} joins, which "
+            f"{'does' if len(late) == 1 else 'do'} not happen: the last frame of the stack shows where "
+            f"{'it is' if len(late) == 1 else 'they are'} instead.",
+            fix=f"look at {_culprit_place(stopped, late)}: nothing there may wait for longer than a collective may",
+            ranks=late,
+            evidence=tuple(evidence),
+        )
+
+
+def _waited_for(stopped: list[RankRecord], late: tuple[int, ...]) -> str:
+    waiting = [one for one in stopped if one.rank not in late] or stopped
+    return (
+        next((one.step for one in waiting if one.step), None) or waiting[0].current or "the first collective"
+    )
+
+
+def _place(one: RankRecord) -> str:
+    where = f" at {one.stack[-1]}" if one.stack else ""
+    return f"{one.step or one.current or 'before the first measurement'}{where}"
+
+
+def _culprit_place(stopped: list[RankRecord], late: tuple[int, ...]) -> str:
+    stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
+    return f"{stack[-1].file}:{stack[-1].line}" if stack else f"what {ranks_phrase(late)} does"

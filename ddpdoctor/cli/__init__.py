@@ -1,0 +1,37 @@
+"""The command line: one file a command, each parses, calls one function, renders and returns its status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
+
+INTERRUPTED = 130
+"""128 + SIGINT, as a shell has it."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit status; an error of usage is one line on stderr and 2."""
+    from ddpdoctor.cli.app import app, command_line_error
+
+    try:
+        status = app(list(arguments) or ["--help"], prog_name="ddpdoctor", standalone_mode=False)
+        sys.stdout.flush()
+    except (UsageError, command_line_error) as error:
+        print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
+        return CANNOT_EXAMINE
+    except KeyboardInterrupt:
+        print("ddpdoctor: stopped; nothing of it is left running", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _one_line(error: Exception) -> str:
+    describe = getattr(error, "format_message", None)
+    return " ".join(str(describe() if describe else error).split())

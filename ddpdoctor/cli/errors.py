@@ -1,0 +1,8 @@
+"""What a command raises where it can't do what it was asked."""
+
+CANNOT_EXAMINE = 2
+"""The exit status where nothing was examined: wrong usage, or a launch that failed for reasons of our own."""
+
+
+class UsageError(Exception):
+    """The command line asks for something that is not there; one line on stderr, exit status 2."""

@@ -1,0 +1,171 @@
+"""One examination: the host, the live group and the bundled trainer, judged into one report."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import __version__, registry
+from ddpdoctor.check import Check
+from ddpdoctor.group.measure import ORDER
+from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.supervise import GroupRun
+from ddpdoctor.host import Host
+from ddpdoctor.job import trainer
+from ddpdoctor.job.launch import new_run_id
+from ddpdoctor.judge import Verdict, judge, merge, skip_all
+from ddpdoctor.model import Level, Outcome, Report, Source
+from ddpdoctor.progress import Progress
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be examined."""
+
+    host: Host
+    selected: tuple[str, ...]
+    ignored: tuple[str, ...]
+    fail_on: Level
+    command: tuple[str, ...]
+
+    def checks(self, source: Source) -> tuple[Check, ...]:
+        """The checks wanted of one source."""
+        return registry.select(source, self.selected, self.ignored)
+
+
+def examine(request: Request, progress: Progress) -> Report:
+    """Look at everything that was asked for.
+
+    Whatever happens, nothing that was started is left running. The run folder stays only where something
+    was found.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
+    keep = False
+    try:
+        report = _Examination(request, progress, folder).report()
+        keep = report.exit_status != 0
+        return replace(report, run={**report.run, "folder": str(folder) if keep else None})
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Examination:
+    def __init__(self, request: Request, progress: Progress, folder: Path) -> None:
+        self.request, self.progress, self.folder = request, progress, folder
+        self.started = time.monotonic()
+        self.deadline = self.started + request.host.plan.timeout
+        self.verdicts: list[Verdict] = []
+        self.notes: list[str] = []
+        self.run: dict[str, Any] = {}
+
+    def report(self) -> Report:
+        """Examine source after source; what a later one cannot show is skipped with the reason."""
+        plan = self.request.host.plan
+        group_checks = self.request.checks(Source.GROUP)
+        with ExitStack() as started:
+            group = None
+            if group_checks:
+                # First of all, since importing torch takes longer than reading all facts of the host.
+                group = GroupRun(
+                    plan,
+                    _measurements(group_checks),
+                    self._subfolder("group"),
+                    new_run_id(),
+                    self.request.host.system,
+                )
+                started.callback(group.stop)
+            self._examine_host()
+            broken = self._examine_group(group, group_checks) if group else None
+        self._examine_run(broken)
+        return self._compose()
+
+    def _subfolder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+    def _judge(self, source: Source, facts: Any) -> None:
+        self.verdicts += judge(source, self.request.checks(source), facts, self._log)
+
+    def _log(self, text: str) -> None:
+        with (self.folder / "run.log").open("a", encoding="utf-8") as log:
+            log.write(text + "\n")
+
+    def _examine_host(self) -> None:
+        self.progress.stage("examining this host")
+        self._judge(Source.HOST, self.request.host)
+
+    def _examine_group(self, group: GroupRun, checks: tuple[Check, ...]) -> str | None:
+        """Judge the group; why it broke, where it did."""
+        self.progress.stage("importing torch")
+        record = group.finish(self.deadline, self.progress.stage)
+        self._describe(record)
+        cause = self._cause_on_host() if record.broken else None
+        if cause:
+            self.verdicts += skip_all(Source.GROUP, checks, f"the group did not work, which {cause} explains")
+            self.notes.append(f"the group did not work: {record.broken}")
+        else:
+            self._judge(Source.GROUP, record)
+        return record.broken
+
+    def _cause_on_host(self) -> str | None:
+        """The code of a host finding that explains why ranks cannot start or meet."""
+        breaking = {check.code for check in registry.all_checks() if check.breaks_group}
+        for verdict in self.verdicts:
+            if verdict.result.outcome is Outcome.FAIL and verdict.result.code in breaking:
+                return verdict.result.code
+        return None
+
+    def _examine_run(self, group_broken: str | None) -> None:
+        checks = self.request.checks(Source.RUN)
+        if not checks:
+            return
+        if group_broken:
+            self.verdicts += skip_all(
+                Source.RUN, checks, "the trainer was not started, since the group broke"
+            )
+            return
+        self.progress.stage("running the bundled trainer under torchrun")
+        trace = trainer.run(self.request.host.plan, self._subfolder("trainer"), self.deadline)
+        self._judge(Source.RUN, trace)
+
+    def _describe(self, record: GroupRecord) -> None:
+        self.run["torch"] = record.torch or None
+        self.run["hosts"] = len({rank.host for rank in record.ranks if rank.host}) or 1
+        if record.plan.backend != "nccl":
+            self.notes.append("no NCCL_DEBUG output: the backend is gloo, which has none")
+
+    def _compose(self) -> Report:
+        plan = self.request.host.plan
+        results, findings = merge(self.verdicts)
+        status = _exit_status(findings, results, self.request.fail_on)
+        run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend, "torch": None, **self.run}
+        return Report(
+            version=__version__,
+            command=self.request.command,
+            exit_status=status,
+            seconds=time.monotonic() - self.started,
+            checks=results,
+            findings=findings,
+            run=run,
+            notes=tuple(self.notes),
+        )
+
+
+def _measurements(checks: tuple[Check, ...]) -> list[str]:
+    wanted = {name for check in checks for name in check.measurements}
+    return [name for name in ORDER if name in wanted]
+
+
+def _exit_status(findings: Any, results: Any, fail_on: Level) -> int:
+    """0 nothing above info, 1 findings, 2 where a check broke: that is never a clean bill of health."""
+    bad = {Level.FAIL} if fail_on is Level.FAIL else {Level.FAIL, Level.WARN}
+    if any(finding.level in bad for finding in findings):
+        return 1
+    return 2 if any(result.outcome is Outcome.ERROR for result in results) else 0

@@ -1,0 +1,82 @@
+"""The process that imports torch once and forks the ranks, by torchrun's own engine.
+
+Run as ``python -m ddpdoctor.group.engine FOLDER``, so that the user's environment and sitecustomize hold in it.
+It imports torch while the command reads the host's facts, then waits for the command's word to start. It never
+touches CUDA: a forked child could not use it any more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.group import files
+from ddpdoctor.plan import Plan
+
+_POLL = 0.005
+_MONITOR_SECONDS = 0.02
+
+
+def main(folder: Path) -> None:
+    """Import, wait, fork, and write how it ended."""
+    order = files.read_json(folder / files.PLAN)
+    plan, measurements = Plan.from_json(order["plan"]), order["measurements"]
+    _preload(measurements)
+    files.write_json(folder / files.READY, {"torch": sys.modules["torch"].__version__})
+    while (go := files.read_json(folder / files.GO)) is None:
+        time.sleep(_POLL)
+    files.write_json(folder / files.ENDED, _launch(plan, measurements, folder, go["port"]))
+    sys.stderr.flush()
+    # Tearing down an interpreter that has torch in it takes half a second and has nothing left to do.
+    os._exit(0)
+
+
+def _preload(measurements: list[str]) -> None:
+    import importlib
+
+    from ddpdoctor.group import worker
+
+    for name in ("torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data.distributed"):
+        importlib.import_module(name)
+    for name in measurements:
+        module = worker.measurement(name)
+        for needed in getattr(module, "PRELOAD", ()):
+            importlib.import_module(needed)  # once here, not once in every rank
+
+
+def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    from ddpdoctor.group import worker
+
+    config = LaunchConfig(
+        min_nodes=plan.nnodes,
+        max_nodes=plan.nnodes,
+        nproc_per_node=plan.nproc,
+        run_id=os.environ.get("DDPDOCTOR_RUN", "ddpdoctor") if plan.nnodes == 1 else "ddpdoctor",
+        rdzv_backend="static",
+        rdzv_endpoint=f"{plan.master_addr}:{port}",
+        rdzv_configs={"rank": plan.node_rank, "timeout": plan.timeout},
+        max_restarts=0,
+        monitor_interval=_MONITOR_SECONDS,
+        start_method="fork",
+        logs_specs=DefaultLogsSpecs(log_dir=str(folder / "output"), redirects=Std.ALL),
+        local_addr=plan.master_addr if plan.nnodes == 1 else None,
+    )
+    try:
+        elastic_launch(config, worker.run)(plan.to_json(), measurements, str(folder))
+    except ChildFailedError as failed:
+        return {"error": None, "exit_codes": {rank: one.exitcode for rank, one in failed.failures.items()}}
+    except Exception as failed:  # noqa: BLE001 - the launch itself failed: the command reports it
+        return {"error": f"{type(failed).__name__}: {failed}", "exit_codes": {}}
+    first = plan.node_rank * plan.nproc
+    return {"error": None, "exit_codes": {rank: 0 for rank in range(first, first + plan.nproc)}}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

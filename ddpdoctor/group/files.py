@@ -1,0 +1,75 @@
+"""The files through which the group's ranks speak to the command. Standard library only.
+
+In the run folder: ``plan.json`` (what to run), ``ready`` (torch is imported), ``go.json`` (start, on this port),
+``rank<R>.jsonl`` (one event a line, flushed), ``engine.json`` (how it ended), ``engine.log`` (what torch wrote),
+``stack<R>.txt`` (the interpreter's own stacks).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+PLAN = "plan.json"
+READY = "ready"
+GO = "go.json"
+ENDED = "engine.json"
+LOG = "engine.log"
+
+
+def rank_file(folder: Path, rank: int) -> Path:
+    """Where a rank writes its events."""
+    return folder / f"rank{rank}.jsonl"
+
+
+def stack_file(folder: Path, rank: int) -> Path:
+    """Where a rank's interpreter writes its stack on SIGUSR2."""
+    return folder / f"stack{rank}.txt"
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file that is complete or absent."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(json.dumps(value), encoding="utf-8")
+    draft.replace(path)
+
+
+def read_json(path: Path) -> Any:
+    """The value of a file that :func:`write_json` wrote; None while it is absent."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+
+
+class EventWriter:
+    """Appends one rank's events. A line reaches the file at once, so it survives SIGKILL."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event."""
+        os.write(self._file, (json.dumps({"event": event, **fields}) + "\n").encode())
+
+
+class EventReader:
+    """Reads what has come to a rank's file since the last look; a line still being written waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """The new events."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                text = file.read()
+        except FileNotFoundError:
+            return []
+        complete, newline, _ = text.rpartition(b"\n")
+        self._offset += len(complete) + len(newline)
+        return [json.loads(line) for line in complete.splitlines()]

@@ -1,0 +1,124 @@
+"""One rank of the live group: joins, measures in order, writes every event to its file, and leaves cleanly."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import importlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpdoctor.group import files
+from ddpdoctor.group.context import Context
+from ddpdoctor.plan import Plan
+
+DRAIN_SECONDS = 0.2
+"""Pause before the process group goes. The destructor of ProcessGroupGloo joins its worker thread with the GIL
+held while that thread may want the GIL (pytorch/pytorch#190489); a short pause lets the thread finish first."""
+_PR_SET_PTRACER = 0x59616D61
+_PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
+
+
+def run(plan_values: dict[str, Any], measurements: Sequence[str], folder_name: str) -> int:
+    """A rank's whole life. Called by torchrun's engine in a process forked from the preloaded parent."""
+    plan, folder = Plan.from_json(plan_values), Path(folder_name)
+    rank = int(os.environ["RANK"])
+    events = files.EventWriter(files.rank_file(folder, rank))
+    _allow_stacks(files.stack_file(folder, rank))
+    # The engine's handlers were inherited by the fork; a rank ends at SIGTERM as any program does.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=plan.backend)
+    try:
+        _join(plan)
+        events.write("joined")
+        context = _context(plan, rank, folder, events)
+        measured = _measure(context, measurements, events)
+        if plan.nnodes > 1:
+            _share(context, measured)
+    except BaseException as failed:
+        events.write("failed", **_describe(failed))
+        raise
+    events.write("finished")
+    time.sleep(DRAIN_SECONDS)
+    dist.destroy_process_group()
+    return 0
+
+
+def _allow_stacks(path: Path) -> None:
+    """Let py-spy look at this process where only ancestors may, and let SIGUSR2 print its stack where nobody may."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    faulthandler.register(signal.SIGUSR2, file=descriptor, all_threads=False)
+
+
+def _join(plan: Plan) -> None:
+    torch.set_num_threads(1)
+    device_id = None
+    if plan.backend == "nccl":
+        device_id = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device_id)
+    dist.init_process_group(plan.backend, timeout=timedelta(seconds=plan.timeout), device_id=device_id)
+
+
+def _context(plan: Plan, rank: int, folder: Path, events: files.EventWriter) -> Context:
+    local_rank = int(os.environ["LOCAL_RANK"])
+    return Context(
+        plan=plan,
+        rank=rank,
+        local_rank=local_rank,
+        world_size=dist.get_world_size(),
+        device=torch.device("cuda", local_rank) if plan.backend == "nccl" else torch.device("cpu"),
+        folder=folder,
+        step=lambda text: events.write("step", step=text),
+    )
+
+
+def measurement(name: str) -> ModuleType:
+    """The module of a measurement."""
+    return importlib.import_module(f"ddpdoctor.group.measure.{name}")
+
+
+def _measure(context: Context, names: Sequence[str], events: files.EventWriter) -> dict[str, Any]:
+    modules = {name: measurement(name) for name in names}
+    for name, module in modules.items():
+        if hasattr(module, "begin"):
+            events.write("prepare", name=name)
+            module.begin(context)
+    measured = {}
+    for name, module in modules.items():
+        events.write("begin", name=name, limit=module.SECONDS)
+        start = time.perf_counter()
+        measured[name] = module.measure(context)
+        events.write("done", name=name, value=measured[name], seconds=time.perf_counter() - start)
+    return measured
+
+
+def _share(context: Context, measured: dict[str, Any]) -> None:
+    """Give every host the values of all ranks: a command sees only the files of its own host."""
+    everything: list[Any] = [None] * context.world_size
+    context.step("gather the other hosts' results")
+    dist.all_gather_object(everything, {"host": socket.gethostname(), "measured": measured})
+    if context.local_rank == 0:
+        files.write_json(context.folder / "everything.json", everything)
+
+
+def _describe(failed: BaseException) -> dict[str, Any]:
+    return {
+        "type": type(failed).__name__,
+        "message": str(failed),
+        "traceback": traceback.format_exc(),
+        "time": time.time(),
+    }

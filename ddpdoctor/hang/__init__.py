@@ -1,0 +1,1 @@
+"""Who waits for whom: stacks of the ranks, merged."""

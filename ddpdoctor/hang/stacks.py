@@ -1,0 +1,99 @@
+"""Stacks of running processes, by py-spy; by the interpreter itself where ptrace is not allowed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PY_SPY_SECONDS = 10.0
+"""Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
+PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a stack."""
+
+    function: str
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.function} ({self.file}:{self.line})"
+
+
+class StacksUnavailable(Exception):
+    """py-spy could not look at a process; the text says why and what to do."""
+
+
+def py_spy() -> str | None:
+    """The path of the py-spy program: the one installed beside this Python, or the one that PATH finds."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
+    """The main thread's stack of each process, outermost frame first, or why there is none."""
+    wanted = list(pids)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return dict(zip(wanted, pool.map(_try_one, wanted), strict=True))
+
+
+def _try_one(pid: int) -> tuple[Frame, ...] | StacksUnavailable:
+    try:
+        return _take_one(pid)
+    except StacksUnavailable as why:
+        return why
+
+
+def _take_one(pid: int) -> tuple[Frame, ...]:
+    program = py_spy()
+    if program is None:
+        raise StacksUnavailable("py-spy is not installed: pip install py-spy")
+    # One process at a time: `dump --json` ignores `--subprocesses`.
+    command = [program, "dump", "--json", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PY_SPY_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise StacksUnavailable(f"py-spy did not answer within {PY_SPY_SECONDS:.0f} s") from None
+    if done.returncode != 0:
+        raise StacksUnavailable(_why(done.stderr))
+    return _main_thread(json.loads(done.stdout))
+
+
+def _why(complaint: str) -> str:
+    if "ermission" not in complaint:
+        last = complaint.strip().splitlines()[-1:] or ["py-spy failed and said nothing"]
+        return last[0]
+    scope = PTRACE_SCOPE.read_text().strip() if PTRACE_SCOPE.exists() else "0"
+    if scope != "0":
+        return f"ptrace is not allowed (ptrace_scope is {scope}): sudo sysctl kernel.yama.ptrace_scope=0"
+    return "ptrace is not allowed: run as the same user, in a container with --cap-add SYS_PTRACE"
+
+
+def _main_thread(threads: list[Mapping[str, Any]]) -> tuple[Frame, ...]:
+    main = next(
+        (one for one in threads if one.get("thread_name") == "MainThread"), threads[0] if threads else {}
+    )
+    frames = (Frame(frame["name"], frame["filename"], frame["line"]) for frame in main.get("frames", ()))
+    return tuple(reversed(list(frames)))
+
+
+_FAULTHANDLER_FRAME = re.compile(
+    r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE
+)
+
+
+def parse_faulthandler(text: str) -> tuple[Frame, ...]:
+    """The last stack that ``faulthandler`` wrote into a file, outermost frame first."""
+    last = text.rpartition("Stack (most recent call first):")[2].rpartition("(most recent call first):")[2]
+    frames = [Frame(m["function"], m["file"], int(m["line"])) for m in _FAULTHANDLER_FRAME.finditer(last)]
+    return tuple(reversed(frames))

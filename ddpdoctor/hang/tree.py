@@ -1,0 +1,53 @@
+"""Stacks of many ranks merged into one prefix tree, ranks on its branches.
+
+The form is that of LLNL's Stack Trace Analysis Tool (Arnold et al., IPDPS 2007): ranks that stand in the same
+place share a branch, so the odd one out is seen at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.text import ranks_phrase
+
+
+@dataclass
+class Node:
+    """A frame, the ranks whose stacks pass through it, and the frames called from it."""
+
+    ranks: list[int] = field(default_factory=list)
+    calls: dict[Frame, Node] = field(default_factory=dict)
+    ends: list[int] = field(default_factory=list)
+    """The ranks whose innermost frame this is."""
+
+
+def merge(stacks: Mapping[int, Sequence[Frame]]) -> Node:
+    """The prefix tree of the stacks by rank, each stack outermost frame first."""
+    root = Node()
+    for rank, stack in sorted(stacks.items()):
+        node = root
+        node.ranks.append(rank)
+        for frame in stack:
+            node = node.calls.setdefault(frame, Node())
+            node.ranks.append(rank)
+        node.ends.append(rank)
+    return root
+
+
+def lines(root: Node) -> Iterator[str]:
+    """The tree as text: unbranched runs of frames at one depth, a rank range wherever the tree branches."""
+    yield from _lines(root, 0)
+
+
+def _lines(node: Node, depth: int) -> Iterator[str]:
+    pad = "  " * depth
+    for frame, child in sorted(node.calls.items(), key=lambda pair: pair[1].ranks):
+        if len(node.calls) > 1 or depth == 0:
+            yield f"{pad}{ranks_phrase(child.ranks)}:"
+        inner = depth + 1 if len(node.calls) > 1 or depth == 0 else depth
+        yield f"{'  ' * inner}{frame}"
+        yield from _lines(child, inner)
+    if node.ends and node.calls:
+        yield f"{pad}{ranks_phrase(node.ends)}: here"

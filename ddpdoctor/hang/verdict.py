@@ -1,0 +1,37 @@
+"""Who keeps the others waiting, from the stacks and the progress of ranks that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ddpdoctor.hang.stacks import Frame
+
+_WAITING_IN = (
+    "torch/distributed/distributed_c10d.py",
+    "torch/distributed/c10d_logger.py",
+    "torch/nn/parallel/distributed.py",
+    "torch/autograd/graph.py",
+    "torch/distributed/rendezvous.py",
+)
+"""Files whose innermost frame means that a rank waits for its peers. Backward ends in ``autograd/graph.py``: the
+reducer waits for the other ranks' gradients below it, in C++."""
+
+
+def waits_for_peers(stack: Sequence[Frame]) -> bool:
+    """Whether a rank's innermost frame is a collective."""
+    return bool(stack) and stack[-1].file.replace("\\", "/").endswith(_WAITING_IN)
+
+
+def culprits(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int]) -> tuple[int, ...]:
+    """The ranks that the others wait for; none where all wait alike, which points at what is between them.
+
+    Args:
+        stacks: each stopped rank's stack, outermost frame first.
+        progress: how many steps each rank took; the rank behind is the one that never came.
+    """
+    elsewhere = tuple(rank for rank, stack in sorted(stacks.items()) if stack and not waits_for_peers(stack))
+    if elsewhere and len(elsewhere) < len(stacks):
+        return elsewhere
+    least = min(progress.values(), default=0)
+    behind = tuple(rank for rank, steps in sorted(progress.items()) if steps == least)
+    return behind if len(behind) < len(progress) else ()
