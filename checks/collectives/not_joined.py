@@ -1,9 +1,10 @@
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.hang.tree import lines, merge
 from ddpdoctor.hang.verdict import culprits
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import ranks_phrase
 
 
@@ -65,8 +66,10 @@ class CollectiveNotJoined(Check):
             why=f"The other ranks wait in {step} until {ranks_phrase(late)} joins, which "
             f"{'does' if len(late) == 1 else 'do'} not happen: the last frame of the stack shows where "
             f"{'it is' if len(late) == 1 else 'they are'} instead.",
-            fix=f"look at {_culprit_place(stopped, late)}: nothing there may wait for longer than a collective may",
+            fix=f"see what {ranks_phrase(late)} {'does' if len(late) == 1 else 'do'} at the place named here, and "
+            "bring every rank to the same collectives in the same order",
             ranks=late,
+            where=_where(stopped, late),
             evidence=tuple(evidence),
         )
 
@@ -83,6 +86,6 @@ def _place(one: RankRecord) -> str:
     return f"{one.step or one.current or 'before the first measurement'}{where}"
 
 
-def _culprit_place(stopped: list[RankRecord], late: tuple[int, ...]) -> str:
+def _where(stopped: list[RankRecord], late: tuple[int, ...]) -> Where | None:
     stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
-    return f"{stack[-1].file}:{stack[-1].line}" if stack else f"what {ranks_phrase(late)} does"
+    return Where(short_path(stack[-1].file), stack[-1].line, stack[-1].function) if stack else None

@@ -1,8 +1,10 @@
 import errno
 
 from ddpdoctor.check import Check
+from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
+from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import quote_command
 
@@ -49,6 +51,31 @@ class PortInUse(Check):
         if low <= plan.master_port <= high:
             return [self._ephemeral(host, low, high)]
         return Passed(f"port {plan.master_port} is free")
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        use = ranks.port
+        if use is None or use.during is None:
+            raise NotMeasured(ranks.broken or "rank 0's store is on another node")
+        if use.during == 0:
+            return [self._not_held(use.port)]
+        if use.after:
+            return [self._not_given_back(use.port)]
+        return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
+
+    def _not_held(self, port: int) -> Finding:
+        return self.fail(
+            f"port {port} can be bound a second time while the group holds it",
+            why="Two jobs could listen on this port at once, and the ranks of one would join the store of the "
+            "other. Something between this process and the network changes what bind means.",
+            fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
+        )
+
+    def _not_given_back(self, port: int) -> Finding:
+        return self.fail(
+            f"port {port} was not free again after the group ended",
+            why="A process of the group still listens, so that the next job on this node ends with EADDRINUSE.",
+            fix=f"see who has it: ss -ltnp 'sport = :{port}'",
+        )
 
     def _taken(self, host: Host) -> Finding:
         port = host.plan.master_port

@@ -1,6 +1,6 @@
 """The process that imports torch once and forks the ranks, by torchrun's own engine.
 
-Run as ``python -m ddpdoctor.group.engine FOLDER``, so that the user's environment and sitecustomize hold in it.
+It is a Python of its own, with the user's environment and sitecustomize.
 It imports torch while the command reads the host's facts, then waits for the command's word to start. It never
 touches CUDA: a forked child could not use it any more.
 """
@@ -20,8 +20,9 @@ _POLL = 0.005
 _MONITOR_SECONDS = 0.02
 
 
-def main(folder: Path) -> None:
+def main(folder_name: str) -> None:
     """Import, wait, fork, and write how it ended."""
+    folder = Path(folder_name)
     order = files.read_json(folder / files.PLAN)
     plan, measurements = Plan.from_json(order["plan"]), order["measurements"]
     _preload(measurements)
@@ -77,6 +78,3 @@ def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dic
     first = plan.node_rank * plan.nproc
     return {"error": None, "exit_codes": {rank: 0 for rank in range(first, first + plan.nproc)}}
 
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -22,6 +22,14 @@ from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
 
+_ROOT = Path(__file__).parents[2]
+_START = """import sys
+sys.path[:] = [path for path in sys.path if path] + [{root!r}]
+from ddpdoctor.group.engine import main
+main({folder!r})
+"""
+"""The engine's program. The current directory is not searched: a user's own random.py there is not ours to
+import, and torchrun would not import it either."""
 POLL_SECONDS = 0.01
 PRELOAD_SECONDS = 60.0
 """For the import of torch, which takes a second from a warm disk and half a minute from a cold network one."""
@@ -77,7 +85,7 @@ class GroupRun:
         self.started = time.monotonic()
         files.write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
         self._process: Running = start(
-            [sys.executable, "-m", "ddpdoctor.group.engine", str(folder)],
+            [sys.executable, "-c", _START.format(root=str(_ROOT), folder=str(folder))],
             folder=folder,
             run_id=run_id,
             environ={**system.environ, **_nccl_debug(plan, system, folder)},

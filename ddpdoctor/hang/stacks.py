@@ -27,7 +27,15 @@ class Frame:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.function} ({self.file}:{self.line})"
+        return f"{self.function} ({short_path(self.file)}:{self.line})"
+
+
+def short_path(file: str) -> str:
+    """A source file as people name it: below the working directory, or below site-packages, else in full."""
+    path = Path(file)
+    if path.is_relative_to(Path.cwd()):
+        return str(path.relative_to(Path.cwd()))
+    return file.rpartition("/site-packages/")[2]
 
 
 class StacksUnavailable(Exception):

@@ -1,3 +1,6 @@
+import errno
+
+from ddpdoctor.group.record import GroupRecord, PortUse
 from ddpdoctor.model import Level, Source
 from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
@@ -36,3 +39,26 @@ def test_only_node_0_listens():
         "another node"
         in skipped("DD002", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1))).reason
     )
+
+
+def group(**use: int) -> GroupRecord:
+    return GroupRecord(Plan(), port=PortUse(29500, **use))
+
+
+def test_the_life_of_the_rendezvous_port():
+    text = passed("DD002", Source.GROUP, group(before=0, during=errno.EADDRINUSE, after=0)).text
+    assert text == "port 29500 was free before the group, held during it, and free again after it"
+
+
+def test_a_port_that_is_not_given_back():
+    finding = only_finding("DD002", Source.GROUP, group(before=0, during=98, after=errno.EADDRINUSE))
+    assert finding.headline == "port 29500 was not free again after the group ended"
+
+
+def test_a_port_that_two_can_bind():
+    finding = only_finding("DD002", Source.GROUP, group(before=0, during=0, after=0))
+    assert finding.headline == "port 29500 can be bound a second time while the group holds it"
+
+
+def test_a_group_that_never_met_says_nothing_of_its_port():
+    assert skipped("DD002", Source.GROUP, group(before=0)).reason

@@ -1,0 +1,44 @@
+from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.model import Source
+from ddpdoctor.plan import Plan
+from tests.support.judging import only_finding, passed, skipped
+
+BROKEN = "rank 1 failed in collectives"
+
+
+def rank(number: int, **fields: object) -> RankRecord:
+    return RankRecord(number, joined=True, current="collectives", **fields)  # type: ignore[arg-type]
+
+
+def record(*ranks: RankRecord, stage: Stage = Stage.MEASURE) -> GroupRecord:
+    return GroupRecord(Plan(), ranks, stage=stage, broken=BROKEN)
+
+
+def failure(kind: str, message: str, time: float) -> Failure:
+    return Failure(kind, message, f"Traceback\n{kind}: {message}", time)
+
+
+def test_the_victim_that_spoke_first_is_not_blamed():
+    victim = rank(0, failure=failure("RuntimeError", "[pair.cc:553] Connection closed by peer", 1.0))
+    cause = rank(1, failure=failure("ValueError", "image 17 is broken", 2.0))
+    finding = only_finding("DD304", Source.GROUP, record(victim, cause))
+    assert finding.headline == "rank 1 failed with ValueError 'image 17 is broken' in collectives"
+    assert finding.ranks == (1,)
+
+
+def test_a_rank_that_exits_early_is_named_with_its_status():
+    finding = only_finding("DD304", Source.GROUP, record(rank(0), rank(1, died=3.0, exit_code=7)))
+    assert finding.headline == "rank 1 ended with exit status 7 in collectives"
+
+
+def test_a_signal_is_another_disease():
+    assert skipped("DD304", Source.GROUP, record(rank(0), rank(1, died=3.0, exit_code=-9))).reason == BROKEN
+
+
+def test_a_group_that_did_not_meet_is_another_disease():
+    one = RankRecord(0, failure=failure("RuntimeError", "no route", 1.0))
+    assert skipped("DD304", Source.GROUP, record(one, stage=Stage.JOIN)).reason == BROKEN
+
+
+def test_the_end_of_every_rank_passes():
+    assert "reached their end" in passed("DD304", Source.GROUP, GroupRecord(Plan(), (rank(0),))).text

@@ -1,0 +1,34 @@
+from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.model import Source
+from ddpdoctor.plan import Plan
+from tests.support.hosts import recorded_host
+from tests.support.judging import only_finding, passed, skipped
+
+
+def test_an_exported_address_that_does_not_resolve():
+    finding = only_finding("DD004", Source.HOST, recorded_host(environ={"MASTER_ADDR": "nosuch.invalid"}))
+    assert finding.headline == "MASTER_ADDR 'nosuch.invalid' does not resolve to an address"
+    assert "unset MASTER_ADDR" in finding.fix
+
+
+def test_an_option_wins_over_the_variable():
+    plan = Plan(master_addr="localhost", explicit=frozenset({"master_addr"}))
+    host = recorded_host(plan=plan, environ={"MASTER_ADDR": "nosuch.invalid"})
+    assert "127.0.0.1" in passed("DD004", Source.HOST, host).text
+
+
+def test_the_ranks_that_did_not_join_are_named():
+    ranks = (
+        RankRecord(0, joined=True),
+        RankRecord(1, failure=Failure("DistStoreError", "timed out after 30 s", "", 1.0)),
+    )
+    record = GroupRecord(Plan(), ranks, stage=Stage.JOIN, broken="rank 1 did not join")
+    finding = only_finding("DD004", Source.GROUP, record)
+    assert finding.headline == "rank 1 did not join the process group"
+    assert any("timed out" in evidence.text for evidence in finding.evidence)
+
+
+def test_a_group_that_met_passes_and_one_without_torch_is_skipped():
+    assert "ranks met" in passed("DD004", Source.GROUP, GroupRecord(Plan())).text
+    broken = GroupRecord(Plan(), stage=Stage.IMPORT, broken="torch was not imported")
+    assert skipped("DD004", Source.GROUP, broken).reason == "torch was not imported"
