@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import importlib.metadata
 import importlib.util
@@ -18,6 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+_KERNEL_LOG_BYTES = 1 << 20
+_SYSLOG_ACTION_READ_ALL = 3
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,8 @@ class Gpu:
     throttle_reasons: tuple[str, ...] = ()
     """NVML's clock event reasons that slow the GPU down for heat or power, by name."""
     pci_bus_id: str = ""
+    mig_uuids: tuple[str, ...] = ()
+    """The instances that the GPU is divided into where MIG is on."""
     lost: str | None = None
     """NVML's error where the GPU no longer answers."""
 
@@ -97,7 +103,9 @@ class Gpus:
     driver: str = ""
     cuda_driver_version: tuple[int, int] | None = None
     peer_access: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """Pairs of indices to NVML's P2P read status by name, ``OK`` where it works."""
+    """Pairs of indices, the lower first, to NVML's P2P status by name, ``OK`` where it works."""
+    nvlink: frozenset[tuple[int, int]] = frozenset()
+    """The pairs that NVLink joins."""
 
 
 class System:
@@ -281,6 +289,16 @@ class System:
 
         return read_gpus()
 
+    def kernel_log(self) -> str:
+        """The kernel's messages since boot, as far back as it keeps them; empty where we may not read them."""
+        # klogctl copies and returns at once; reading /dev/kmsg would wait for the next message.
+        libc = ctypes.CDLL(None)
+        buffer = ctypes.create_string_buffer(_KERNEL_LOG_BYTES)
+        length = (
+            libc.klogctl(_SYSLOG_ACTION_READ_ALL, buffer, len(buffer)) if hasattr(libc, "klogctl") else -1
+        )
+        return buffer.raw[: max(0, length)].decode("utf-8", errors="replace")
+
 
 def _process(running: Any) -> Process:
     """psutil's process as ours; what we may not read is empty."""
@@ -310,7 +328,7 @@ class RecordedSystem(System):
 
     Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
     interfaces, rlimits, disks (path to Disk fields), write_errors (folder to errno name), bound (ports taken),
-    listeners, processes, pid, cpus, memory, programs (name to path), installed, packages, gpus.
+    listeners, processes, pid, cpus, memory, programs (name to path), installed, packages, gpus, kernel_log.
     """
 
     def __init__(self, recording: Mapping[str, Any]) -> None:
@@ -341,8 +359,9 @@ class RecordedSystem(System):
         return str(self._get("hostname", "node1"))
 
     def resolve(self, name: str) -> tuple[str, ...]:
-        known = {"localhost": ["127.0.0.1"], "127.0.0.1": ["127.0.0.1"], "node1": ["10.0.0.1"]}
-        return tuple(self._get("resolve", {}).get(name, known.get(name, ())))
+        known = {"localhost": ["127.0.0.1"], "node1": ["10.0.0.1"]}
+        numeric = [name] if set(name) <= set("0123456789.") and name.count(".") == 3 else []
+        return tuple(self._get("resolve", {}).get(name, known.get(name, numeric)))
 
     def interfaces(self) -> tuple[Interface, ...]:
         plain = [
@@ -423,7 +442,16 @@ class RecordedSystem(System):
         if not recorded:
             return Gpus(absent="this machine has no NVIDIA driver")
         devices = tuple(
-            Gpu(**{**one, **{key: tuple(one[key]) for key in ("pids", "throttle_reasons") if key in one}})
+            Gpu(
+                **{
+                    **one,
+                    **{
+                        key: tuple(one[key])
+                        for key in ("pids", "throttle_reasons", "mig_uuids")
+                        if key in one
+                    },
+                }
+            )
             for one in recorded.get("devices", ())
         )
         version = recorded.get("cuda_driver_version")
@@ -433,4 +461,8 @@ class RecordedSystem(System):
             str(recorded.get("driver", "")),
             tuple(version) if version else None,
             {(one["a"], one["b"]): one["status"] for one in recorded.get("peer_access", ())},
+            frozenset((one["a"], one["b"]) for one in recorded.get("peer_access", ()) if one.get("nvlink")),
         )
+
+    def kernel_log(self) -> str:
+        return str(self._get("kernel_log", ""))
