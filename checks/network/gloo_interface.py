@@ -1,0 +1,96 @@
+from collections.abc import Iterator
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.system import Interface
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
+from ddpdoctor.redact import quote, show_value
+
+VARIABLE = "GLOO_SOCKET_IFNAME"
+
+
+class GlooInterface(Check):
+    """GLOO_SOCKET_IFNAME names an interface that gloo cannot use.
+
+    What it finds:
+        A name in the list that this machine does not have, or that has no address; NCCL's syntax (^docker0,
+        =eth0, the beginning of a name), which gloo takes for a name; an empty entry. In a job of several nodes
+        also an interface that is down or is loopback. Several names, with commas between them, are fine.
+
+    Why it matters:
+        gloo looks each name up literally when the process group is created, and raises "Unable to find address
+        for" at the first one that it does not find. A loopback address makes other nodes connect to themselves.
+
+    Example:
+        The value of NCCL_SOCKET_IFNAME copied over:
+            export GLOO_SOCKET_IFNAME=^docker0,lo
+
+    Fix:
+        Leave the variable unset, and gloo takes the interface of this host's name; or give whole names:
+            export GLOO_SOCKET_IFNAME=eth0
+    """
+
+    code = "DD702"
+    name = "gloo-interface"
+    family = Family.NETWORK
+    title = "gloo has a network interface"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        value = host.environ.get(VARIABLE, "")
+        if not value:
+            return Skipped(f"{VARIABLE} is not set, gloo takes the interface of this host's name")
+        problem = next(_problems(host, value), None)
+        if problem is None:
+            return Passed(f"{VARIABLE}={show_value(VARIABLE, value)} is usable")
+        return [self._finding(host, value, problem)]
+
+    def _finding(self, host: Host, value: str, problem: str) -> Finding:
+        gloo = host.plan.backend == "gloo"
+        usable = [one.name for one in host.interfaces if one.up and one.addresses and not one.loopback]
+        return Finding(
+            self.code,
+            # With NCCL the variable matters only where the script creates a gloo group beside it.
+            Level.FAIL if gloo else Level.WARN,
+            f"{VARIABLE}={show_value(VARIABLE, value)} {problem}",
+            why="gloo looks every name of the list up literally. "
+            + (
+                "The process group cannot be created, or its ranks do not reach each other."
+                if gloo
+                else "A gloo group that the script creates beside NCCL's fails, and so does one for both backends."
+            ),
+            fix=f"unset {VARIABLE}" + (f"; or: export {VARIABLE}={usable[0]}" if usable else ""),
+            evidence=tuple(Evidence(_describe(one)) for one in host.interfaces),
+        )
+
+
+def _problems(host: Host, value: str) -> Iterator[str]:
+    if value[0] in "^=":
+        yield f"has NCCL's {quote(value[0])}, which gloo takes for a part of the name"
+    # A comma at the end is fine: torch reads the list up to it.
+    for entry in value.removesuffix(",").split(","):
+        found = next((one for one in host.interfaces if one.name == entry), None)
+        if not entry:
+            yield "has an empty entry"
+        elif found is None:
+            yield _unknown(host, entry)
+        elif not found.addresses:
+            yield f"names {entry}, which has no address"
+        elif host.plan.nnodes > 1 and found.loopback:
+            yield f"names the loopback interface {entry}, and the job has {host.plan.nnodes} nodes"
+        elif host.plan.nnodes > 1 and not found.up:
+            # On one node the kernel delivers to the address of an interface that is down.
+            yield f"names {entry}, which is down"
+
+
+def _unknown(host: Host, entry: str) -> str:
+    longer = [one.name for one in host.interfaces if one.name.startswith(entry.strip())]
+    if entry.strip() != entry:
+        return f"has a space around {quote(entry.strip())}, which gloo takes for a part of the name"
+    if longer:
+        return f"names {quote(entry)}, the beginning of {longer[0]}, and gloo takes whole names only"
+    return f"names {quote(entry)}, which this machine does not have"
+
+
+def _describe(one: Interface) -> str:
+    return f"{one.name} is {'up' if one.up else 'down'}: {', '.join(one.addresses) or 'no address'}"

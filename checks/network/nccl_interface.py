@@ -1,0 +1,133 @@
+from collections.abc import Sequence
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.nccl import NameList, Setting, nccl_setting
+from ddpdoctor.host.system import Interface
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import show_value
+
+VARIABLE = "NCCL_SOCKET_IFNAME"
+
+_PREFERENCES = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
+"""The lists that NCCL tries in turn where the variable is not set."""
+_LOCAL = ("docker", "lo", "virbr")
+
+
+class NcclInterface(Check):
+    """NCCL_SOCKET_IFNAME matches no usable network interface, or one that other nodes cannot reach.
+
+    What it finds:
+        The value, from the environment or from NCCL's configuration files, matches no interface of this machine
+        that is up and has an address; or, in a job of several nodes, only loopback or a container bridge.
+        The value is a list of beginnings of names (eth0,ib); '=' at its start asks for whole names, '^' excludes.
+        On the gloo backend the variable is not read, and not judged.
+
+    Why it matters:
+        NCCL opens its bootstrap connection over an interface even where all ranks share one node and all data
+        goes over NVLink. Without one it ends with an internal error about an address family; with one that the
+        other nodes cannot reach, ranks wait until the process group times out.
+
+    Example:
+        A value from another cluster, whose interfaces are named differently:
+            export NCCL_SOCKET_IFNAME=eth0     # here it is ens5
+
+    Fix:
+        Leave the variable unset, and NCCL chooses; or name the interface that has the route to the other nodes
+        (ip -brief address). Where nodes name it differently, list several beginnings: NCCL_SOCKET_IFNAME=eth,ens.
+    """
+
+    code = "DD701"
+    name = "nccl-interface"
+    family = Family.NETWORK
+    title = "NCCL has a network interface"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        if host.plan.backend != "nccl":
+            return Skipped(f"the backend is {host.plan.backend}, which does not read {VARIABLE}")
+        setting = nccl_setting(host, VARIABLE)
+        if setting is None or len(setting.value) < 2:  # NCCL takes a single character for no value
+            return self._judge_choice(host)
+        matched = _matching(host.interfaces, setting.value)
+        if not matched:
+            return [self._nothing(host, setting)]
+        if host.plan.nnodes > 1 and all(one.loopback for one in matched):
+            return [self._loopback(host, setting)]
+        return Passed(f"{VARIABLE} matches {_names(matched)}")
+
+    def _judge_choice(self, host: Host) -> Judgement:
+        choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
+        chosen = next((found for found in choices if found), ())
+        if not chosen:
+            return [self._no_interface(host)]
+        if host.plan.nnodes > 1 and all(one.name.startswith(_LOCAL) for one in chosen):
+            return [self._local_only(host, chosen)]
+        return Passed(f"NCCL chooses {_names(chosen)}")
+
+    def _nothing(self, host: Host, setting: Setting) -> Finding:
+        return self.fail(
+            f"{_shown(setting)} matches no network interface that is up",
+            why="NCCL needs an interface to bring its ranks together, on one node too. It uses the ones that the "
+            "variable matches and no other, so creating the communicator fails on this machine.",
+            fix=_fix(host, setting),
+            evidence=_evidence(host),
+        )
+
+    def _loopback(self, host: Host, setting: Setting) -> Finding:
+        return self.fail(
+            f"{_shown(setting)} matches only loopback, and the job has {host.plan.nnodes} nodes",
+            why="NCCL tells the other nodes to connect to this machine's loopback address. They connect to "
+            "themselves instead, and wait until the process group times out.",
+            fix=_fix(host, setting),
+            evidence=_evidence(host),
+        )
+
+    def _no_interface(self, host: Host) -> Finding:
+        return self.fail(
+            "no network interface is up with an address",
+            why="NCCL needs one to bring its ranks together, on one node too; loopback is enough there.",
+            fix="ip link set lo up",
+            evidence=_evidence(host),
+        )
+
+    def _local_only(self, host: Host, chosen: Sequence[Interface]) -> Finding:
+        return self.fail(
+            f"NCCL has only {_names(chosen)} to use, and the job has {host.plan.nnodes} nodes",
+            why="Loopback and container bridges carry traffic inside this machine only. The other nodes cannot "
+            "reach this one, and wait until the process group times out.",
+            fix="run the container with the host's network (docker run --network host ...), or bring up the "
+            "interface that has the route to the other nodes",
+            evidence=_evidence(host),
+        )
+
+
+def _matching(interfaces: Sequence[Interface], names: str) -> tuple[Interface, ...]:
+    wanted = NameList.parse(names)
+    return tuple(
+        one for one in interfaces if one.up and set(one.addresses) - {"::1"} and wanted.allows(one.name)
+    )
+
+
+def _names(interfaces: Sequence[Interface]) -> str:
+    return ", ".join(one.name for one in interfaces)
+
+
+def _shown(setting: Setting) -> str:
+    where = "" if setting.source == "environment" else f" in {setting.source}"
+    return f"{VARIABLE}={show_value(VARIABLE, setting.value)}{where}"
+
+
+def _fix(host: Host, setting: Setting) -> str:
+    away = (
+        f"unset {VARIABLE}" if setting.source == "environment" else f"remove the line from {setting.source}"
+    )
+    usable = [one for one in _matching(host.interfaces, "^docker,lo,virbr") if not one.loopback]
+    return f"{away}; or: export {VARIABLE}={usable[0].name}" if usable else away
+
+
+def _evidence(host: Host) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"{one.name} is {'up' if one.up else 'down'}: {', '.join(one.addresses) or 'no address'}")
+        for one in host.interfaces
+    )
