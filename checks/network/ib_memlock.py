@@ -1,0 +1,85 @@
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.infiniband import DEVICES
+from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.text import plural, size
+
+ENOUGH = 1 << 30
+"""NCCL pins megabytes for each channel and peer; a limit of this size is not what stops it."""
+_CAP_IPC_LOCK = 1 << 14
+
+
+class IbMemlock(Check):
+    """The limit on locked memory is too low for InfiniBand or RoCE.
+
+    What it finds:
+        This machine has an RDMA adapter, the job runs on NCCL, and RLIMIT_MEMLOCK (ulimit -l) is small, usually
+        64 KiB or 8 MiB. A failure where the job has several nodes, information on one node, where NCCL does not
+        use the adapter. A process that may lock memory without limit (CAP_IPC_LOCK) is fine.
+
+    Why it matters:
+        NCCL registers its buffers with the adapter, which locks them in memory. Over the limit the kernel refuses,
+        and NCCL ends with "ibv_reg_mr failed: Cannot allocate memory" or ibv_create_cq's likeness of it, which
+        reads as if the machine had run out of memory.
+
+    Example:
+        A container that was started with docker's default limits:
+            $ ulimit -l
+            8192
+
+    Fix:
+        In a container: docker run --ulimit memlock=-1 --cap-add IPC_LOCK ...
+        Under Slurm: PropagateResourceLimitsExcept=MEMLOCK in slurm.conf, LimitMEMLOCK=infinity for slurmd.
+        Elsewhere, in /etc/security/limits.conf:
+            * soft memlock unlimited
+            * hard memlock unlimited
+    """
+
+    code = "DD704"
+    name = "ib-memlock"
+    family = Family.NETWORK
+    title = "locked memory is enough for InfiniBand"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        devices = {port.device for port in host.infiniband}
+        if not devices:
+            return Skipped("this machine has no InfiniBand or RoCE adapter")
+        if host.plan.backend != "nccl":
+            return Skipped(f"the backend is {host.plan.backend}, which does not use InfiniBand")
+        if is_on(nccl_setting(host, "NCCL_IB_DISABLE")):
+            return Skipped("NCCL_IB_DISABLE is set")
+        soft, hard = host.system.rlimit("MEMLOCK")
+        if soft == -1 or soft >= ENOUGH:
+            return Passed(f"locked memory is {'unlimited' if soft == -1 else f'limited to {size(soft)}'}")
+        if _may_lock_anything(host):
+            return Passed("this process may lock memory without limit (CAP_IPC_LOCK)")
+        report = self.fail if host.plan.nnodes > 1 else self.info
+        count = plural(len(devices), "InfiniBand or RoCE adapter")
+        return [
+            report(
+                f"locked memory is limited to {size(soft)}, and this machine has {count}",
+                why="NCCL locks its buffers in memory to register them with the adapter. Over the limit the kernel "
+                "refuses, and NCCL ends with 'Cannot allocate memory' as soon as a job spans several nodes.",
+                fix=_fix(hard),
+                evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
+            )
+        ]
+
+
+def _may_lock_anything(host: Host) -> bool:
+    for line in (host.system.read_text("/proc/self/status") or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return bool(int(value, 16) & _CAP_IPC_LOCK)
+    return False
+
+
+def _fix(hard: int) -> str:
+    if hard == -1:
+        return "ulimit -l unlimited     # in the shell or job script that starts the ranks"
+    return (
+        "docker run --ulimit memlock=-1 ...; or 'memlock unlimited', soft and hard, in "
+        "/etc/security/limits.conf, and a new login"
+    )
