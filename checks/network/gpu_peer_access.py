@@ -1,0 +1,115 @@
+from collections.abc import Sequence
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.gpus import visible_gpus
+from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.host.pci import iommu_mode
+from ddpdoctor.host.system import Gpu
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural
+
+Pair = tuple[int, int]
+
+_NVLINK_NAMES = ("SXM", "HBM3", "H200", "B200", "B300")
+"""Parts of the names of GPUs that are sold on boards with NVLink between all of them."""
+_CAUSES = {
+    "GPU_NOT_SUPPORTED": "this model does not offer it, as most GeForce cards",
+    "CHIPSET_NOT_SUPPORTED": "the chipset does not allow it",
+    "IOH_TOPOLOGY_NOT_SUPPORTED": "the GPUs hang on different processors",
+    "DISABLED_BY_REGKEY": "a setting of the driver turns it off",
+}
+
+
+class GpuPeerAccess(Check):
+    """The GPUs cannot read each other's memory, or only through an IOMMU that may corrupt or block it.
+
+    What it finds:
+        Pairs of visible GPUs without peer access: information for consumer cards and for GPUs on different
+        processors, where NCCL goes through host memory; a warning for GPUs that come with NVLink. Pairs that do
+        have peer access over PCI Express while the IOMMU translates their addresses: a warning.
+
+    Why it matters:
+        Without peer access every byte goes through host memory, which is slower and right. With peer access
+        through a translating IOMMU (bare metal; CUDA does not support it), or through PCI bridges with access
+        control (ACS), transfers hang, or arrive corrupted with no error: losses turn to NaN, collectives stop.
+
+    Example:
+        A server with PCI Express GPUs whose kernel translates device addresses:
+            $ cat /sys/bus/pci/devices/0000:41:00.0/iommu_group/type
+            DMA-FQ
+
+    Fix:
+        Pass addresses through: iommu=pt on the kernel's command line, or the IOMMU off in the firmware; ACS off.
+        Until then, go through host memory:
+            export NCCL_P2P_DISABLE=1
+    """
+
+    code = "DD706"
+    name = "gpu-peer-access"
+    family = Family.NETWORK
+    title = "the GPUs reach each other's memory"
+
+    def examine_host(self, host: Host) -> Judgement:
+        gpus = {gpu.index: gpu for gpu in visible_gpus(host)}
+        pairs = {pair: status for pair, status in host.gpus.peer_access.items() if gpus.keys() >= set(pair)}
+        reason = _why_not(host, len(gpus), bool(pairs))
+        if reason:
+            return Skipped(reason)
+        closed = {pair: status for pair, status in pairs.items() if status != "OK"}
+        if closed:
+            return [self._closed(closed, list(gpus.values()))]
+        over_pci = sorted({index for pair in pairs.keys() - host.gpus.nvlink for index in pair})
+        modes = {index: iommu_mode(host.system, gpus[index].pci_bus_id) for index in over_pci}
+        translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
+        if translated:
+            return [self._translated(translated, gpus)]
+        how = "PCI Express" if over_pci else "NVLink"
+        return Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
+
+    def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
+        meant_to = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)
+        divided = any(gpu.mig_uuids for gpu in gpus)
+        report = self.warn if meant_to and not divided else self.info
+        (a, b), status = next(iter(closed.items()))
+        return report(
+            f"GPUs {a} and {b} cannot read each other's memory"
+            + (f", nor can {plural(len(closed) - 1, 'other pair')}" if len(closed) > 1 else ""),
+            why="NCCL goes through host memory between them: right, and slower. The driver's reason is "
+            f"{status}: {_CAUSES.get(status, 'it does not say more')}.",
+            fix="nvidia-smi topo -p2p r     # the whole table; nvidia-smi nvlink --status where there is NVLink",
+            evidence=_closed_evidence(closed),
+        )
+
+    def _translated(self, modes: dict[int, str], gpus: dict[int, Gpu]) -> Finding:
+        first = next(iter(modes))
+        return self.warn(
+            f"the IOMMU translates the addresses of GPU {first}, which has peer access over PCI Express",
+            why="CUDA does not support peer access through an IOMMU that translates, outside of virtual machines: "
+            "transfers between the GPUs may hang, or arrive corrupted without an error.",
+            fix="add iommu=pt to the kernel's command line and restart; until then: export NCCL_P2P_DISABLE=1",
+            evidence=tuple(
+                Evidence(f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}")
+                for index, mode in modes.items()
+            ),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _why_not(host: Host, visible: int, known: bool) -> str | None:
+    if host.gpus.absent:
+        return host.gpus.absent
+    if visible < 2:
+        return f"{plural(visible, 'GPU')} visible"
+    if not known:
+        return "the driver does not say"
+    if is_on(nccl_setting(host, "NCCL_P2P_DISABLE")):
+        return "NCCL_P2P_DISABLE is set, NCCL goes through host memory"
+    return None
+
+
+def _closed_evidence(closed: dict[Pair, str]) -> tuple[Evidence, ...]:
+    pairs_by_status: dict[str, list[str]] = {}
+    for (a, b), status in closed.items():
+        pairs_by_status.setdefault(status, []).append(f"{a}-{b}")
+    return tuple(Evidence(f"{status}: GPUs {', '.join(pairs)}") for status, pairs in pairs_by_status.items())

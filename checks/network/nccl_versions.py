@@ -1,0 +1,114 @@
+import re
+from dataclasses import dataclass
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+
+_WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
+_LIBRARY = re.compile(r"libnccl\.so(?:\.([\d.]+))?")
+"""NCCL itself; its plugins (libnccl-net.so) are meant to be added this way."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A libnccl that the loader may take in place of the wheel's."""
+
+    path: str
+    version: str
+    """Empty where the file's name does not say."""
+    variable: str
+
+
+class NcclVersions(Check):
+    """More than one NCCL library is in the way of this torch.
+
+    What it finds:
+        LD_PRELOAD or LD_LIBRARY_PATH leads to a libnccl of another version than the nvidia-nccl wheel that torch
+        was installed with; or several nvidia-nccl wheels of different versions are installed, which write their
+        library to one and the same path. Plugins such as libnccl-net.so, and equal versions, are fine.
+
+    Why it matters:
+        torch is built against the version of its wheel. An older library makes the import fail with an undefined
+        symbol; ranks or nodes that load different versions end with "mismatched NCCL version", or hang.
+
+    Example:
+        A module system that adds its own NCCL:
+            export LD_PRELOAD=/opt/nccl/2.18/lib/libnccl.so.2
+
+    Fix:
+        Take the other copy out of the variable, or remove the wheel that does not belong to this torch:
+            pip uninstall nvidia-nccl-cu11 && pip install --force-reinstall --no-deps nvidia-nccl-cu12==<version>
+    """
+
+    code = "DD708"
+    name = "nccl-versions"
+    family = Family.NETWORK
+    title = "one NCCL library"
+
+    def examine_host(self, host: Host) -> Judgement:
+        wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}
+        if not wheels:
+            return Skipped("torch came without NCCL's wheel")
+        if len(set(wheels.values())) > 1:
+            return [self._two_wheels(wheels)]
+        version = next(iter(wheels.values()))
+        others = [copy for copy in _copies(host) if copy.version and not _same(copy.version, version)]
+        if others:
+            return [self._other(others, version)]
+        return Passed(f"NCCL {version}")
+
+    def _two_wheels(self, wheels: dict[str, str]) -> Finding:
+        shown = " and ".join(f"{name} {version}" for name, version in wheels.items())
+        return self.warn(
+            f"{shown} are installed, and share one file",
+            why="Both wheels write nvidia/nccl/lib/libnccl.so.2. Whichever was installed last is loaded, and torch "
+            "may miss a symbol in it when it is imported.",
+            fix=f"pip uninstall {' '.join(wheels)}, and install torch again: it brings the one that it needs",
+            evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
+        )
+
+    def _other(self, copies: list[_Copy], version: str) -> Finding:
+        preloaded = [copy for copy in copies if copy.variable == "LD_PRELOAD"]
+        first = (preloaded or copies)[0]
+        # torch's wheels carry their own search path, which the loader reads before LD_LIBRARY_PATH;
+        # other builds do not. LD_PRELOAD wins always.
+        report = self.warn if preloaded else self.info
+        return report(
+            f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
+            why="torch is built against the version of its wheel. Ranks that load another one may miss a symbol, "
+            "or find that the versions differ between nodes.",
+            fix=f"take {quote(first.path)} out of {first.variable}",
+            evidence=tuple(
+                Evidence(f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}") for copy in copies
+            ),
+        )
+
+
+def _copies(host: Host) -> list[_Copy]:
+    preloaded = re.split(r"[\s:]+", host.environ.get("LD_PRELOAD", ""))
+    folders = dict.fromkeys(host.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    found = [
+        _Copy(path, _version(host, path.rpartition("/")[0], path.rpartition("/")[2]), "LD_PRELOAD")
+        for path in preloaded
+        if _LIBRARY.fullmatch(path.rpartition("/")[2])
+    ]
+    return found + [
+        _Copy(f"{folder}/libnccl.so.2", _version(host, folder), "LD_LIBRARY_PATH")
+        for folder in folders
+        if folder and "libnccl.so.2" in host.system.list_dir(folder)
+    ]
+
+
+def _version(host: Host, folder: str, file: str = "") -> str:
+    """The version in the longest name of the library: libnccl.so.2 is a link to libnccl.so.2.27.3."""
+    matches = (_LIBRARY.fullmatch(name) for name in (file, *host.system.list_dir(folder)))
+    versions = [found.group(1) for found in matches if found and found.group(1)]
+    longest = max(versions, key=len, default="")
+    return longest if "." in longest else ""
+
+
+def _same(library: str, wheel: str) -> bool:
+    """Whether a library's version is the wheel's, whose number may have a part more (2.27.3.1)."""
+    return wheel == library or wheel.startswith(f"{library}.")
