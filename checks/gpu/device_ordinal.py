@@ -1,0 +1,57 @@
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.gpus import VARIABLE, visibility
+from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.redact import show_value
+from ddpdoctor.text import fold_ranks, plural
+
+
+class DeviceOrdinal(Check):
+    """CUDA_VISIBLE_DEVICES names GPUs in a way that CUDA does not understand.
+
+    What it finds:
+        A number that no GPU of this machine has, a GPU named twice, a range (0-3), a separator other than the
+        comma, a word, an identifier of another machine. Identifiers (GPU-..., MIG-..., also their beginnings) are
+        fine, and so are an empty value and -1, which hide all GPUs on purpose.
+
+    Why it matters:
+        CUDA reports no error. It stops at the first entry that it cannot use, shows none at all where one stands
+        twice, and reads "0-3" as 0. Ranks then fail with "invalid device ordinal", or share the GPUs that are left.
+
+    Example:
+        export CUDA_VISIBLE_DEVICES=0-3     # GPU 0 alone
+
+    Fix:
+        List the numbers that nvidia-smi shows, with commas between them:
+            export CUDA_VISIBLE_DEVICES=0,1,2,3
+    """
+
+    code = "DD802"
+    name = "device-ordinal"
+    family = Family.GPU
+    title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        if host.gpus.absent:
+            return Skipped(host.gpus.absent)
+        value = host.environ.get(VARIABLE)
+        if value is None:
+            return Passed(f"{VARIABLE} is not set: {plural(len(host.gpus.devices), 'GPU')} visible")
+        seen = visibility(host)
+        shown = f"{VARIABLE}={show_value(VARIABLE, value)}"
+        if seen.problem is None:
+            return Passed(f"{shown}: {plural(len(seen.gpus), 'GPU')} visible")
+        everything = ",".join(str(gpu.index) for gpu in host.gpus.devices)
+        which = f"GPU {fold_ranks(gpu.index for gpu in seen.gpus)}" if seen.gpus else "no GPU"
+        return [
+            self.fail(
+                f"{shown} {seen.problem}",
+                why=f"CUDA stops at what it cannot use and reports no error: it shows {which} to the ranks. "
+                "Those that count on more end with 'invalid device ordinal', or share a GPU.",
+                fix=f"export {VARIABLE}={everything}",
+                evidence=tuple(
+                    Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices
+                ),
+            )
+        ]
