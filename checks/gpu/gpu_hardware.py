@@ -1,0 +1,161 @@
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.gpus import visibility
+from ddpdoctor.host.pci import sysfs_name
+from ddpdoctor.host.system import Gpu
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural, shorten
+
+_XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")
+_HARDWARE_XIDS = {
+    48: "an uncorrectable memory error",
+    64: "a memory row that could not be replaced",
+    74: "an NVLink error",
+    79: "the GPU fell off the bus",
+    92: "a high rate of memory errors",
+    94: "a contained memory error",
+    95: "an uncontained memory error",
+    119: "the GPU's system processor did not answer",
+    120: "the GPU's system processor failed",
+}
+"""Xid errors of the hardware or the driver; others, such as 13, 31, 43 and 45, come from programs."""
+RECENT = 24 * 3600.0
+"""Seconds for which an Xid in the kernel's log says something about the GPU as it is now."""
+_SLOWED_BY = {
+    "HwThermalSlowdown": "heat",
+    "SwThermalSlowdown": "heat",
+    "HwPowerBrakeSlowdown": "a power brake signal",
+    "HwSlowdown": "heat or power",
+}
+"""Reasons that mean a fault of cooling or supply; SwPowerCap is how a busy GPU works."""
+_SHARED_COOLING = ("Laptop", "Mobile", "Max-Q")
+
+
+@dataclass(frozen=True)
+class _Xid:
+    number: int
+    bus: str
+    age: float
+    """Seconds ago."""
+    line: str
+
+
+class GpuHardware(Check):
+    """A GPU is lost, has memory errors, or slows itself down for heat or power.
+
+    What it finds:
+        A GPU that no longer answers NVML (it fell off the bus); memory errors that ECC could not correct since the
+        driver was loaded; a clock that is lowered for heat or by a power brake; Xid errors of the hardware in the
+        kernel's log within the last day, where this user may read it. A GPU at its power limit, and Xid errors
+        that programs cause (13, 31, 43), are fine.
+
+    Why it matters:
+        A lost GPU stops its rank, and all others wait. Uncorrected errors end the process that meets them, or
+        change its numbers. In data parallel training one slow GPU makes every GPU as slow.
+
+    Example:
+        $ nvidia-smi
+        Unable to determine the device handle for GPU 0000:B3:00.0: GPU is lost. Reboot the system to recover.
+
+    Fix:
+        nvidia-smi -q -d ECC,PERFORMANCE,TEMPERATURE -i <index>
+        Drain the node; reset the GPU (nvidia-smi --gpu-reset -i <index>) or restart; if it comes back, replace it.
+        Until then leave it out with CUDA_VISIBLE_DEVICES.
+    """
+
+    code = "DD805"
+    name = "gpu-hardware"
+    family = Family.GPU
+    title = "the GPUs are healthy"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        if host.gpus.absent:
+            return Skipped(host.gpus.absent)
+        used = visibility(host).gpus
+        if not used:
+            return Skipped("no GPU is visible")
+        findings = [finding for gpu in used for finding in self._judge(gpu)]
+        if not any(gpu.lost for gpu in used):  # the log would tell of the same loss again
+            findings += self._judge_log(host, used)
+        return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
+
+    def _judge(self, gpu: Gpu) -> Iterator[Finding]:
+        if gpu.lost is not None:
+            yield self._lost(gpu)
+        if gpu.ecc_uncorrected:
+            yield self._memory_errors(gpu, gpu.ecc_uncorrected)
+        slowed = [reason for reason in gpu.throttle_reasons if reason in _SLOWED_BY]
+        if slowed:
+            yield self._slowed(gpu, slowed)
+
+    def _lost(self, gpu: Gpu) -> Finding:
+        return self.fail(
+            f"GPU {gpu.index} does not answer: {gpu.lost}",
+            why="The driver has no contact with the GPU. A rank on it fails or hangs at its first CUDA call, and "
+            "every other rank waits for it.",
+            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then leave the GPU out "
+            "with CUDA_VISIBLE_DEVICES",
+            evidence=(Evidence(_describe(gpu)),),
+        )
+
+    def _memory_errors(self, gpu: Gpu, count: int) -> Finding:
+        return self.warn(
+            f"GPU {gpu.index} has had {plural(count, 'uncorrected memory error')} since the driver was loaded",
+            why="ECC found errors that it could not correct. A process that meets one is ended by the driver; the "
+            "memory is replaced only when the GPU is reset.",
+            fix=f"nvidia-smi --gpu-reset -i {gpu.index}     # with nothing running on it; replace it if it recurs",
+            evidence=(Evidence(_describe(gpu)),),
+        )
+
+    def _slowed(self, gpu: Gpu, reasons: list[str]) -> Finding:
+        # The parts of a laptop share their cooling and supply; slowing down is how it works.
+        report = self.info if any(word in gpu.name for word in _SHARED_COOLING) else self.warn
+        return report(
+            f"GPU {gpu.index} has lowered its clock because of {_SLOWED_BY[reasons[0]]}",
+            why="The GPU is slower than it could be, and every rank waits for the slowest one.",
+            fix=f"nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE -i {gpu.index}     # then fans, dust, power supply",
+            evidence=(Evidence(f"{_describe(gpu)}: {', '.join(reasons)}"),),
+        )
+
+    def _judge_log(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
+        buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu for gpu in used}
+        errors: dict[tuple[int, int], list[_Xid]] = {}
+        for xid in _xids(host):
+            gpu = buses.get(xid.bus)
+            if gpu is not None and xid.age <= RECENT:
+                errors.setdefault((gpu.index, xid.number), []).append(xid)
+        return [self._xid(index, found) for (index, _), found in errors.items()]
+
+    def _xid(self, index: int, found: list[_Xid]) -> Finding:
+        last = found[-1]
+        return self.warn(
+            f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
+            why="The driver logged an error of the GPU itself, not of a program. It may strike again in the middle "
+            "of a run, which ends the rank on this GPU while the others wait.",
+            fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
+            evidence=(Evidence(f"{plural(len(found), 'time')}, last: {last.line}"),),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _xids(host: Host) -> Iterator[_Xid]:
+    uptime = float((host.system.read_text("/proc/uptime") or "0").split()[0])
+    for line in host.system.kernel_log().splitlines():
+        found = _XID.search(line)
+        if found and int(found.group(3)) in _HARDWARE_XIDS:
+            message = shorten(line[found.start() :])
+            yield _Xid(int(found.group(3)), found.group(2).lower(), uptime - float(found.group(1)), message)
+
+
+def _ago(seconds: float) -> str:
+    minutes = max(0, int(seconds)) // 60
+    return plural(minutes // 60, "hour") if minutes >= 60 else plural(minutes, "minute")
+
+
+def _describe(gpu: Gpu) -> str:
+    return f"GPU {gpu.index}: {', '.join(part for part in (gpu.name, gpu.uuid, gpu.pci_bus_id) if part)}"
