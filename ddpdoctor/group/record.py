@@ -31,6 +31,11 @@ class Failure:
     time: float
     """Seconds since the epoch, to tell who failed first."""
 
+    @property
+    def of_a_victim(self) -> bool:
+        """Whether it says no more than that a peer was gone."""
+        return bool(_OF_A_VICTIM.search(self.message))
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -68,7 +73,7 @@ class RankRecord:
     @property
     def is_victim(self) -> bool:
         """Whether it failed because a peer was gone."""
-        return self.failure is not None and bool(_OF_A_VICTIM.search(self.failure.message))
+        return self.failure is not None and self.failure.of_a_victim
 
     @property
     def broke_at(self) -> float:

@@ -1,0 +1,97 @@
+"""The trace of a training run, as ``examine_run`` gets it: what each rank left behind. Plain data, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpdoctor.group.record import Failure
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.judge import NotMeasured
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """One rank of the run."""
+
+    rank: int
+    finished: bool = False
+    """Whether it reached the end of its script; what happens to the process after that is no finding."""
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    """What the script says of itself, for instance losses; empty before it finished."""
+    failure: Failure | None = None
+    exit_code: int | None = None
+    """As the launcher saw it, negative for a signal; None where the launcher did not tell."""
+    output: tuple[str, ...] = ()
+    """The last lines it wrote."""
+    stack: tuple[Frame, ...] = ()
+    """Outermost first; taken where the run did not end in time."""
+
+    @property
+    def killed_by(self) -> int | None:
+        """The signal that ended it before its script did; None where none did, or it failed by itself."""
+        if self.finished or self.failure or self.exit_code is None or self.exit_code >= 0:
+            return None
+        return -self.exit_code
+
+    @property
+    def broke(self) -> bool:
+        """Whether it ended before its script did."""
+        return not self.finished and (self.failure is not None or bool(self.exit_code))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A training run on this host."""
+
+    ranks: tuple[RankTrace, ...]
+    status: int = 0
+    """The launcher's exit status; negative for a signal."""
+    seconds: float = 0.0
+    timed_out: bool = False
+    """Whether it was stopped because it did not end in time; ``seconds`` is then what it was given."""
+    log: tuple[str, ...] = ()
+    """The last lines that the launcher wrote."""
+    left_behind: tuple[str, ...] = ()
+    """Command lines of processes that outlived the launcher."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why the run did not get to its end, in a clause; None where every rank did."""
+        missing = [one.rank for one in self.ranks if not one.finished]
+        if not missing:
+            return None
+        if self.timed_out:
+            return f"the training run did not end within {self.seconds:.0f} s"
+        first = self.first_to_break()
+        if first is None:
+            return f"the launcher ended with status {self.status} before any rank failed"
+        return f"rank {first.rank} of the training run broke"
+
+    def first_to_break(self) -> RankTrace | None:
+        """The rank that broke before the others.
+
+        Who says no more than that a peer is gone is the victim of one that was killed without a word, and
+        among those who failed by themselves the clock tells.
+        """
+        return min((one for one in self.ranks if one.broke), key=_order_of_blame, default=None)
+
+    def values(self, name: str) -> dict[int, Any]:
+        """One value of the summaries by rank, complete.
+
+        Raises:
+            NotMeasured: not every rank finished, or the script tells no such thing.
+        """
+        if self.broken:
+            raise NotMeasured(self.broken)
+        if not all(name in one.summary for one in self.ranks):
+            raise NotMeasured(f"the script does not tell its {name.replace('_', ' ')}")
+        return {one.rank: one.summary[name] for one in self.ranks}
+
+
+def _order_of_blame(one: RankTrace) -> tuple[bool, float, int]:
+    if one.failure is None:
+        # A launcher's SIGTERM ends the others when one has broken; any other signal came before them all.
+        return one.exit_code == -15, 0.0, one.rank
+    return one.failure.of_a_victim, one.failure.time, one.rank
