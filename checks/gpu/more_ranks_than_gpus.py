@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl import is_on, nccl_setting
-from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import plural
 
@@ -33,29 +33,39 @@ class MoreRanksThanGpus(Check):
     breaks_group = True
 
     def examine_host(self, host: Host) -> Judgement:
-        nproc, backend = host.plan.nproc, host.plan.backend
-        if host.gpus.absent:
-            return Skipped(host.gpus.absent)
-        if backend != "nccl":
-            return Skipped(f"the backend is {backend}, whose ranks may share a device")
-        if visibility(host).problem:
-            return Skipped(f"{VARIABLE} is malformed (DD802)")
-        if is_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE")):
-            return Skipped("NCCL_MULTI_RANK_GPU_ENABLE lets ranks share a GPU")
-        visible = visible_gpus(host)
+        reason = _why_not(host)
+        if reason:
+            return Skipped(reason)
+        nproc, visible = host.plan.nproc, visible_gpus(host)
+        lost = [gpu for gpu in visibility(host).gpus if gpu.lost]
         if nproc <= len(visible):
             return Passed(f"{plural(nproc, 'rank')}, {plural(len(visible), 'visible GPU')}")
+        if nproc <= len(visible) + len(lost):
+            return Skipped(f"GPU {lost[0].index} does not answer (DD805)")
+        return [self._too_many(host, len(visible))]
+
+    def _too_many(self, host: Host, visible: int) -> Finding:
         value = host.environ.get(VARIABLE)
         present = f"{plural(len(host.gpus.devices), 'GPU')} in this machine"
         limit = f"{VARIABLE} is not set" if value is None else f"{VARIABLE}={show_value(VARIABLE, value)}"
-        return [
-            self.fail(
-                f"{plural(nproc, 'rank')} on {plural(len(visible), 'visible GPU')}",
-                why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
-                "detected', ranks beyond the last one with 'invalid device ordinal'.",
-                fix=f"torchrun --nproc-per-node {len(visible)} ..."
-                if visible
-                else f"unset {VARIABLE}; or run on the CPU with --backend gloo",
-                evidence=(Evidence(f"{present}, {limit}"),),
-            )
-        ]
+        return self.fail(
+            f"{plural(host.plan.nproc, 'rank')} on {plural(visible, 'visible GPU')}",
+            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
+            "detected', ranks beyond the last one with 'invalid device ordinal'.",
+            fix=f"torchrun --nproc-per-node {visible} ..."
+            if visible
+            else f"unset {VARIABLE}; or run on the CPU with --backend gloo",
+            evidence=(Evidence(f"{present}, {limit}"),),
+        )
+
+
+def _why_not(host: Host) -> str | None:
+    if host.gpus.absent:
+        return host.gpus.absent
+    if host.plan.backend != "nccl":
+        return f"the backend is {host.plan.backend}, whose ranks may share a device"
+    if visibility(host).problem:
+        return f"{VARIABLE} is malformed (DD802)"
+    if is_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE")):
+        return "NCCL_MULTI_RANK_GPU_ENABLE lets ranks share a GPU"
+    return None

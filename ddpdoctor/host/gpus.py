@@ -29,10 +29,13 @@ class Visibility:
 def visible_gpus(host: Host) -> list[Gpu]:
     """The GPUs that a rank would see as cuda:0, cuda:1 and so on, without those that are lost.
 
-    A MIG instance counts as the GPU that it is a part of. CUDA may order GPUs of different models by speed,
-    NVML orders them by bus; the number is the same.
+    Of GPUs that MIG divides into instances, CUDA shows one instance, and none beside whole GPUs; it counts as
+    the GPU that it is a part of. CUDA may order GPUs of different models by speed, NVML orders them by bus; the
+    number is the same.
     """
-    return [gpu for gpu in visibility(host).gpus if gpu.lost is None]
+    answering = [gpu for gpu in visibility(host).gpus if gpu.lost is None]
+    whole = [gpu for gpu in answering if not gpu.mig_uuids]
+    return whole or answering[:1]
 
 
 def visibility(host: Host) -> Visibility:
@@ -43,11 +46,12 @@ def visibility(host: Host) -> Visibility:
     entries = [entry.strip() for entry in value.split(",")]
     if entries[0].lower() in _HIDES_ALL:
         return Visibility(())
+    by_name = entries[0].startswith(("GPU-", "MIG-"))
     chosen: list[Gpu] = []
     for position, entry in enumerate(entries):
-        if entry in entries[:position]:
+        gpu, problem = _find(host.gpus, entry, by_name)
+        if gpu is not None and (entry in entries[:position] or (gpu in chosen and not by_name)):
             return Visibility((), f"names {quote(entry)} twice")
-        gpu, problem = _find(host.gpus, entry, by_name=entries[0].startswith(("GPU-", "MIG-")))
         if not entry and any(entries[position:]):
             problem = "has an empty entry in its middle"
         if gpu is not None:

@@ -121,7 +121,11 @@ def _read(nvml: _Nvml) -> Gpus:
 def _gpu(nvml: _Nvml, index: int, handle: Any) -> Gpu:
     memory, lost = nvml.ask_or_lost("nvmlDeviceGetMemoryInfo", handle)
     pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
-    reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
+    reasons = (
+        nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+        or nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)  # its name before driver 535
+        or 0
+    )
     processes = nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
     return Gpu(
         index,

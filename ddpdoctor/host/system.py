@@ -441,19 +441,7 @@ class RecordedSystem(System):
         recorded = self.recording.get("gpus")
         if not recorded:
             return Gpus(absent="this machine has no NVIDIA driver")
-        devices = tuple(
-            Gpu(
-                **{
-                    **one,
-                    **{
-                        key: tuple(one[key])
-                        for key in ("pids", "throttle_reasons", "mig_uuids")
-                        if key in one
-                    },
-                }
-            )
-            for one in recorded.get("devices", ())
-        )
+        devices = tuple(_recorded_gpu(one) for one in recorded.get("devices", ()))
         version = recorded.get("cuda_driver_version")
         return Gpus(
             recorded.get("absent"),
@@ -466,3 +454,10 @@ class RecordedSystem(System):
 
     def kernel_log(self) -> str:
         return str(self._get("kernel_log", ""))
+
+
+def _recorded_gpu(one: Mapping[str, Any]) -> Gpu:
+    facts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in one.items()
+    }
+    return Gpu(**facts)

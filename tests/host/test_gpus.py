@@ -25,6 +25,16 @@ def test_a_lost_gpu_is_not_visible():
     assert [gpu.index for gpu in visible_gpus(host("lost_gpu"))] == [0, 1, 3]
 
 
+def test_of_divided_gpus_cuda_shows_one_instance():
+    divided = host()
+    gpus = divided.system.recording["gpus"]["devices"]
+    gpus[0]["mig_uuids"] = ["MIG-a", "MIG-b"]
+    assert [gpu.index for gpu in visible_gpus(divided)] == [1, 2, 3, 4, 5, 6, 7]
+    divided = host(value="MIG-a,MIG-b")
+    divided.system.recording["gpus"]["devices"][0]["mig_uuids"] = ["MIG-a", "MIG-b"]
+    assert [gpu.index for gpu in visible_gpus(divided)] == [0]
+
+
 def test_one_rank_for_each_gpu_or_two():
     assert default_nproc(host()) == 8
     assert default_nproc(host(value="2")) == 1

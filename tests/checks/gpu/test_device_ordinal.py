@@ -17,6 +17,7 @@ def host(value):
         ("0,9", "names GPU 9, and this machine has 0-7", "GPU 0 "),
         ("9", "names GPU 9, and this machine has 0-7", "no GPU "),
         ("0,1,0", "names '0' twice", "no GPU "),
+        ("0,+0", "names '+0' twice", "no GPU "),
         ("0-3", "has the entry '0-3', which is read as 0", "GPU 0 "),
         ("0 1", "has the entry '0 1', which is read as 0", "GPU 0 "),
         ("0;1", "has the entry '0;1', which is read as 0", "GPU 0 "),

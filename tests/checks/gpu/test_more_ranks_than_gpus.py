@@ -20,8 +20,13 @@ def test_hidden_gpus_fail_nccl():
 
 
 def test_a_lost_gpu_does_not_count():
-    finding = only_finding("DD801", Source.HOST, recorded_host("lost_gpu", FOUR))
-    assert finding.headline == "4 ranks on 3 visible GPUs"
+    more = recorded_host("lost_gpu", Plan(nproc=5, backend="nccl"))
+    assert only_finding("DD801", Source.HOST, more).headline == "5 ranks on 3 visible GPUs"
+
+
+def test_where_only_the_lost_gpu_is_missing_its_own_check_tells():
+    told = skipped("DD801", Source.HOST, recorded_host("lost_gpu", FOUR))
+    assert told.reason == "GPU 2 does not answer (DD805)"
 
 
 def test_a_gpu_for_each_rank_passes():
