@@ -1,6 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.host.gpus import visible_gpus
+from ddpdoctor.host.torch_build import TorchBuild
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The first Linux driver that runs any CUDA program of a major version."""
@@ -39,21 +41,23 @@ class DriverTooOld(Check):
         if host.torch.cuda is None:
             return Skipped("this torch is built without CUDA")
         known = host.gpus.cuda_driver_version
-        if known is None:
-            return Skipped("the driver does not say which CUDA it supports")
-        major = int(host.torch.cuda.partition(".")[0])
-        driver = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
-        if known[0] >= major:
-            return Passed(f"{driver}; torch is built for CUDA {host.torch.cuda}")
-        oldest = _OLDEST_DRIVER.get(major)
-        return [
-            self.fail(
-                f"driver {host.gpus.driver} supports CUDA {known[0]}.{known[1]}, and torch is built for "
-                f"CUDA {host.torch.cuda}",
-                why=f"A driver runs programs of its own major version of CUDA and of older ones. This torch finds no "
-                f"usable GPU: torch.cuda.is_available() is False, and CUDA {major} calls fail.",
-                fix=(f"update the driver to {oldest} or later; or " if oldest else "update the driver; or ")
-                + f"install a torch for CUDA {known[0]} (the selector on pytorch.org)",
-                evidence=(Evidence(f"{driver}; torch {host.torch.version}"),),
-            )
-        ]
+        if not visible_gpus(host) or known is None:
+            return Skipped("no GPU is visible" if known else "the driver does not say which CUDA it supports")
+        if known[0] >= int(host.torch.cuda.partition(".")[0]):
+            told = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
+            return Passed(f"{told}; torch is built for CUDA {host.torch.cuda}")
+        return [self._too_old(host, f"{known[0]}.{known[1]}", host.torch)]
+
+    def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
+        wanted = int((torch.cuda or "").partition(".")[0])
+        oldest = _OLDEST_DRIVER.get(wanted)
+        # Ranks on gloo can do without a GPU.
+        report = self.fail if host.plan.backend == "nccl" else self.warn
+        return report(
+            f"driver {host.gpus.driver} supports CUDA {known}, and torch is built for CUDA {torch.cuda}",
+            why="A driver runs programs of its own major version of CUDA and of older ones. This torch finds no "
+            f"usable GPU: torch.cuda.is_available() is False, and calls of CUDA {wanted} fail.",
+            fix=(f"update the driver to {oldest} or later" if oldest else "update the driver")
+            + f"; or install a torch for CUDA {known.partition('.')[0]} (the selector on pytorch.org)",
+            evidence=(Evidence(f"driver {host.gpus.driver}, CUDA {known}; torch {torch.version}"),),
+        )

@@ -69,8 +69,7 @@ class GpuPeerAccess(Check):
 
     def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
         meant_to = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)
-        divided = any(gpu.mig_uuids for gpu in gpus)
-        report = self.warn if meant_to and not divided else self.info
+        report = self.warn if meant_to else self.info
         (a, b), status = next(iter(closed.items()))
         return report(
             f"GPUs {a} and {b} cannot read each other's memory"
@@ -99,8 +98,10 @@ class GpuPeerAccess(Check):
 def _why_not(host: Host, visible: int, known: bool) -> str | None:
     if host.gpus.absent:
         return host.gpus.absent
-    if visible < 2:
-        return f"{plural(visible, 'GPU')} visible"
+    if host.plan.backend != "nccl":
+        return f"the backend is {host.plan.backend}, which goes through host memory"
+    if min(visible, host.plan.nproc) < 2:
+        return f"{plural(visible, 'GPU')} visible, {plural(host.plan.nproc, 'rank')} on this node"
     if not known:
         return "the driver does not say"
     if is_on(nccl_setting(host, "NCCL_P2P_DISABLE")):
