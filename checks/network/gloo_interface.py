@@ -89,6 +89,8 @@ def _unknown(host: Host, entry: str) -> str:
         return f"has a space around {quote(entry.strip())}, which gloo takes for a part of the name"
     if longer:
         return f"names {quote(entry)}, the beginning of {longer[0]}, and gloo takes whole names only"
+    if entry == host.environ[VARIABLE]:
+        return "names an interface that this machine does not have"
     return f"names {quote(entry)}, which this machine does not have"
 
 

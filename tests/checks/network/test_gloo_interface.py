@@ -21,7 +21,7 @@ def host(value, **plan):
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("nosuch0", "names 'nosuch0', which this machine does not have"),
+        ("nosuch0", "names an interface that this machine does not have"),
         ("lo,nosuch0", "names 'nosuch0', which this machine does not have"),
         ("^docker0", "has NCCL's '^', which gloo takes for a part of the name"),
         ("=eth0", "has NCCL's '=', which gloo takes for a part of the name"),
