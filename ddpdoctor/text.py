@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 
+from ddpdoctor.secret import mask_command
+
 _LONGEST = 120
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -58,5 +60,5 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
 
 
 def quote_command(command: Sequence[str]) -> str:
-    """A command line as one would type it, on one line, shortened."""
-    return shorten(" ".join(shlex.join(command).split()))
+    """A command line as one would type it, on one line, shortened; secrets are masked."""
+    return shorten(" ".join(shlex.join(mask_command(command)).split()))

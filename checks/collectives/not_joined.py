@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.hang.stacks import short_path
@@ -6,6 +8,7 @@ from ddpdoctor.hang.verdict import culprits
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import RankTrace, Trace
 
 
 class CollectiveNotJoined(Check):
@@ -41,6 +44,35 @@ class CollectiveNotJoined(Check):
                 raise NotMeasured(ranks.broken)
             return Passed(f"no rank kept the others waiting in {ranks.seconds:.1f} s")
         return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        if not trace.timed_out:
+            if trace.broken:
+                raise NotMeasured(trace.broken)
+            return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
+        return [self._run_hang(trace, [one for one in trace.ranks if not one.finished])]
+
+    def _run_hang(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
+        late = culprits({one.rank: one.stack for one in stopped}, {})
+        tree = merge({one.rank: one.stack for one in stopped if one.stack})
+        waiting = ranks_phrase(one.rank for one in stopped if one.rank not in late)
+        limit = f"within {trace.seconds:.0f} s"
+        blamed = f"{ranks_phrase(late)} kept {waiting} of the training run waiting, which did not end {limit}"
+        return self.fail(
+            blamed if late else f"{waiting} of the training run did not end {limit}",
+            why="A rank that waits for its peers waits until the timeout of the process group, 10 to 30 minutes. "
+            "The stacks show where each rank was when it was stopped.",
+            fix=f"see what {ranks_phrase(late)} does at the place named here"
+            if late
+            else "see in the stacks which call does not come back; a busy machine may only need more time: "
+            "ddpdoctor check --timeout 600",
+            ranks=late or tuple(one.rank for one in stopped),
+            where=_where(stopped, late),
+            evidence=(
+                *(Evidence(str(one.stack[-1]), (one.rank,)) for one in stopped if one.stack),
+                Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
+            ),
+        )
 
     def _hang(self, ranks: GroupRecord, stopped: list[RankRecord]) -> Finding:
         late = culprits({one.rank: one.stack for one in stopped}, {one.rank: one.steps for one in stopped})
@@ -86,6 +118,6 @@ def _place(one: RankRecord) -> str:
     return f"{one.step or one.current or 'before the first measurement'}{where}"
 
 
-def _where(stopped: list[RankRecord], late: tuple[int, ...]) -> Where | None:
+def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
     stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
     return Where(short_path(stack[-1].file), stack[-1].line, stack[-1].function) if stack else None

@@ -1,9 +1,15 @@
+import re
+
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import RankTrace, Trace
+
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
 
 class RankFailedFirst(Check):
@@ -38,6 +44,38 @@ class RankFailedFirst(Check):
             raise NotMeasured(ranks.broken)
         return [self._failure(ranks, first)]
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        if trace.broken is None:
+            return Passed(
+                f"all {len(trace.ranks)} ranks of the training run ended well in {trace.seconds:.1f} s"
+            )
+        first = trace.first_to_break()
+        if trace.timed_out or (first and first.killed_by):
+            raise NotMeasured(trace.broken)
+        return [self._failed_in_run(trace, first) if first else self._launcher_failed(trace)]
+
+    def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
+        others = [one.rank for one in trace.ranks if one.rank != first.rank]
+        shown = first.failure.traceback.rstrip() if first.failure else "\n".join(first.output)
+        return self.fail(
+            f"rank {first.rank} {_what(first)} in the training run",
+            why=f"Rank {first.rank} ended before its script did. "
+            + (f"What {ranks_phrase(others)} said afterwards is a consequence." if others else ""),
+            fix=f"look at the last line of rank {first.rank}'s traceback that is not torch's; the others are victims",
+            ranks=(first.rank,),
+            where=_where(first.failure) if first.failure else None,
+            evidence=(Evidence(shown, (first.rank,)),),
+        )
+
+    def _launcher_failed(self, trace: Trace) -> Finding:
+        unfinished = [one.rank for one in trace.ranks if not one.finished]
+        return self.fail(
+            f"torchrun ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach the end",
+            why="No rank failed by itself, so what went wrong is the launcher's: its last lines say it.",
+            fix="torchrun --standalone --nproc-per-node 1 --no-python true\nhas to end with exit status 0",
+            evidence=tuple(Evidence(line) for line in trace.log),
+        )
+
     def _failure(self, ranks: GroupRecord, first: RankRecord) -> Finding:
         others = [one.rank for one in ranks.ranks if one.rank != first.rank]
         what, where = _what(first), first.step or first.current
@@ -51,7 +89,7 @@ class RankFailedFirst(Check):
         )
 
 
-def _what(first: RankRecord) -> str:
+def _what(first: RankRecord | RankTrace) -> str:
     if first.failure:
         message = next(iter(first.failure.message.splitlines()), "")
         return f"failed with {first.failure.type}" + (f" {quote(message)}" if message else "")
@@ -62,3 +100,11 @@ def _what(first: RankRecord) -> str:
 
 def _traceback(first: RankRecord) -> tuple[Evidence, ...]:
     return (Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else ()
+
+
+def _where(failure: Failure) -> Where | None:
+    """The innermost line of the script's own: not torch's, nor another package's."""
+    frames = [match for match in _FRAME.finditer(failure.traceback) if "site-packages" not in match["file"]]
+    if not frames:
+        return None
+    return Where(short_path(frames[-1]["file"]), int(frames[-1]["line"]), frames[-1]["function"])

@@ -77,4 +77,3 @@ def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dic
         return {"error": f"{type(failed).__name__}: {failed}", "exit_codes": {}}
     first = plan.node_rank * plan.nproc
     return {"error": None, "exit_codes": {rank: 0 for rank in range(first, first + plan.nproc)}}
-

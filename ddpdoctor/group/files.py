@@ -17,6 +17,8 @@ READY = "ready"
 GO = "go.json"
 ENDED = "engine.json"
 LOG = "engine.log"
+EVERYTHING = "everything.json"
+"""Where there are several hosts: the values of all ranks, by rank."""
 
 
 def rank_file(folder: Path, rank: int) -> Path:

@@ -19,6 +19,8 @@ from ddpdoctor.group.record import Failure, GroupRecord, Measured, PortUse, Rank
 from ddpdoctor.hang.stacks import Frame, StacksUnavailable, parse_faulthandler, take_stacks
 from ddpdoctor.host.system import System
 from ddpdoctor.job.launch import Running, start
+from ddpdoctor.logs import nccl
+from ddpdoctor.model import Evidence
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
 
@@ -47,6 +49,7 @@ CPU_LOOK_SECONDS = 0.25
 CLOCK_TICKS = 100
 LOG_LINES = 20
 TIME_LIMIT = "the time limit was reached"
+_JOINING, _LEAVING = "joining the group", "leaving the group"
 _FAULTHANDLER_SECONDS = 0.3
 _NOISE = re.compile(
     r"Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}|run\.py:\d+\] $"
@@ -121,7 +124,6 @@ class GroupRun:
             broken = self._until(self._is_ready, PRELOAD_SECONDS, deadline, "torch was not imported")
             if broken is None:
                 self._go()
-                stage(f"starting {self.plan.nproc} ranks")
                 broken, hung = self._watch(deadline, stage)
             if broken is None:
                 broken = self._until(self._has_ended, LEAVE_SECONDS, deadline, "the ranks did not end")
@@ -164,7 +166,7 @@ class GroupRun:
         told = ""
         while True:
             self._read_events()
-            if all(one.finished for one in self._ranks.values()):
+            if not self._unfinished():
                 return None, None
             if self._somebody_broke():
                 self._wait_for_the_others()
@@ -177,7 +179,7 @@ class GroupRun:
                 return TIME_LIMIT, None
             if where != told:
                 told = where
-                stage(where)
+                stage(f"{self.plan.nproc} ranks: {where}")
             time.sleep(POLL_SECONDS)
 
     def _read_events(self) -> None:
@@ -205,10 +207,13 @@ class GroupRun:
         self._read_events()
 
     def _where(self) -> str:
-        """The measurement that the slowest rank is in."""
-        names = [one.current or "joining" for one in self._ranks.values() if not one.finished]
-        order = ["joining", *self.measurements]
-        return min(names, key=lambda name: order.index(name) if name in order else 0)
+        """What the rank that is furthest behind does."""
+        order = [_JOINING, *self.measurements, _LEAVING]
+        doing = (one.current or (_LEAVING if one.joined else _JOINING) for one in self._unfinished())
+        return min(doing, key=order.index)
+
+    def _unfinished(self) -> list[_Rank]:
+        return [one for one in self._ranks.values() if not one.finished]
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
@@ -236,7 +241,7 @@ class GroupRun:
         return busy
 
     def _take_stacks(self) -> None:
-        pids = {one.pid: one for one in self._ranks.values() if one.pid and not one.finished}
+        pids = {one.pid: one for one in self._unfinished() if one.pid}
         for pid, stack in take_stacks(pids).items():
             if isinstance(stack, StacksUnavailable):
                 self._stack_note = str(stack)
@@ -286,6 +291,7 @@ class GroupRun:
             port=replace(self._port, after=after),
             left_behind=self._left_behind(),
             log=tuple(self._log),
+            nccl=self._nccl(),
             stack_note=self._stack_note,
             seconds=time.monotonic() - self.started,
         )
@@ -295,7 +301,7 @@ class GroupRun:
             return Stage.IMPORT
         if not all(one.joined for one in self._ranks.values()):
             return Stage.JOIN
-        return Stage.END if all(one.finished for one in self._ranks.values()) else Stage.MEASURE
+        return Stage.MEASURE if self._unfinished() else Stage.END
 
     def _rank_records(self, exit_codes: dict[str, int]) -> tuple[RankRecord, ...]:
         here = [
@@ -316,7 +322,7 @@ class GroupRun:
             )
             for rank, one in self._ranks.items()
         ]
-        everything = files.read_json(self.folder / "everything.json") or []
+        everything = files.read_json(self.folder / files.EVERYTHING) or []
         elsewhere = [
             RankRecord(
                 rank,
@@ -335,6 +341,14 @@ class GroupRun:
         ending = self._process.poll()
         outlived = ending.left_behind if ending else ()
         return tuple(f"process {one.pid}: {quote_command([one.command])}" for one in outlived)
+
+    def _nccl(self) -> tuple[Evidence, ...]:
+        """What NCCL_DEBUG said, by rank; the file of a rank has its pid in its name."""
+        facts = {}
+        for rank, one in self._ranks.items():
+            for path in self.folder.glob(f"nccl.*.{one.pid}.log"):
+                facts[rank] = nccl.parse(path.read_text(encoding="utf-8", errors="replace"))
+        return nccl.as_evidence(facts)
 
     def _last_words(self) -> str:
         return next(iter(reversed(self._log_lines())), "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import importlib
+import json
 import os
 import signal
 import socket
@@ -108,11 +109,22 @@ def _measure(context: Context, names: Sequence[str], events: files.EventWriter) 
 
 def _share(context: Context, measured: dict[str, Any]) -> None:
     """Give every host the values of all ranks: a command sees only the files of its own host."""
-    everything: list[Any] = [None] * context.world_size
     context.step("gather the other hosts' results")
-    dist.all_gather_object(everything, {"host": socket.gethostname(), "measured": measured})
+    everything = _gather({"host": socket.gethostname(), "measured": measured}, context)
     if context.local_rank == 0:
-        files.write_json(context.folder / "everything.json", everything)
+        files.write_json(context.folder / files.EVERYTHING, everything)
+
+
+def _gather(value: Any, context: Context) -> list[Any]:
+    """Every rank's value, in order. ``dist.all_gather_object`` needs numpy, which torch does not."""
+    mine = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=context.device)
+    lengths = [torch.zeros(1, dtype=torch.int64, device=context.device) for _ in range(context.world_size)]
+    dist.all_gather(lengths, torch.tensor([mine.numel()], device=context.device))
+    longest = max(int(length) for length in lengths)
+    padded = torch.nn.functional.pad(mine, (0, longest - mine.numel()))
+    texts = [torch.zeros_like(padded) for _ in range(context.world_size)]
+    dist.all_gather(texts, padded)
+    return [json.loads(bytes(t[: int(n)].tolist())) for t, n in zip(texts, lengths, strict=True)]
 
 
 def _describe(failed: BaseException) -> dict[str, Any]:

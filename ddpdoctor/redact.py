@@ -1,0 +1,105 @@
+"""Makes foreign text safe to show: secrets masked, control characters escaped."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+from urllib.parse import quote as percent_encode
+
+from ddpdoctor.model import Evidence, Finding, Report
+from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
+from ddpdoctor.text import shorten
+
+__all__ = ["clean", "escape", "mask_command", "quote", "show_value"]
+
+_SHORTEST_SECRET = 4
+_LONG_ENOUGH_TO_STAND_ALONE = 8
+"""A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""
+_MULTI_LINE = {(Finding, "why"), (Finding, "fix"), (Evidence, "text"), (Report, "notes")}
+
+
+def show_value(name: str, value: str) -> str:
+    """A variable's value as a finding shows it: quoted, escaped and shortened, or ``***`` where it is secret."""
+    if is_secret(name, value):
+        return MASK
+    masked = MASK if has_secret_shape(value) and "://" not in value else mask_shapes(value)
+    return MASK if masked == MASK else quote(shorten(masked))
+
+
+def quote(text: str) -> str:
+    r"""Foreign text between quotes, as ``repr`` writes it: printable Unicode stays, ``\x1b`` and its like are escaped."""
+    return repr(str(text))
+
+
+def escape(text: str, keep: str = "") -> str:
+    """The text with every character escaped that moves a cursor, reorders text or cannot be encoded."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def clean(report: Report, environ: Mapping[str, str]) -> Report:
+    """The report as it may leave this machine.
+
+    Every text in it is escaped, and masked: what has the shape of a secret, and the values of the
+    variables in ``environ`` that are secrets by name or shape.
+    """
+    mask = _masker(environ)
+    cleaned: Report = _walk(replace(report, command=tuple(mask_command(report.command))), mask)
+    return cleaned
+
+
+def _walk(value: Any, mask: Callable[[str], str], keep: str = "") -> Any:
+    if isinstance(value, Enum):
+        return value
+    if isinstance(value, str):
+        return mask(escape(value.replace("\t", "    "), keep) if keep else escape(value))
+    if isinstance(value, Mapping):
+        return {_walk(key, mask): _walk(item, mask) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return type(value)(_walk(item, mask, keep) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **dict(_walk_fields(value, mask)))
+    return value
+
+
+def _walk_fields(value: Any, mask: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
+    for field in fields(value):
+        keep = "\n" if (type(value), field.name) in _MULTI_LINE else ""
+        yield field.name, _walk(getattr(value, field.name), mask, keep)
+
+
+def _masker(environ: Mapping[str, str]) -> Callable[[str], str]:
+    secrets = {value for name, value in environ.items() if is_secret(name, value) or has_secret_shape(value)}
+    forms = {form for secret in secrets for form in _forms(secret) if _worth_masking(form)}
+    if not forms:
+        return mask_shapes
+    pattern = re.compile("|".join(_bounded(form) for form in sorted(forms, key=len, reverse=True)))
+    return lambda text: mask_shapes(pattern.sub(MASK, text))
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """The ways in which a value may stand in a text: as it is, quoted for a shell, in JSON, in a URL, line by line."""
+    yield escape(secret)
+    yield escape(secret.replace("\t", "    "), keep="\n")
+    yield repr(secret)[1:-1]
+    yield escape(shlex.quote(secret).strip("'"))
+    yield json.dumps(secret)[1:-1]
+    yield json.dumps(secret, ensure_ascii=False)[1:-1]
+    yield percent_encode(secret, safe="", errors="surrogateescape")
+    yield escape(" ".join(secret.split()))
+    yield from (escape(line.strip()) for line in secret.splitlines() if len(line.strip()) >= 16)
+
+
+def _worth_masking(form: str) -> bool:
+    return len(form) >= _SHORTEST_SECRET and not re.fullmatch(r"\d{,5}|\W*", form)
+
+
+def _bounded(form: str) -> str:
+    escaped = re.escape(form)
+    return escaped if len(form) >= _LONG_ENOUGH_TO_STAND_ALONE else rf"(?<!\w){escaped}(?!\w)"
