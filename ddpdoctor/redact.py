@@ -32,7 +32,7 @@ def show_value(name: str, value: str) -> str:
 
 
 def quote(text: str) -> str:
-    r"""Foreign text between quotes, as ``repr`` writes it: printable Unicode stays, ``\x1b`` and its like are escaped."""
+    r"""Foreign text as ``repr`` writes it: in quotes, printable Unicode as it is, ``\x1b`` and its like escaped."""
     return repr(str(text))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 MASK = "***"
 
@@ -72,7 +73,7 @@ def _random(text: str) -> bool:
     if _SYMBOL.match(text):  # a mangled C++ name, as they stand in stacks
         return False
     kinds = ["0" if c.isdigit() else "A" if c.isupper() else "a" if c.islower() else "-" for c in text]
-    changes = sum(a != b for a, b in zip(kinds, kinds[1:], strict=False))
+    changes = sum(a != b for a, b in pairwise(kinds))
     return all(kinds.count(kind) >= 3 for kind in "0Aa") and changes >= 0.4 * len(text)
 
 
