@@ -117,8 +117,6 @@ class GroupRecord:
     """Why the group did not get to its end, in a clause; None where it did."""
     hung: str | None = None
     """The measurement in which ranks stopped answering."""
-    deadline: float = 0.0
-    """Seconds that the hung measurement was given."""
     port: PortUse | None = None
     left_behind: tuple[str, ...] = ()
     """Processes, files and shared memory segments that outlived the group, a sentence each."""

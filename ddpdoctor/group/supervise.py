@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from ddpdoctor.group import files
-from ddpdoctor.group.record import Failure, GroupRecord, Measured, PortUse, RankRecord, Stage
-from ddpdoctor.hang.stacks import Frame, StacksUnavailable, parse_faulthandler, take_stacks
+from ddpdoctor.group.rank_state import RankState, take_rank_stacks
+from ddpdoctor.group.record import GroupRecord, PortUse, Stage
+from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.host.system import System
 from ddpdoctor.job.launch import Running, start
-from ddpdoctor.logs import nccl
-from ddpdoctor.model import Evidence
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
 
@@ -46,35 +39,8 @@ END_GRACE_SECONDS = 0.3
 VICTIM_SECONDS = 1.0
 """After a rank broke, for the others to notice and say so."""
 CPU_LOOK_SECONDS = 0.25
-CLOCK_TICKS = 100
-LOG_LINES = 20
 TIME_LIMIT = "the time limit was reached"
 _JOINING, _LEAVING = "joining the group", "leaving the group"
-_FAULTHANDLER_SECONDS = 0.3
-_NOISE = re.compile(
-    r"Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}|run\.py:\d+\] $"
-)
-_STATES = {psutil.STATUS_DISK_SLEEP: "D", psutil.STATUS_ZOMBIE: "Z", psutil.STATUS_DEAD: "X"}
-
-
-@dataclass
-class _Rank:
-    """What is known of one rank while it runs."""
-
-    reader: files.EventReader
-    pid: int = 0
-    host: str = ""
-    joined: bool = False
-    finished: bool = False
-    failure: Failure | None = None
-    died: float | None = None
-    step: str | None = None
-    steps: int = 0
-    current: str | None = None
-    begun: float = 0.0
-    limit: float = JOIN_SECONDS
-    measured: dict[str, Measured] = field(default_factory=dict)
-    stack: tuple[Frame, ...] = ()
 
 
 class GroupRun:
@@ -97,13 +63,14 @@ class GroupRun:
             stderr=folder / files.LOG,
         )
         first = plan.node_rank * plan.nproc
-        self._ranks = {
-            rank: _Rank(files.EventReader(files.rank_file(folder, rank)))
+        # Other nodes may be started by hand, a minute later.
+        join_seconds = JOIN_SECONDS if plan.nnodes == 1 else plan.timeout
+        self._ranks = [
+            RankState(rank, files.EventReader(files.rank_file(folder, rank)), join_seconds)
             for rank in range(first, first + plan.nproc)
-        }
+        ]
         self._last_event = self._last_busy = time.monotonic()
-        self._cpu: dict[int, int] = {}
-        self._looked = self._go_time = time.monotonic()
+        self._looked = self._went = time.monotonic()
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []
@@ -127,7 +94,7 @@ class GroupRun:
                 broken, hung = self._watch(deadline, stage)
             if broken is None:
                 broken = self._until(self._has_ended, LEAVE_SECONDS, deadline, "the ranks did not end")
-            self._log = self._log_lines()  # before our own stop adds to it
+            self._log = log_lines(self.folder)  # before our own stop adds to it
         finally:
             self.stop()
         return self._record(broken, hung)
@@ -145,7 +112,7 @@ class GroupRun:
         end = min(time.monotonic() + limit, deadline)
         while not there():
             if self._has_ended() and not there():
-                return f"{failure}: {self._last_words() or 'the process ended without a word'}"
+                return f"{failure}: {last_words(self.folder) or 'the process ended without a word'}"
             if time.monotonic() > end:
                 return f"{failure} within {limit:.0f} s" if end < deadline else TIME_LIMIT
             time.sleep(POLL_SECONDS)
@@ -157,7 +124,7 @@ class GroupRun:
         port = self.system.free_port() if before and self.plan.nnodes == 1 else self.plan.master_port
         self._port = PortUse(port, before=before)
         files.write_json(self.folder / files.GO, {"port": port})
-        self._last_event = self._last_busy = self._looked = self._go_time = time.monotonic()
+        self._last_event = self._last_busy = self._looked = self._went = time.monotonic()
 
     # -- while they run ---------------------------------------------------------------------------------
 
@@ -173,7 +140,7 @@ class GroupRun:
                 return self._why_broken(), None
             where = self._where()
             if self._is_hung():
-                self._take_stacks()
+                self._stack_note = take_rank_stacks(self._unfinished(), self.folder)
                 return f"the group stopped answering in {where}", where
             if time.monotonic() > deadline:
                 return TIME_LIMIT, None
@@ -183,21 +150,17 @@ class GroupRun:
             time.sleep(POLL_SECONDS)
 
     def _read_events(self) -> None:
-        for one in self._ranks.values():
-            for event in one.reader.read():
+        for one in self._ranks:
+            if one.read_events():
                 self._last_event = time.monotonic()
-                _apply(one, event)
-        if self._port.during is None and all(one.joined for one in self._ranks.values()):
+        if self._port.during is None and all(one.joined for one in self._ranks):
             during = self.system.try_bind("", self._port.port) if self.plan.node_rank == 0 else None
             self._port = replace(self._port, during=during)
 
     def _somebody_broke(self) -> bool:
-        for one in self._ranks.values():
-            if one.pid and not one.finished and not one.failure and not one.died and _is_gone(one.pid):
-                self._read_events()
-                if not one.finished and not one.failure:
-                    one.died = time.time()
-        return any(one.failure or one.died for one in self._ranks.values()) or self._has_ended()
+        for one in self._ranks:
+            one.notice_death()
+        return any(one.failure or one.died for one in self._ranks) or self._has_ended()
 
     def _wait_for_the_others(self) -> None:
         """Time for the engine to see the exit status, and for the victims to write down their errors."""
@@ -212,8 +175,8 @@ class GroupRun:
         doing = (one.current or (_LEAVING if one.joined else _JOINING) for one in self._unfinished())
         return min(doing, key=order.index)
 
-    def _unfinished(self) -> list[_Rank]:
-        return [one for one in self._ranks.values() if not one.finished]
+    def _unfinished(self) -> list[RankState]:
+        return [one for one in self._ranks if not one.finished]
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
@@ -221,77 +184,44 @@ class GroupRun:
             self._last_busy = now
         if now - max(self._last_event, self._last_busy) > IDLE_SECONDS:
             return True
-        return any(
-            now - max(one.begun, self._go_time) > one.limit
-            for one in self._ranks.values()
-            if not one.finished
-        )
+        return any(now - max(one.begun, self._went) > one.limit for one in self._unfinished())
 
     def _is_busy(self) -> bool:
-        """Whether any rank used more than a twentieth of a CPU since the last look, or waits for its disk."""
-        now = time.monotonic()
-        if now - self._looked < CPU_LOOK_SECONDS:
+        """Whether any rank works; looked at now and then, since looking costs too."""
+        span = time.monotonic() - self._looked
+        if span < CPU_LOOK_SECONDS:
             return False
-        span, self._looked = now - self._looked, now
-        busy = not all(one.pid for one in self._ranks.values())
-        for one in self._ranks.values():
-            state, ticks = _cpu(one.pid) if one.pid else ("", 0)
-            busy |= state == "D" or ticks - self._cpu.get(one.pid, 0) > 0.05 * span * CLOCK_TICKS
-            self._cpu[one.pid] = ticks
-        return busy
-
-    def _take_stacks(self) -> None:
-        pids = {one.pid: one for one in self._unfinished() if one.pid}
-        for pid, stack in take_stacks(pids).items():
-            if isinstance(stack, StacksUnavailable):
-                self._stack_note = str(stack)
-                pids[pid].stack = self._own_stack(pids[pid])
-            else:
-                pids[pid].stack = _ours_removed(stack)
-
-    def _own_stack(self, one: _Rank) -> tuple[Frame, ...]:
-        rank = next(rank for rank, known in self._ranks.items() if known is one)
-        try:
-            os.kill(one.pid, signal.SIGUSR2)
-        except ProcessLookupError:
-            return ()
-        time.sleep(_FAULTHANDLER_SECONDS)
-        text = files.stack_file(self.folder, rank).read_text(encoding="utf-8", errors="replace")
-        return _ours_removed(parse_faulthandler(text))
+        self._looked = time.monotonic()
+        return any([one.is_busy(span) for one in self._ranks])
 
     # -- afterwards -------------------------------------------------------------------------------------
 
     def _why_broken(self) -> str:
-        first = GroupRecord(self.plan, self._rank_records({})).first_to_break()
+        first = GroupRecord(self.plan, rank_records(self._ranks, self.folder)).first_to_break()
         if first is None:
             ended = files.read_json(self.folder / files.ENDED) or {}
-            return f"the group did not start: {ended.get('error') or self._last_words() or 'no reason given'}"
+            return f"the group did not start: {ended.get('error') or last_words(self.folder) or 'no reason given'}"
+        if not first.joined:
+            return f"rank {first.rank} did not join"
         what = f"failed with {first.failure.type}" if first.failure else "died"
-        return (
-            f"rank {first.rank} {what} in {first.current}"
-            if first.joined
-            else f"rank {first.rank} did not join"
-        )
+        return f"rank {first.rank} {what} in {first.current or _LEAVING}"
 
     def _record(self, broken: str | None, hung: str | None) -> GroupRecord:
-        ended = files.read_json(self.folder / files.ENDED) or {"exit_codes": {}}
         ready = files.read_json(self.folder / files.READY) or {}
         after = self.system.try_bind("", self._port.port) if self._port.during is not None else None
-        limit = max(one.limit for one in self._ranks.values())
         return GroupRecord(
             plan=self.plan,
-            ranks=self._rank_records(ended["exit_codes"]),
+            ranks=rank_records(self._ranks, self.folder),
             backend=self.plan.backend,
             torch=ready.get("torch", ""),
             wanted=frozenset(self.measurements),
             stage=self._stage(),
             broken=broken,
             hung=hung,
-            deadline=limit,
             port=replace(self._port, after=after),
             left_behind=self._left_behind(),
             log=tuple(self._log),
-            nccl=self._nccl(),
+            nccl=nccl_evidence(self._ranks, self.folder),
             stack_note=self._stack_note,
             seconds=time.monotonic() - self.started,
         )
@@ -299,70 +229,15 @@ class GroupRun:
     def _stage(self) -> Stage:
         if not self._is_ready():
             return Stage.IMPORT
-        if not all(one.joined for one in self._ranks.values()):
+        if not all(one.joined for one in self._ranks):
             return Stage.JOIN
         return Stage.MEASURE if self._unfinished() else Stage.END
 
-    def _rank_records(self, exit_codes: dict[str, int]) -> tuple[RankRecord, ...]:
-        here = [
-            RankRecord(
-                rank,
-                one.pid,
-                one.host,
-                one.measured,
-                joined=one.joined,
-                finished=one.finished,
-                failure=one.failure,
-                died=one.died,
-                exit_code=exit_codes.get(str(rank)),
-                current=one.current,
-                step=one.step,
-                steps=one.steps,
-                stack=one.stack,
-            )
-            for rank, one in self._ranks.items()
-        ]
-        everything = files.read_json(self.folder / files.EVERYTHING) or []
-        elsewhere = [
-            RankRecord(
-                rank,
-                host=one["host"],
-                measured={name: Measured(value) for name, value in one["measured"].items()},
-                joined=True,
-                finished=True,
-            )
-            for rank, one in enumerate(everything)
-            if rank not in self._ranks
-        ]
-        return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
-
     def _left_behind(self) -> tuple[str, ...]:
-        """Processes that outlived an engine that ended by itself, and shared memory of its ranks."""
+        """Processes that outlived an engine that ended by itself."""
         ending = self._process.poll()
         outlived = ending.left_behind if ending else ()
         return tuple(f"process {one.pid}: {quote_command([one.command])}" for one in outlived)
-
-    def _nccl(self) -> tuple[Evidence, ...]:
-        """What NCCL_DEBUG said, by rank; the file of a rank has its pid in its name."""
-        facts = {}
-        for rank, one in self._ranks.items():
-            for path in self.folder.glob(f"nccl.*.{one.pid}.log"):
-                facts[rank] = nccl.parse(path.read_text(encoding="utf-8", errors="replace"))
-        return nccl.as_evidence(facts)
-
-    def _last_words(self) -> str:
-        return next(iter(reversed(self._log_lines())), "")
-
-    def _log_lines(self) -> list[str]:
-        """The last lines of the engine and of each rank, without the noise that torch makes everywhere."""
-        found: list[str] = []
-        for path in [self.folder / files.LOG, *sorted((self.folder / "output").rglob("stderr.log"))]:
-            if path.exists():
-                text = path.read_text(encoding="utf-8", errors="replace")
-                found += [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)][
-                    -LOG_LINES:
-                ]
-        return found
 
 
 def _nccl_debug(plan: Plan, system: System, folder: Path) -> dict[str, str]:
@@ -371,46 +246,3 @@ def _nccl_debug(plan: Plan, system: System, folder: Path) -> dict[str, str]:
         return {}
     ours = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
     return {name: value for name, value in ours.items() if name not in system.environ}
-
-
-def _apply(one: _Rank, event: dict[str, Any]) -> None:
-    """Bring what is known of a rank up to one event of its file."""
-    kind = event["event"]
-    if kind == "hello":
-        one.pid, one.host = event["pid"], event["host"]
-    elif kind == "joined":
-        one.joined = True
-    elif kind in ("begin", "prepare"):
-        one.current, one.step = event["name"], None
-        one.begun, one.limit = time.monotonic(), event.get("limit", JOIN_SECONDS)
-    elif kind == "step":
-        one.step = event["step"]
-        one.steps += 1
-    elif kind == "done":
-        one.measured[event["name"]] = Measured(event["value"], event["seconds"])
-        one.current = None
-    elif kind == "failed":
-        one.failure = Failure(event["type"], event["message"], event["traceback"], event["time"])
-    elif kind == "finished":
-        one.finished = True
-
-
-def _is_gone(pid: int) -> bool:
-    return _cpu(pid)[0] in ("", "Z", "X")
-
-
-def _cpu(pid: int) -> tuple[str, int]:
-    """A process's state letter and its CPU time in clock ticks; an empty state where it is gone."""
-    try:
-        status = psutil.Process(pid)
-        with status.oneshot():
-            times = status.cpu_times()
-            return _STATES.get(status.status(), "S"), int((times.user + times.system) * CLOCK_TICKS)
-    except psutil.Error:
-        return "", 0
-
-
-def _ours_removed(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """The stack below the launcher's and our own frames: what a measurement called."""
-    inside = [index for index, frame in enumerate(stack) if frame.file.endswith("ddpdoctor/group/worker.py")]
-    return stack[inside[-1] + 1 :] if inside else stack

@@ -1,0 +1,149 @@
+"""What the command knows of one rank while it runs: its events, its process, its stack."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ddpdoctor.group import files
+from ddpdoctor.group.record import Failure, Measured, RankRecord
+from ddpdoctor.hang.stacks import Frame, StacksUnavailable, parse_faulthandler, take_stacks
+
+CLOCK_TICKS = 100
+"""CPU time is compared in hundredths of a second."""
+_FAULTHANDLER_SECONDS = 0.3
+_STATES = {psutil.STATUS_DISK_SLEEP: "D", psutil.STATUS_ZOMBIE: "Z", psutil.STATUS_DEAD: "X"}
+
+
+@dataclass
+class RankState:
+    """One rank of this host."""
+
+    rank: int
+    reader: files.EventReader
+    limit: float
+    """Seconds that it has for what it does now."""
+    pid: int = 0
+    host: str = ""
+    joined: bool = False
+    finished: bool = False
+    failure: Failure | None = None
+    died: float | None = None
+    step: str | None = None
+    steps: int = 0
+    current: str | None = None
+    begun: float = 0.0
+    """When it began what it does now, on the monotonic clock."""
+    measured: dict[str, Measured] = field(default_factory=dict)
+    stack: tuple[Frame, ...] = ()
+    _ticks: int = 0
+
+    def read_events(self) -> bool:
+        """Bring this up to what the rank has written; whether there was anything."""
+        events = self.reader.read()
+        for event in events:
+            self._apply(event)
+        return bool(events)
+
+    def _apply(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "hello":
+            self.pid, self.host = event["pid"], event["host"]
+        elif kind == "joined":
+            self.joined = True
+        elif kind in ("begin", "prepare"):
+            self.current, self.step = event["name"], None
+            self.begun, self.limit = time.monotonic(), event.get("limit", self.limit)
+        elif kind == "step":
+            self.step = event["step"]
+            self.steps += 1
+        elif kind == "done":
+            self.measured[event["name"]] = Measured(event["value"], event["seconds"])
+            self.current = None
+        elif kind == "failed":
+            self.failure = Failure(event["type"], event["message"], event["traceback"], event["time"])
+        elif kind == "finished":
+            self.finished = True
+
+    def notice_death(self) -> None:
+        """See whether the process is gone without having said why; what comes after its end is no death."""
+        if (
+            self.pid
+            and not (self.finished or self.failure or self.died)
+            and self._look()[0] in ("", "Z", "X")
+        ):
+            self.read_events()
+            if not (self.finished or self.failure):
+                self.died = time.time()
+
+    def is_busy(self, span: float) -> bool:
+        """Whether it used more than a twentieth of a CPU in the last ``span`` seconds, or waits for its disk."""
+        if not self.pid:
+            return True
+        state, ticks = self._look()
+        used, self._ticks = ticks - self._ticks, ticks
+        return state == "D" or used > 0.05 * span * CLOCK_TICKS
+
+    def _look(self) -> tuple[str, int]:
+        """The process's state letter and its CPU time in clock ticks; an empty state where it is gone."""
+        try:
+            process = psutil.Process(self.pid)
+            with process.oneshot():
+                times = process.cpu_times()
+                return _STATES.get(process.status(), "S"), int((times.user + times.system) * CLOCK_TICKS)
+        except psutil.Error:
+            return "", 0
+
+    def record(self, exit_code: int | None) -> RankRecord:
+        """This rank as a check reads it."""
+        return RankRecord(
+            self.rank,
+            self.pid,
+            self.host,
+            self.measured,
+            joined=self.joined,
+            finished=self.finished,
+            failure=self.failure,
+            died=self.died,
+            exit_code=exit_code,
+            current=self.current,
+            step=self.step,
+            steps=self.steps,
+            stack=self.stack,
+        )
+
+
+def take_rank_stacks(ranks: list[RankState], folder: Path) -> str | None:
+    """Fill in the ranks' stacks; where py-spy could not, the interpreter's own, and why is returned."""
+    by_pid = {one.pid: one for one in ranks if one.pid}
+    note = None
+    for pid, stack in take_stacks(by_pid).items():
+        if isinstance(stack, StacksUnavailable):
+            note = str(stack)
+            by_pid[pid].stack = _ours_removed(_own_stack(by_pid[pid], folder))
+        else:
+            by_pid[pid].stack = _ours_removed(stack)
+    return note
+
+
+def _own_stack(one: RankState, folder: Path) -> tuple[Frame, ...]:
+    try:
+        os.kill(one.pid, signal.SIGUSR2)
+    except ProcessLookupError:
+        return ()
+    time.sleep(_FAULTHANDLER_SECONDS)
+    return parse_faulthandler(
+        files.stack_file(folder, one.rank).read_text(encoding="utf-8", errors="replace")
+    )
+
+
+def _ours_removed(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The stack below the launcher's and our own frames: what a measurement called."""
+    inside = [index for index, frame in enumerate(stack) if frame.file.endswith("ddpdoctor/group/worker.py")]
+    return stack[inside[-1] + 1 :] if inside else stack

@@ -1,0 +1,61 @@
+"""What a run of the live group leaves in its folder, read into the record that checks get."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ddpdoctor.group import files
+from ddpdoctor.group.rank_state import RankState
+from ddpdoctor.group.record import Measured, RankRecord
+from ddpdoctor.logs import nccl
+from ddpdoctor.model import Evidence
+
+LOG_LINES = 20
+"""Of each process: its last words, not its life."""
+_NOISE = re.compile(
+    r"Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}|run\.py:\d+\] $"
+)
+"""What torch writes in every healthy run."""
+
+
+def log_lines(folder: Path) -> list[str]:
+    """The last lines of the engine and of each rank, without the noise."""
+    found: list[str] = []
+    for path in [folder / files.LOG, *sorted((folder / "output").rglob("stderr.log"))]:
+        if path.exists():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            said = [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
+            found += said[-LOG_LINES:]
+    return found
+
+
+def last_words(folder: Path) -> str:
+    """The last line of all, or an empty text."""
+    return next(iter(reversed(log_lines(folder))), "")
+
+
+def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]:
+    """The ranks of this host, and of the others where the group gathered them."""
+    ended = files.read_json(folder / files.ENDED) or {"exit_codes": {}}
+    here = [one.record(ended["exit_codes"].get(str(one.rank))) for one in ranks]
+    ours = {one.rank for one in ranks}
+    everything = files.read_json(folder / files.EVERYTHING) or []
+    elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]
+    return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
+
+
+def _remote(rank: int, gathered: dict[str, object]) -> RankRecord:
+    values = gathered["measured"]
+    assert isinstance(values, dict)
+    measured = {name: Measured(value) for name, value in values.items()}
+    return RankRecord(rank, host=str(gathered["host"]), measured=measured, joined=True, finished=True)
+
+
+def nccl_evidence(ranks: list[RankState], folder: Path) -> tuple[Evidence, ...]:
+    """What NCCL_DEBUG said, by rank; the file of a rank has its pid in its name."""
+    facts = {}
+    for one in ranks:
+        for path in folder.glob(f"nccl.*.{one.pid}.log"):
+            facts[one.rank] = nccl.parse(path.read_text(encoding="utf-8", errors="replace"))
+    return nccl.as_evidence(facts)

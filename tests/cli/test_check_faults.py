@@ -1,0 +1,102 @@
+"""Faults made real, each found by the command with its code and nothing else above info."""
+
+import resource
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import faults
+from tests.support.command import Done, check, free_port
+
+
+def only(done: Done, code: str) -> dict[str, object]:
+    """The finding, where it is the only one above info and the exit status says so."""
+    assert done.err == ""
+    assert done.codes() == {code}, done.out
+    assert done.status == done.report["exit_status"] == 1
+    (finding,) = (one for one in done.report["findings"] if one["code"] == code)
+    return dict(finding)
+
+
+def test_a_listener_on_the_master_port(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("", free_port()))
+        listener.listen()
+        port = str(listener.getsockname()[1])
+        finding = only(check("--nproc", "2", "--master-port", port, cwd=tmp_path), "DD002")
+    assert "pid" in str(finding["headline"])
+
+
+@pytest.mark.parametrize(
+    ("code", "variables"),
+    [
+        ("DD001", {"RANK": "3"}),
+        ("DD001", {"WORLD_SIZE": "16"}),
+        ("DD004", {"MASTER_ADDR": "nosuch.invalid"}),
+        ("DD702", {"GLOO_SOCKET_IFNAME": "nosuch0"}),
+        ("DD009", {"NCCL_SOKET_IFNAME": "eth0"}),
+        ("DD009", {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+    ],
+)
+def test_a_variable(code: str, variables: dict[str, str], tmp_path: Path) -> None:
+    only(check("--nproc", "2", cwd=tmp_path, env=variables), code)
+
+
+def test_an_open_files_limit_of_64(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    only(check("--nproc", "2", cwd=tmp_path, preexec_fn=limit), "DD015")
+
+
+@pytest.mark.parametrize("backend", ["mpi", "nccl", "nonsense"])
+def test_a_backend_that_is_not_there(backend: str, tmp_path: Path) -> None:
+    only(check("--nproc", "2", "--backend", backend, cwd=tmp_path), "DD013")
+
+
+@pytest.fixture(params=["ro", "size=16k"])
+def bad_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A read-only and a full filesystem."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    try:
+        if request.param != "ro":
+            (folder / "full").write_bytes(b"0" * 16 * 1024)
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+def test_a_checkpoint_folder_that_is_full_or_read_only(bad_folder: Path, tmp_path: Path) -> None:
+    only(check("--nproc", "2", "--checkpoint-dir", str(bad_folder), cwd=tmp_path), "DD019")
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "says"),
+    [
+        ("DD304", faults.RAISING_ALL_REDUCE, "rank 1 failed with ValueError 'image 17 is broken'"),
+        ("DD304", faults.EXITING_IN_ALL_REDUCE, "rank 1 ended with exit status 7"),
+        ("DD012", faults.KILLED_IN_ALL_REDUCE, "SIGKILL"),
+        ("DD301", faults.HANGING_ALL_REDUCE, "rank 1 did not join all_reduce"),
+        ("DD301", faults.IGNORING_SIGTERM, "rank 1 did not join all_reduce"),
+        ("DD313", faults.CORRUPTED_ALL_REDUCE, "all_reduce"),
+    ],
+)
+def test_a_rank(code: str, body: str, says: str, tmp_path: Path) -> None:
+    env = faults.break_torch(tmp_path / "site", body)
+    finding = only(check("--nproc", "3", cwd=tmp_path, env=env), code)
+    assert says in str(finding["headline"])
+    assert finding["ranks"] == [1]
+
+
+def test_a_rank_whose_weights_differ(tmp_path: Path) -> None:
+    env = faults.break_torch(tmp_path / "site", faults.NO_WEIGHT_SYNC, faults.UTILS)
+    finding = only(check("--nproc", "3", cwd=tmp_path, env=env), "DD206")
+    assert "differ" in str(finding["headline"])

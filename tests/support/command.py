@@ -1,0 +1,92 @@
+"""Runs the command as a user would, in a process of its own."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 240
+"""Generous: two cores may be running another group."""
+_LAUNCHER = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NCCL_DEBUG",
+    "TORCH_DISTRIBUTED_DEBUG",
+)
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What ``--format json`` printed."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+    def codes(self, levels: Sequence[str] = ("fail", "warn")) -> set[str]:
+        """The codes of the findings above info."""
+        return {finding["code"] for finding in self.report["findings"] if finding["level"] in levels}
+
+    def outcome(self, code: str) -> dict[str, Any]:
+        """One check's line."""
+        return next(line for line in self.report["checks"] if line["code"] == code)
+
+
+def environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment without a launcher's variables, and with the changes."""
+    kept = {name: value for name, value in os.environ.items() if name not in _LAUNCHER}
+    path = os.pathsep.join(filter(None, [changes.get("PYTHONPATH"), str(ROOT), kept.get("PYTHONPATH")]))
+    return {**kept, **changes, "PYTHONPATH": path}
+
+
+def ddpdoctor(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
+    """Run ``ddpdoctor`` with these arguments to its end."""
+    command = [sys.executable, "-m", "ddpdoctor", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment(env or {}),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+        **popen,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def free_port() -> int:
+    """A free port below the ephemeral range; another test process takes other ones."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for port in range(20000 + 1000 * worker, 21000 + 1000 * worker):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
+def check(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
+    """``ddpdoctor check`` of the host and the group on a port of its own, as JSON."""
+    port = () if "--master-port" in arguments else ("--master-port", str(free_port()))
+    select = () if "--select" in arguments else ("--select", "host,group")
+    return ddpdoctor(
+        "check", *arguments, *port, *select, "--format", "json", "--quiet", cwd=cwd, env=env, **popen
+    )
