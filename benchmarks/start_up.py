@@ -1,0 +1,38 @@
+"""How long ``ddpdoctor --help`` takes, whole process, and whether it imports torch: ``python benchmarks/start_up.py``."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+
+ROUNDS = 20
+LIMIT = 0.2  # seconds
+COMMAND = (sys.executable, "-m", "ddpdoctor", "--help")
+
+
+def seconds() -> float:
+    """One start, from before the process to after it."""
+    begin = time.perf_counter()
+    subprocess.run(COMMAND, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - begin
+
+
+def imports_torch() -> bool:
+    """Whether the command line imports torch on its way to the help."""
+    command = [COMMAND[0], "-X", "importtime", *COMMAND[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return any(line.rpartition("|")[2].strip() == "torch" for line in done.stderr.splitlines())
+
+
+def main() -> None:
+    seconds()  # writes the bytecode
+    taken = [seconds() for _ in range(ROUNDS)]
+    median = statistics.median(taken)
+    print(f"ddpdoctor --help, {ROUNDS} starts: min {min(taken):.3f} s, median {median:.3f} s")
+    print(f"limit {LIMIT} s; torch {'was' if imports_torch() else 'was not'} imported")
+
+
+if __name__ == "__main__":
+    main()
