@@ -1,0 +1,128 @@
+"""The invariants of docs/architecture.md that are about which code may know which."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "ddpdoctor"
+
+LONGEST_FILE = 300
+LONGER_FOR_A_REASON = {
+    "ddpdoctor/host/system.py": "every way of asking the machine stands behind one door, live and recorded",
+    "ddpdoctor/group/supervise.py": "the life of one process, from its start to what it left behind",
+    "sample_trainer/trainer.py": "a training script is one file that reads top to bottom",
+}
+
+MAY_IMPORT = {
+    "model.py": (),
+    "check.py": ("ddpdoctor.model",),
+    "secret.py": (),
+    "text.py": ("ddpdoctor.secret",),
+    "plan.py": (),
+    "report": (
+        "ddpdoctor.model",
+        "ddpdoctor.check",
+        "ddpdoctor.registry",
+        "ddpdoctor.text",
+        "ddpdoctor.report",
+    ),
+}
+"""Of ddpdoctor itself; everything of the standard library is free."""
+
+MUST_NOT_IMPORT = {
+    "host": ("ddpdoctor.cli", "ddpdoctor.group", "ddpdoctor.job", "ddpdoctor.report", "torch"),
+    "group": ("ddpdoctor.cli", "ddpdoctor.report"),
+    "job": ("ddpdoctor.cli", "ddpdoctor.report"),
+    "hang": ("ddpdoctor.cli", "ddpdoctor.report", "torch"),
+    "report": ("ddpdoctor.cli", "ddpdoctor.host", "ddpdoctor.group", "ddpdoctor.job", "torch"),
+}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """What a file imports, wherever in it, as ``package.module`` or ``package.module.name``."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def files_of(place: str) -> list[Path]:
+    path = PACKAGE / place
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def within(module: str, packages: Iterable[str]) -> bool:
+    return any(module == one or module.startswith(f"{one}.") for one in packages)
+
+
+def imports_of(file: Path, *packages: str) -> list[str]:
+    """What a file imports from these packages."""
+    return [module for module in imports(file) if within(module, packages)]
+
+
+@pytest.mark.parametrize("place", MAY_IMPORT)
+def test_the_vocabulary_knows_nothing_above_it(place):
+    for file in files_of(place):
+        ours = imports_of(file, "ddpdoctor")
+        assert [module for module in ours if not within(module, MAY_IMPORT[place])] == [], file
+
+
+@pytest.mark.parametrize("place", MUST_NOT_IMPORT)
+def test_a_room_knows_only_the_rooms_below_it(place):
+    for file in files_of(place):
+        assert imports_of(file, *MUST_NOT_IMPORT[place]) == [], file
+
+
+def test_a_check_imports_only_ddpdoctor_and_the_standard_library():
+    allowed = (*sys.stdlib_module_names, "ddpdoctor")
+    for file in (ROOT / "checks").rglob("*.py"):
+        assert [module for module in imports(file) if not within(module, allowed)] == [], file
+        assert imports_of(file, "ddpdoctor.cli", "ddpdoctor.report") == [], file
+
+
+def test_nobody_imports_a_check_by_name():
+    for place in ("ddpdoctor", "checks", "tests", "benchmarks"):
+        for file in (ROOT / place).rglob("*.py"):
+            assert imports_of(file, "ddpdoctor.checks", "checks") == [], file
+
+
+def test_the_bundled_trainer_imports_nothing_of_ours():
+    for file in (ROOT / "sample_trainer").rglob("*.py"):
+        assert imports_of(file, "ddpdoctor") == [], file
+
+
+def test_a_file_that_grows_long_becomes_two():
+    places = (ROOT / name for name in ("ddpdoctor", "checks", "sample_trainer"))
+    files = [file for place in places for file in place.rglob("*.py")]
+    long = {str(f.relative_to(ROOT)) for f in files if len(f.read_text().splitlines()) > LONGEST_FILE}
+    assert long <= set(LONGER_FOR_A_REASON)
+    assert set(LONGER_FOR_A_REASON) <= long, "an exception that is not needed any more"
+
+
+def loads_torch(*arguments: str) -> bool:
+    """Whether a fresh interpreter has imported torch, or tried to, after these arguments."""
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    return re.search(r"\| +torch$", done.stderr, re.MULTILINE) is not None
+
+
+def test_the_probe_sees_an_import_of_torch():
+    assert loads_torch("-c", "import torch")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["checks"], ["explain", "DD002"]])
+def test_the_command_line_starts_without_torch(arguments):
+    assert not loads_torch("-m", "ddpdoctor", *arguments)
+
+
+def test_the_host_is_examined_without_torch():
+    assert not loads_torch("-m", "ddpdoctor", "check", "--select", "host")
