@@ -22,10 +22,10 @@ import os
 import platform
 import pydoc_data.topics
 import time
-from collections.abc import Sized
+from collections.abc import Callable, Mapping, Sized
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import torch
 import torch.distributed as dist
@@ -155,17 +155,17 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
     return first
 
 
-def checksum(model: nn.Module) -> str:
-    """A digest of the weights, their names and shapes: equal only where every bit is."""
+def checksum(weights: Mapping[str, Tensor]) -> str:
+    """A digest of weights, their names and shapes: equal only where every bit is."""
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    for name, tensor in weights.items():
         flat = tensor.cpu().contiguous()
         digest.update(f"{name} {flat.dtype} {tuple(flat.shape)}".encode())
         digest.update(ctypes.string_at(flat.data_ptr(), flat.nbytes))
     return digest.hexdigest()
 
 
-def write_atomically(path: Path, write: Any) -> None:
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file so that whoever looks, and whenever, finds all of it or nothing."""
     part = path.with_name(path.name + ".part")
     with part.open("wb") as file:
@@ -233,8 +233,10 @@ class DDPTrainer:
         """Rank 0 writes; nobody goes on before the file is complete."""
         path = self.folder / "checkpoint.pt"
         if dist.get_rank() == 0:
+            weights = self.bare_model.state_dict()
             state = {
-                "model": self.bare_model.state_dict(),
+                "model": weights,
+                "checksum": checksum(weights),
                 "optimizer": self.optimizer.state_dict(),
                 "epoch": epoch,
             }
@@ -246,12 +248,11 @@ class DDPTrainer:
         """Read the checkpoint back on this rank.
 
         Raises:
-            RuntimeError: it does not hold this rank's weights.
+            RuntimeError: it does not hold what rank 0 wrote.
         """
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        for name, mine in self.bare_model.state_dict().items():
-            if not torch.equal(saved["model"][name], mine.cpu()):
-                raise RuntimeError(f"{path} does not hold this rank's weights: {name} differs")
+        if checksum(saved["model"]) != saved["checksum"]:
+            raise RuntimeError(f"{path} does not hold the weights that rank 0 wrote")
 
 
 # --- Main ---------------------------------------------------------------------------------------------------
@@ -311,7 +312,7 @@ def train(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
         "evaluation_samples": len(held_out_text),
         "steps": len(losses),
         "samples": trainer.samples,
-        "weights": checksum(trainer.bare_model),
+        "weights": checksum(trainer.bare_model.state_dict()),
         "difference": verify_weight_sync(trainer.bare_model),
         "seconds": {
             "train": trained - start,

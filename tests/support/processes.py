@@ -36,3 +36,16 @@ def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"still not so after {seconds} s"
         time.sleep(0.01)
+
+
+def running_below(folder: Path) -> list[int]:
+    """The live processes whose command line names something in this folder."""
+    wanted = str(folder).encode()
+    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if wanted in _command(one)]
+
+
+def _command(folder: Path) -> bytes:
+    try:
+        return (folder / "cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,113 @@
+import signal
+from collections.abc import Sequence
+
+from ddpdoctor.check import Check
+from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+
+_CAUSES: dict[int, tuple[str, str]] = {
+    signal.SIGKILL: (
+        "No program can catch SIGKILL; on a training host the kernel's out-of-memory killer is its usual sender, "
+        "then the memory limit of a container, then the scheduler.",
+        "dmesg -T | grep -i 'killed process'",
+    ),
+    signal.SIGBUS: (
+        "SIGBUS in a rank is mostly shared memory that is full: /dev/shm holds the buffers of NCCL and of "
+        "DataLoader workers.",
+        "df -h /dev/shm\ndocker run --shm-size=8g ...    # or --ipc=host",
+    ),
+    signal.SIGSEGV: (
+        "A segmentation fault is a fault in native code: torch, a driver, an extension built for another torch, "
+        "or a debugging setting (TORCH_DISTRIBUTED_DEBUG=DETAIL crashes DDP in torch 2.13 on CPU).",
+        "PYTHONFAULTHANDLER=1 torchrun ...    # prints the Python line of the fault",
+    ),
+    signal.SIGILL: (
+        "SIGILL means that this CPU lacks an instruction that the installed build uses.",
+        "python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())'\n"
+        "install a torch that was built for this CPU",
+    ),
+    signal.SIGABRT: (
+        "SIGABRT is a program's own: native code met a state that it cannot go on from, and says which in the "
+        "last lines of its output.",
+        "read the last lines of the rank's output; PYTHONFAULTHANDLER=1 adds the Python line",
+    ),
+    signal.SIGTERM: (
+        "SIGTERM asks a program to end: a scheduler at a time limit or a preemption, a service manager, or a person.",
+        "look into the scheduler's record of the job (sacct -j JOB, kubectl describe pod POD)",
+    ),
+    signal.SIGHUP: (
+        "SIGHUP comes when the terminal that started the job is closed.",
+        "nohup torchrun ... &    # or in tmux, or as a batch job",
+    ),
+}
+_UNKNOWN = (
+    "The signal came from outside the program.",
+    "find its sender: the scheduler, a supervisor, a person",
+)
+
+
+class KilledBySignal(Check):
+    """A signal ended a rank before its work was done.
+
+    What it finds:
+        The rank that a signal killed first, which signal, and who usually sends it. A rank that dies after the
+        end of its script is not reported: gloo aborts there now and then, and nothing is lost.
+
+    Why it matters:
+        A killed process leaves no traceback. The other ranks do, about a peer that closed the connection, and
+        so the output of the job names everybody but the rank that died.
+
+    Example:
+        Rank 2 exceeds the container's memory and gets SIGKILL; ranks 0, 1 and 3 report "Connection reset by peer".
+
+    Fix:
+        SIGKILL: look for the out-of-memory killer (dmesg -T). SIGBUS: enlarge /dev/shm. SIGSEGV, SIGABRT: run
+        with PYTHONFAULTHANDLER=1. SIGTERM: look at the scheduler's time limit. SIGHUP: use nohup or tmux.
+    """
+
+    code = "DD012"
+    name = "killed-by-signal"
+    family = Family.LAUNCH
+    title = "no signal ends a rank"
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        first = ranks.first_to_break()
+        if ranks.broken is None:
+            return Passed("no signal ended a rank of the live group")
+        killed = first is not None and first.failure is None and (first.exit_code or 0) < 0
+        if first is None or not killed or ranks.stage is not Stage.MEASURE:
+            raise NotMeasured(ranks.broken)
+        others = tuple(one.rank for one in ranks.ranks if one.rank != first.rank)
+        where = f" in {first.step or first.current}" if first.step or first.current else ""
+        return [self._finding(first.rank, others, -(first.exit_code or 0), where, ranks.log)]
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        first = trace.first_to_break()
+        if trace.broken is None:
+            return Passed("no signal ended a rank of the training run")
+        if first is None or first.killed_by is None:
+            raise NotMeasured(trace.broken)
+        others = tuple(one.rank for one in trace.ranks if one.rank != first.rank)
+        return [self._finding(first.rank, others, first.killed_by, " in the training run", first.output)]
+
+    def _finding(
+        self, rank: int, others: tuple[int, ...], number: int, where: str, output: Sequence[str]
+    ) -> Finding:
+        why, fix = _CAUSES.get(number, _UNKNOWN)
+        victims = f" What {ranks_phrase(others)} said afterwards is a consequence." if others else ""
+        return self.fail(
+            f"rank {rank} was killed by {_name(number)}{where}",
+            why=why + victims,
+            fix=fix,
+            ranks=(rank,),
+            evidence=(Evidence("\n".join(output), (rank,)),) if output else (),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _name(number: int) -> str:
+    named = number in list(signal.Signals)  # real-time signals are not
+    return signal.Signals(number).name if named else f"signal {number}"

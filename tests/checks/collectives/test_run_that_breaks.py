@@ -1,0 +1,75 @@
+"""DD301 and DD304 on a training run."""
+
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.model import Source
+from ddpdoctor.trace import RankTrace
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
+
+WAITING = (
+    Frame("main", "/jobs/train.py", 12),
+    Frame("all_reduce", "/venv/site-packages/torch/distributed/distributed_c10d.py", 3252),
+)
+ELSEWHERE = (Frame("main", "/jobs/train.py", 12), Frame("load", "/jobs/data.py", 40))
+
+
+def test_the_first_rank_to_fail_is_named_with_its_line():
+    trace = broken(failed(0, CLOSED_BY_PEER), failed(1, "no such key", kind="KeyError"))
+    finding = only_finding("DD304", Source.RUN, trace)
+    assert finding.headline == "rank 1 failed with KeyError 'no such key' in the training run"
+    assert finding.where is not None
+    assert (finding.where.file, finding.where.line) == ("/jobs/train.py", 12)
+    assert "KeyError: no such key" in finding.evidence[0].text
+    assert "What rank 0 said afterwards" in finding.why
+
+
+def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
+    trace = broken(RankTrace(0, exit_code=3, output=("config not found",)))
+    finding = only_finding("DD304", Source.RUN, trace)
+    assert finding.headline == "rank 0 ended with exit status 3 in the training run"
+    assert finding.evidence[0].text == "config not found"
+
+
+def test_a_launcher_that_fails_by_itself_is_found():
+    finding = only_finding("DD304", Source.RUN, broken(RankTrace(0), RankTrace(1), log=("no rendezvous",)))
+    assert finding.headline == "torchrun ended with exit status 1, and ranks 0-1 did not reach the end"
+    assert finding.evidence[0].text == "no rendezvous"
+
+
+def test_a_killed_rank_is_another_checks():
+    trace = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-9))
+    assert skipped("DD304", Source.RUN, trace).reason == "rank 1 of the training run broke"
+
+
+def test_a_healthy_run_passes():
+    assert (
+        passed("DD304", Source.RUN, healthy()).text == "all 2 ranks of the training run ended well in 4.0 s"
+    )
+    assert passed("DD301", Source.RUN, healthy()).text == "no rank kept the others waiting in 4.0 s"
+
+
+def test_who_is_not_in_the_collective_is_blamed_for_the_hang():
+    trace = broken(
+        RankTrace(0, stack=WAITING),
+        RankTrace(1, stack=ELSEWHERE),
+        RankTrace(2, stack=WAITING),
+        timed_out=True,
+    )
+    finding = only_finding("DD301", Source.RUN, trace)
+    assert finding.headline == (
+        "rank 1 kept ranks 0, 2 of the training run waiting, which did not end within 4 s"
+    )
+    assert finding.where is not None
+    assert (finding.where.file, finding.where.line) == ("/jobs/data.py", 40)
+    assert skipped("DD304", Source.RUN, trace).reason == "the training run did not end within 4 s"
+
+
+def test_a_hang_without_stacks_blames_nobody():
+    finding = only_finding("DD301", Source.RUN, broken(RankTrace(0), RankTrace(1), timed_out=True))
+    assert finding.headline == "ranks 0-1 of the training run did not end within 4 s"
+    assert finding.where is None
+
+
+def test_a_run_that_failed_is_no_hang():
+    trace = broken(failed(0, "no such key"))
+    assert skipped("DD301", Source.RUN, trace).reason == "rank 0 of the training run broke"
