@@ -31,6 +31,11 @@ def stack_file(folder: Path, rank: int) -> Path:
     return folder / f"stack{rank}.txt"
 
 
+def checkpoint_folder(folder: Path, checkpoint_dir: str) -> Path:
+    """The private folder of the run in ``folder``, beside the user's checkpoints; whoever outlives rank 0 removes it."""
+    return Path(checkpoint_dir) / f".{folder.name}.checkpoint"
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a file that is complete or absent."""
     draft = path.with_name(path.name + ".part")

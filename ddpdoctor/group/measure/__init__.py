@@ -9,5 +9,5 @@ Judging is not done here: a check's ``examine_group`` compares the ranks' values
 its module, name it in :data:`ORDER` and in a check's ``measurements``.
 """
 
-ORDER = ("variables", "collectives", "weights", "uneven", "sampler", "checkpoint")
+ORDER = ("variables", "collectives", "transport", "weights", "uneven", "sampler", "checkpoint")
 """The order in which they run: what explains the others first, and what waits for a slow write last."""

@@ -1,0 +1,104 @@
+"""Every collective that the backend offers, against the answer that arithmetic gives, and how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpdoctor.group import store
+from ddpdoctor.group.context import Context
+from ddpdoctor.group.trials import COLLECTIVES, Pattern, Trial
+from ddpdoctor.text import size
+
+SECONDS = 20.0
+DTYPES = (torch.float32, torch.bfloat16, torch.int64)
+SMALL, LARGE, FULL = 4 * 1024, 1024 * 1024, 8 * 1024 * 1024
+"""Latency; enough for a backend to cut it into pieces, where it can go wrong; enough to show the bandwidth."""
+FULL_SIZE = ("all_reduce sum", "broadcast", "all_gather")
+"""What DDP runs. The rest at this size would take seconds where ranks share cores, and say nothing more."""
+REPETITIONS = 2
+"""Of what DDP runs, after a first call that connects; once for the others."""
+
+_REFUSALS = (
+    "support",
+    "cannot use reduceop",
+    "not implemented",
+    "invalid scalar type",
+    "unknown scalar type",
+)
+"""How a backend says, before it sends anything, that it does not have an operation."""
+
+
+def measure(context: Context) -> dict[str, Any]:
+    """One row for each operation, type and size; ``seconds`` is the shortest of a few, None where not timed."""
+    rows = [_row(context, *case) for case in _cases(context.world_size)]
+    return {"rows": [*rows, _barrier(context)]}
+
+
+def _cases(world_size: int) -> Iterator[tuple[str, torch.dtype, int]]:
+    for dtype, (name, collective) in product(DTYPES, COLLECTIVES.items()):
+        if world_size >= collective.fewest_ranks and (dtype.is_floating_point or collective.integers):
+            yield name, dtype, SMALL
+            if dtype is torch.float32:
+                yield name, dtype, FULL if name in FULL_SIZE else LARGE
+    for dtype in DTYPES[1:]:
+        yield "all_reduce sum", dtype, LARGE
+
+
+def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[str, Any]:
+    dtype_name = str(dtype).removeprefix("torch.")
+    pattern = Pattern(context.rank, context.world_size, dtype, context.device, length)
+    row: dict[str, Any] = {"op": name, "dtype": dtype_name, "bytes": pattern.bytes}
+    context.step(f"{name} {dtype_name} {size(length)}")
+    trial = COLLECTIVES[name].prepare(pattern)
+    refusal = _refusal(trial)
+    if refusal:
+        return {**row, "unsupported": refusal}
+    row["wrong"] = trial.first_wrong()
+    if dtype is torch.float32:
+        row["seconds"] = min(_timed(context, trial.call) for _ in range(_repetitions(name)))
+    return row
+
+
+def _repetitions(name: str) -> int:
+    return REPETITIONS if name in FULL_SIZE else 1
+
+
+def _refusal(trial: Trial) -> str | None:
+    try:
+        trial.call()
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        if not any(word in str(error).lower() for word in _REFUSALS):
+            raise
+        return str(error).splitlines()[0]
+    return None
+
+
+def _timed(context: Context, call: Callable[[], object]) -> float:
+    synchronize(context.device)
+    start = time.perf_counter()
+    call()
+    synchronize(context.device)
+    return time.perf_counter() - start
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for what was queued on a GPU; a CPU has nothing queued."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _barrier(context: Context) -> dict[str, Any]:
+    """Nobody may leave the barrier before everybody has come: each rank leaves a sign in the store first."""
+    store.publish(f"barrier/{context.rank}", True)
+    context.step("barrier")
+    dist.barrier()
+    absent = [r for r in range(context.world_size) if not store.is_published(f"barrier/{r}")]
+    wrong = {"index": absent[0], "expected": 1, "got": 0} if absent else None
+    seconds = min(_timed(context, dist.barrier) for _ in range(REPETITIONS))
+    return {"op": "barrier", "dtype": "", "bytes": 0, "wrong": wrong, "seconds": seconds}

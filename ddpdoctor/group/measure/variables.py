@@ -1,0 +1,54 @@
+"""torchrun's variables and the versions, as each rank sees them, beside what the process group says."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpdoctor.group import store
+from ddpdoctor.group.context import Context
+
+SECONDS = 10.0
+NAMES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+
+
+def measure(context: Context) -> dict[str, Any]:
+    """``in_store`` is the RANK that the process at each place of the group has told the others."""
+    variables = {name: os.environ[name] for name in NAMES if name in os.environ}
+    store.publish(f"variables/{dist.get_rank()}", variables.get("RANK"))
+    context.step("the store: RANK of every rank")
+    return {
+        "variables": variables,
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "in_store": [store.read(f"variables/{rank}") for rank in range(dist.get_world_size())],
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "versions": versions(),
+    }
+
+
+def versions() -> dict[str, str | None]:
+    """None where this torch is built without it. Asking NCCL for its version touches no GPU."""
+    nccl = None
+    if dist.is_nccl_available():
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
+    return {
+        "torch": torch.__version__,
+        "NCCL": nccl,
+        "CUDA": torch.version.cuda,
+        "Python": platform.python_version(),
+    }

@@ -1,0 +1,90 @@
+"""Whether replicas built from different seeds are equal under DDP, and its gradients those of one process."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpdoctor.group.context import Context
+from ddpdoctor.group.replicas import batch, build_model, first_difference
+
+SECONDS = 20.0
+PRELOAD = ("torch._dynamo",)
+STEPS = 3
+SAMPLES = 8
+TOLERANCE = 1e-9
+"""Of the largest element. float64 rounds each of some hundred additions at 1e-16, in an order that differs
+between one process and several; a missing average is off by more than a tenth."""
+
+
+def measure(context: Context) -> dict[str, Any]:
+    """``difference`` from rank 0's replica and ``gradient`` from the reference, None where there is none."""
+    device = context.device
+    context.step("DistributedDataParallel(model)")
+    ddp = DistributedDataParallel(build_model(context.rank, device), device_ids=_device_ids(device))
+    difference = first_difference(context, "after the wrap", ddp.module)
+    _train(context, ddp)
+    gradient = _gradient_error(context, ddp)
+    # Only here are buffers equal: a forward takes rank 0's, and one in train mode then changes them.
+    difference = difference or first_difference(context, f"after {STEPS} optimizer steps", ddp.module)
+    return {"difference": difference, "gradient": gradient, "tensors": len(ddp.module.state_dict())}
+
+
+def _device_ids(device: torch.device) -> list[torch.device] | None:
+    return [device] if device.type == "cuda" else None
+
+
+def _train(context: Context, ddp: nn.Module) -> None:
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    for step in range(STEPS):
+        context.step(f"DDP training step {step}")
+        x, y = batch(_seed(step, context.rank), SAMPLES, context.device)
+        optimizer.zero_grad()
+        torch.autograd.backward(nn.functional.mse_loss(ddp(x), y))
+        optimizer.step()
+
+
+def _seed(step: int, rank: int) -> int:
+    return 1000 * rank + step
+
+
+def _gradient_error(context: Context, ddp: DistributedDataParallel) -> dict[str, Any] | None:
+    """The first parameter whose gradient is not that of one process on all ranks' samples together.
+
+    In eval mode, where BatchNorm does not depend on how samples are divided.
+    """
+    ddp.eval()
+    ddp.zero_grad()
+    context.step("DDP step of which the gradients are compared")
+    x, y = batch(_seed(STEPS, context.rank), SAMPLES, context.device)
+    torch.autograd.backward(nn.functional.mse_loss(ddp(x), y))
+    alone = copy.deepcopy(ddp.module)
+    alone.zero_grad()
+    parts = [batch(_seed(STEPS, rank), SAMPLES, context.device) for rank in range(context.world_size)]
+    everything, targets = (torch.cat(part) for part in zip(*parts, strict=True))
+    torch.autograd.backward(nn.functional.mse_loss(alone(everything), targets))
+    expected = dict(alone.named_parameters())
+    pairs = ((name, own.grad, expected[name].grad) for name, own in ddp.module.named_parameters())
+    return next((wrong for pair in pairs if (wrong := gradient_difference(*pair))), None)
+
+
+def gradient_difference(
+    name: str, own: torch.Tensor | None, expected: torch.Tensor | None
+) -> dict[str, Any] | None:
+    """The element furthest from the reference, where it is beyond rounding."""
+    assert expected is not None, "every parameter of our model takes part"
+    own = torch.zeros_like(expected) if own is None else own
+    distance = (own - expected).abs().flatten()
+    if bool(distance.max() <= TOLERANCE * expected.abs().max()):
+        return None
+    index = int(distance.argmax())
+    return {
+        "tensor": name,
+        "element": index,
+        "got": own.flatten()[index].item(),
+        "expected": expected.flatten()[index].item(),
+    }

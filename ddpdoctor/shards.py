@@ -1,0 +1,57 @@
+"""What ranks draw from a dataset, as plain lists of indices and counts: overlap, coverage, who runs out first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A loop in which some ranks have no batch left while the others wait for them in the next one."""
+
+    batch: int
+    """The first batch, counted from 0, that not every rank has."""
+    ended: tuple[int, ...]
+    """The ranks that have run out by then."""
+    waiting: tuple[int, ...]
+
+
+def predict_stall(batches: Mapping[int, int]) -> Stall | None:
+    """Where a loop with one collective a batch stops; None where every rank has as many batches."""
+    fewest = min(batches.values(), default=0)
+    waiting = tuple(rank for rank, count in sorted(batches.items()) if count > fewest)
+    ended = tuple(rank for rank, count in sorted(batches.items()) if count == fewest)
+    return Stall(fewest, ended, waiting) if waiting else None
+
+
+@dataclass(frozen=True)
+class Cover:
+    """How the shards of one pass cover the dataset."""
+
+    padding: int
+    """Repeats that make the shards equally long: fewer than there are ranks."""
+    repeated: tuple[int, ...]
+    """Samples drawn more than once, in all."""
+    surplus: int
+    """Draws beyond the first of each sample."""
+    missing: tuple[int, ...]
+    """Samples that nobody drew."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether ranks share samples beyond padding."""
+        return self.surplus > self.padding
+
+
+def cover(shards: Mapping[int, Sequence[int]], samples: int) -> Cover:
+    """Compare the shards of all ranks with a dataset of ``samples`` samples."""
+    drawn = Counter(index for shard in shards.values() for index in shard)
+    repeated = tuple(sorted(index for index, count in drawn.items() if count > 1))
+    return Cover(
+        padding=-samples % len(shards),
+        repeated=repeated,
+        surplus=sum(drawn.values()) - len(drawn),
+        missing=tuple(index for index in range(samples) if index not in drawn),
+    )
