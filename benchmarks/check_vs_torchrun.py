@@ -1,7 +1,7 @@
 """``ddpdoctor check`` against the least that torchrun does: start ranks, all-reduce one tensor, end.
 
-``python benchmarks/check_vs_torchrun.py --rounds 7 --nproc 4``. The commands run in alternation, so that a machine that is busy for a while is busy for all of them. Each is
-timed as a whole process.
+The commands run in alternation, so that a machine that is busy for a while is busy for all of them. Each is
+timed as a whole process. Run as ``python benchmarks/check_vs_torchrun.py --rounds 7 --nproc 4``.
 """
 
 from __future__ import annotations

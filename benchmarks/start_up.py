@@ -1,4 +1,4 @@
-"""How long ``ddpdoctor --help`` takes, whole process, and whether it imports torch: ``python benchmarks/start_up.py``."""
+"""How long ``ddpdoctor --help`` takes as a whole process, and whether it imports torch."""
 
 from __future__ import annotations
 
