@@ -182,6 +182,13 @@ class System:
             return failed.errno or errno.EIO
         return 0
 
+    def file_size(self, path: str) -> int:
+        """A file's size in bytes; 0 where it is absent."""
+        try:
+            return Path(path).stat().st_size
+        except OSError:
+            return 0
+
     def is_dir(self, path: str) -> bool:
         """Whether a path is a folder."""
         return Path(path).is_dir()
@@ -327,8 +334,9 @@ class RecordedSystem(System):
     """A machine from a recording. Absent keys mean a plain healthy host without GPUs.
 
     Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
-    interfaces, rlimits, disks (path to Disk fields), write_errors (folder to errno name), bound (ports taken),
-    listeners, processes, pid, cpus, memory, programs (name to path), installed, packages, gpus, kernel_log.
+    interfaces, rlimits, sizes (path to bytes), disks (path to Disk fields), write_errors (folder to errno name),
+    bound (ports taken), listeners, processes, pid, cpus, memory, programs (name to path), installed, packages,
+    gpus, kernel_log.
     """
 
     def __init__(self, recording: Mapping[str, Any]) -> None:
@@ -386,6 +394,9 @@ class RecordedSystem(System):
     def write_probe(self, folder: str, size: int) -> int:
         name = self._get("write_errors", {}).get(folder)
         return int(getattr(errno, name)) if name else 0
+
+    def file_size(self, path: str) -> int:
+        return int(self._get("sizes", {}).get(path, 0))
 
     def is_dir(self, path: str) -> bool:
         return self.read_text(path) is None
