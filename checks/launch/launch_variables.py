@@ -1,0 +1,164 @@
+from collections.abc import Iterator, Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.plan import Plan
+from ddpdoctor.redact import show_value
+
+OF_ONE_RANK = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+)
+"""What a launcher gives each process; a shell has no use for them."""
+RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
+OPERATOR = ("RANK", "WORLD_SIZE", *RENDEZVOUS)
+"""The set that a job operator (a PyTorchJob pod, for instance) gives each node on purpose."""
+PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
+LAUNCHERS = {
+    "TORCHELASTIC_RUN_ID": "torchrun",
+    "OMPI_COMM_WORLD_RANK": "mpirun",
+    "PMI_RANK": "mpiexec",
+    "PMIX_RANK": "mpiexec",
+    "SLURM_PROCID": "Slurm",
+    "PBS_JOBID": "PBS",
+    "LSB_JOBID": "LSF",
+}
+"""What a process has in its environment where a launcher or a batch system started it."""
+
+
+class LaunchVariables(Check):
+    """RANK, WORLD_SIZE, MASTER_PORT and their kin are wrong, or left over, where the launcher is started.
+
+    What it finds:
+        Launch variables in this shell that are not numbers, out of range, contradict each other, the launch that
+        is asked for or Slurm's own; and RANK, LOCAL_RANK or WORLD_SIZE left over from an earlier experiment.
+        Inside a process that torchrun, mpirun or a batch system started, and in a pod whose operator sets
+        MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK together, they belong there.
+
+    Why it matters:
+        torchrun gives its ranks fresh values, but whatever else is started from this shell inherits the old ones:
+        `python train.py` believes that it is rank 0 of 8 and waits for seven ranks that nobody starts, and every
+        `if rank == 0` in a helper process holds.
+
+    Example:
+        A line of an earlier test that is still exported:
+            export RANK=0 WORLD_SIZE=8
+            python train.py                          # waits in init_process_group
+
+    Fix:
+        Remove them from the shell and from its start-up files:
+            unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
+    """
+
+    code = "DD001"
+    name = "launch-variables"
+    family = Family.LAUNCH
+    title = "launch variables agree"
+
+    def examine_host(self, host: Host) -> Judgement:
+        seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
+        wrong = list(_malformed(seen)) or list(_contradictions(seen, host.environ, host.plan))
+        if wrong:
+            return [self._wrong(wrong, seen)]
+        left = [name for name in OF_ONE_RANK if name in seen]
+        if not left:
+            return Passed("no launch variable is left over in this shell")
+        origin = _origin(host.environ)
+        if origin is None:
+            return [self._left_over(left, seen)]
+        return Passed(f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} set by {origin}")
+
+    def _wrong(self, wrong: list[str], seen: Mapping[str, str]) -> Finding:
+        return self.fail(
+            wrong[0],
+            why="A rank reads its place in the job and the way to rank 0 from these variables. torchrun replaces them "
+            "for its ranks; a script started in another way fails on them, or waits for ranks that nobody starts.",
+            fix=f"unset {' '.join(seen)}; and remove the lines that export them from the job script or ~/.bashrc",
+            evidence=(*(Evidence(text) for text in wrong[1:]), *_shown(seen)),
+        )
+
+    def _left_over(self, left: list[str], seen: Mapping[str, str]) -> Finding:
+        shown = ", ".join(f"{name}={int(seen[name])}" for name in left)
+        verb = "is" if len(left) == 1 else "are"
+        return self.warn(
+            f"{shown} {verb} exported in this shell, which no launcher started",
+            why="torchrun replaces them for its ranks, but a script started with python or mp.spawn inherits them: it "
+            "takes itself for that rank, or waits in init_process_group for ranks that nobody starts.",
+            fix=f"unset {' '.join(left)}; and remove the lines that export them from ~/.bashrc or the job script",
+            evidence=_shown(seen),
+        )
+
+
+def _shown(seen: Mapping[str, str]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(f"{name}={show_value(name, value)}") for name, value in seen.items())
+
+
+def _malformed(seen: Mapping[str, str]) -> Iterator[str]:
+    for name, value in seen.items():
+        if name == "MASTER_ADDR":
+            continue
+        if not (value.isascii() and value.strip().removeprefix("-").isdigit()):
+            yield f"{name}={show_value(name, value)} is not a number"
+        elif name == "MASTER_PORT" and not 0 <= int(value) <= 65535:
+            yield f"MASTER_PORT={int(value)} is not between 0 and 65535"
+        elif int(value) < int(name.endswith("WORLD_SIZE")):
+            yield f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
+
+
+def _contradictions(seen: Mapping[str, str], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    number = {name: int(value) for name, value in seen.items() if name != "MASTER_ADDR"}
+    for rank, size in PAIRS:
+        if rank in number and size in number and number[rank] >= number[size]:
+            yield f"{rank}={number[rank]} is not below {size}={number[size]}"
+    if number.get("LOCAL_WORLD_SIZE", 0) > number.get("WORLD_SIZE", number.get("LOCAL_WORLD_SIZE", 0)):
+        yield f"LOCAL_WORLD_SIZE={number['LOCAL_WORLD_SIZE']} is above WORLD_SIZE={number['WORLD_SIZE']}"
+    if "SLURM_PROCID" in environ:
+        yield from _against_slurm(number, environ)
+    elif not _launched(environ):
+        yield from _against_plan(number, environ, plan)
+
+
+def _against_plan(number: Mapping[str, int], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    size, local = number.get("WORLD_SIZE"), number.get("LOCAL_WORLD_SIZE")
+    from_operator = _by_operator(environ) and not plan.explicit & {"nnodes", "node_rank"}
+    if size is not None and size not in (plan.world_size, plan.nnodes) and not from_operator:
+        yield f"WORLD_SIZE={size} is exported, but the launch asked for has {plan.world_size} ranks"
+    if local is not None and local != plan.nproc:
+        yield f"LOCAL_WORLD_SIZE={local} is exported, but the launch asked for has {plan.nproc} ranks on this node"
+
+
+def _against_slurm(number: Mapping[str, int], environ: Mapping[str, str]) -> Iterator[str]:
+    """RANK may be that of the task or of the node, WORLD_SIZE any multiple of the nodes: GPUs are not tasks."""
+    tasks, nodes = _slurm(environ, "SLURM_NTASKS"), _slurm(environ, "SLURM_NNODES")
+    size, rank = number.get("WORLD_SIZE"), number.get("RANK")
+    if size is not None and nodes and size % nodes and size != tasks:
+        yield f"WORLD_SIZE={size} contradicts Slurm's {nodes} nodes"
+    process, node = _slurm(environ, "SLURM_PROCID"), _slurm(environ, "SLURM_NODEID")
+    in_step = _slurm(environ, "SLURM_STEP_NUM_TASKS") or 0
+    if rank is not None and in_step > 1 and rank not in (process, node):
+        yield f"RANK={rank} contradicts SLURM_PROCID={process}"
+
+
+def _slurm(environ: Mapping[str, str], name: str) -> int | None:
+    value = environ.get(name, "")
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+def _launched(environ: Mapping[str, str]) -> str | None:
+    """The launcher or batch system that started this process."""
+    return next((who for marker, who in LAUNCHERS.items() if environ.get(marker)), None)
+
+
+def _by_operator(environ: Mapping[str, str]) -> bool:
+    return all(environ.get(name) for name in OPERATOR) and not environ.get("LOCAL_RANK")
+
+
+def _origin(environ: Mapping[str, str]) -> str | None:
+    """Who set the variables on purpose; None where they are left over."""
+    return _launched(environ) or ("the job's operator, for each node" if _by_operator(environ) else None)
