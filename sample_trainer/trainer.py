@@ -5,7 +5,7 @@
     python trainer.py --epochs 5 --steps 200        # longer
 
 Each rank leaves rank<R>.json in the output folder when it is done, and rank 0 a checkpoint. Reads top to
-bottom: data, model, helpers, trainer, main.
+bottom: data, helpers, trainer, main. The text and the model are in language_model.py.
 """
 # mypy: allow-untyped-calls
 # (torch leaves DistributedDataParallel.train and Tensor.backward untyped)
@@ -20,7 +20,6 @@ import json
 import logging
 import os
 import platform
-import pydoc_data.topics
 import time
 from collections.abc import Callable, Mapping, Sized
 from itertools import islice
@@ -29,47 +28,21 @@ from typing import Any, BinaryIO, cast
 
 import torch
 import torch.distributed as dist
+from language_model import ByteTransformer, read_text
 from torch import Tensor, nn
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
 
-CONTEXT = 64  # bytes that the model sees before it predicts the next
 BATCH_SIZE = 8  # samples per rank and step
-WIDTH = 32  # of the model; a multiple of HEADS
-HEADS = 4
-LAYERS = 1
 LEARNING_RATE = 1e-2  # falls within the few steps that a smoke test has, and is still stable
-HELD_OUT = 0.05  # share of the text that training never sees
 SEED = 0
 
 log = logging.getLogger("trainer")
 
 
 # --- Data ---------------------------------------------------------------------------------------------------
-
-
-class Text(Dataset[tuple[Tensor, Tensor]]):
-    """Consecutive pieces of a text as bytes: CONTEXT of them, and the same moved on by one as the target."""
-
-    def __init__(self, text: bytes) -> None:
-        self.bytes = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-
-    def __len__(self) -> int:
-        return (len(self.bytes) - 1) // CONTEXT
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        start = index * CONTEXT
-        piece = self.bytes[start : start + CONTEXT + 1]
-        return piece[:-1], piece[1:]
-
-
-def read_text() -> tuple[Text, Text]:
-    """Python's own reference as training text and held-out text; 466 kB of English, no download."""
-    text = "\n".join(pydoc_data.topics.topics.values()).encode()
-    held_out = int(len(text) * HELD_OUT)
-    return Text(text[:-held_out]), Text(text[-held_out:])
 
 
 def create_distributed_dataloader(
@@ -86,45 +59,6 @@ def create_distributed_dataloader(
         return DataLoader(dataset, BATCH_SIZE, sampler=sampler, drop_last=True)
     share = range(dist.get_rank(), len(cast(Sized, dataset)), dist.get_world_size())
     return DataLoader(Subset(dataset, share), BATCH_SIZE)
-
-
-# --- Model --------------------------------------------------------------------------------------------------
-
-
-class Block(nn.Module):
-    """One transformer layer: causal attention, then a feed-forward network."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before_attention = nn.LayerNorm(WIDTH)
-        self.project_in = nn.Linear(WIDTH, 3 * WIDTH)
-        self.project_out = nn.Linear(WIDTH, WIDTH)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, _ = x.shape
-        heads = self.project_in(self.before_attention(x)).view(batch, length, 3, HEADS, WIDTH // HEADS)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.project_out(attended.transpose(1, 2).reshape(batch, length, WIDTH))
-        return cast(Tensor, x + self.feed_forward(x))
-
-
-class ByteTransformer(nn.Module):
-    """Predicts each next byte from the bytes before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.byte = nn.Embedding(256, WIDTH)
-        self.position = nn.Embedding(CONTEXT, WIDTH)
-        self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        positions = torch.arange(inputs.shape[1], device=inputs.device)
-        return cast(Tensor, self.head(self.blocks(self.byte(inputs) + self.position(positions))))
 
 
 # --- Helpers ------------------------------------------------------------------------------------------------
@@ -147,11 +81,12 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
     for name, mine in model.state_dict().items():
         theirs = mine.clone()
         dist.broadcast(theirs, src=0)
-        different = (mine != theirs).flatten().nonzero()
+        own, reference = mine.flatten(), theirs.flatten()
+        # As bytes, since NaN is not equal to itself.
+        different = (own.view(torch.uint8) != reference.view(torch.uint8)).nonzero()
         if first is None and len(different):
-            at = int(different[0])
-            values = {"value": float(mine.flatten()[at]), "on_rank_0": float(theirs.flatten()[at])}
-            first = {"tensor": name, "element": at, **values}
+            at = int(different[0]) // own.element_size()
+            first = {"tensor": name, "element": at, "own": own[at].item(), "rank_0": reference[at].item()}
     return first
 
 

@@ -1,6 +1,7 @@
 """The trainer as a user runs it. Runs take seconds, so tests share two: alone, and three ranks under torchrun."""
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -51,9 +52,9 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trainer() -> ModuleType:
     """The trainer's own code, with nothing run."""
-    module = ModuleType("trainer")
-    exec(compile(TRAINER.read_text(), str(TRAINER), "exec"), module.__dict__)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(TRAINER.parent)
+        return importlib.import_module("trainer")
 
 
 def summaries(out: Path) -> list[dict[str, Any]]:
