@@ -1,0 +1,72 @@
+import subprocess
+import sys
+
+import pytest
+
+from ddpdoctor.model import Level, Source
+from ddpdoctor.plan import Plan
+from tests.support.hosts import recorded_host
+from tests.support.judging import only_finding, passed
+
+TWO_NODES = Plan(nnodes=2, master_addr="10.0.0.1")
+ADDRESS = {"10.0.0.1": ["10.0.0.1"]}
+
+
+def test_a_loopback_name_breaks_two_nodes():
+    finding = only_finding("DD003", Source.HOST, recorded_host("loopback_name", TWO_NODES))
+    assert finding.level is Level.FAIL
+    assert finding.headline == "host name 'node1' resolves to 127.0.1.1 only, a loopback address"
+    assert "10.0.0.1" in finding.fix
+    assert finding.evidence[0].text == "eth0 has 10.0.0.1"
+
+
+def test_one_node_on_loopback_is_right():
+    assert passed("DD003", Source.HOST, recorded_host("loopback_name")).text.endswith("127.0.1.1")
+
+
+@pytest.mark.parametrize(("plan", "level"), [(Plan(), Level.INFO), (TWO_NODES, Level.FAIL)])
+def test_a_name_that_does_not_resolve(plan, level):
+    finding = only_finding("DD003", Source.HOST, recorded_host(plan=plan, hostname="box", resolve=ADDRESS))
+    assert (finding.level, finding.headline) == (level, "host name 'box' does not resolve")
+
+
+def test_digits_are_read_as_an_address():
+    host = recorded_host(hostname="12345", resolve={"12345": ["0.0.48.57"]})
+    finding = only_finding("DD003", Source.HOST, host)
+    assert (finding.level, finding.headline) == (Level.INFO, "host name '12345' is read as an IPv4 address")
+
+
+@pytest.mark.parametrize(
+    ("environ", "backend"), [({"GLOO_SOCKET_IFNAME": "eth0"}, "gloo"), ({}, "nccl")], ids=["gloo", "nccl"]
+)
+def test_with_a_named_interface_only_torchrun_asks_for_the_name(environ, backend):
+    plan = Plan(nnodes=2, master_addr="10.0.0.1", backend=backend)
+    host = recorded_host("loopback_name", plan, environ=environ)
+    assert only_finding("DD003", Source.HOST, host).level is Level.WARN
+
+
+def test_a_master_address_that_does_not_resolve():
+    finding = only_finding("DD003", Source.HOST, recorded_host(environ={"MASTER_ADDR": "nosuch.invalid"}))
+    assert (finding.level, finding.headline) == (Level.FAIL, "MASTER_ADDR 'nosuch.invalid' does not resolve")
+
+
+def test_the_option_wins_over_the_variable():
+    plan = Plan(master_addr="node1", explicit=frozenset({"master_addr"}))
+    passed("DD003", Source.HOST, recorded_host(plan=plan, environ={"MASTER_ADDR": "nosuch.invalid"}))
+
+
+def test_a_loopback_master_address_leads_nowhere_from_the_second_node():
+    finding = only_finding("DD003", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1)))
+    assert finding.headline == "MASTER_ADDR '127.0.0.1' is a loopback address in a job of 2 nodes"
+
+
+@pytest.mark.root
+def test_a_real_host_without_a_resolvable_name():
+    program = (
+        "import socket; socket.sethostname('ddpdoctor-nosuch'); from ddpdoctor.host import Host, System;"
+        "from ddpdoctor.plan import Plan; from tests.support.judging import only_finding;"
+        "from ddpdoctor.model import Source; print(only_finding('DD003', Source.HOST, Host(Plan(), System())))"
+    )
+    command = ["unshare", "--uts", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert "host name 'ddpdoctor-nosuch' does not resolve" in done.stdout
