@@ -1,0 +1,129 @@
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.system import Process
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, quote_command
+
+RUN = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
+"""What tells runs apart; the id alone is "none" in every run without a rendezvous backend."""
+REAPERS = frozenset(
+    {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "launchd"}
+)
+"""Programs that adopt the children of processes that ended."""
+
+
+class StaleProcesses(Check):
+    """Workers of an earlier run are still alive, although their launcher is gone.
+
+    What it finds:
+        Processes that torchrun started (they carry its run id) whose launcher has ended, with what they hold: a
+        GPU, memory. Workers of a launcher that lives are not stale, whoever started it. One that only holds the
+        master port is DD002.
+
+    Why it matters:
+        torchrun's workers lead sessions of their own, so kill -9 of the launcher leaves them running. They keep
+        their memory on the GPU, so the new job runs out of it, and their ports, so the new ranks meet the old.
+
+    Example:
+        Ending only the launcher:
+            kill -9 $(pgrep -f torchrun)             # the workers live on, adopted by init
+
+    Fix:
+        End them by their pids, as the finding lists them:
+            kill 4711 4712
+        and next time send SIGTERM (or Ctrl-C) to torchrun, which stops its workers.
+    """
+
+    code = "DD010"
+    name = "stale-processes"
+    family = Family.ENVIRONMENT
+    title = "no worker of an earlier run is left"
+
+    def examine_host(self, host: Host) -> Judgement:
+        gpus = _gpus_by_pid(host)
+        left = [process for process in _orphans(host.processes) if not _only_holds_port(host, process, gpus)]
+        if not left:
+            return Passed("no worker of an earlier run is left")
+        return [self._stale(left, gpus)]
+
+    def _stale(self, left: Sequence[Process], gpus: Mapping[int, list[int]]) -> Finding:
+        holders = [process for process in left if process.pid in gpus]
+        pids = " ".join(str(process.pid) for process in left)
+        held = sorted({index for process in holders for index in gpus[process.pid]})
+        verb = "are" if len(left) > 1 else "is"
+        report = self.fail if holders else self.warn
+        return report(
+            f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
+            + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
+            why="Their launcher ended without stopping them. They keep their memory, on GPUs too, their ports and "
+            "their CPU time, so a new job runs out of memory, is slow, or meets the old ranks.",
+            fix=f"kill {pids}; then kill -9 what is left of them",
+            evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
+        )
+
+
+def _orphans(processes: Sequence[Process]) -> Iterator[Process]:
+    """Workers without a living launcher in their ancestry, of runs of which no worker has one."""
+    by_pid = {process.pid: process for process in processes}
+    workers = [process for process in processes if process.environ.get("TORCHELASTIC_RUN_ID")]
+    alive = {_run(process) for process in workers if not _adopted(process, by_pid)}
+    adopted = {_run(process) for process in workers if _adopted(process, by_pid)} - alive
+    yield from (process for process in workers if _run(process) in adopted)
+
+
+def _run(process: Process) -> tuple[str | None, ...]:
+    return tuple(process.environ.get(name) for name in RUN)
+
+
+def _adopted(process: Process, by_pid: Mapping[int, Process]) -> bool:
+    """Whether init, and no launcher, is the parent of the first process of this run above this one."""
+    seen = {process.pid}
+    parent = by_pid.get(process.parent)
+    while parent and parent.pid not in seen and _run(parent) == _run(process):
+        seen.add(parent.pid)
+        process, parent = parent, by_pid.get(parent.parent)
+    if parent is None:
+        return process.parent == 1
+    name = PurePosixPath(parent.command[0]).name if parent.command else ""
+    # In a container torchrun itself may be process 1, and every other program may be a launcher.
+    return name in REAPERS or (parent.pid == 1 and not _is_python(parent))
+
+
+def _is_python(process: Process) -> bool:
+    return any("python" in PurePosixPath(word).name or "torchrun" in word for word in process.command[:2])
+
+
+def _gpus_by_pid(host: Host) -> dict[int, list[int]]:
+    held: dict[int, list[int]] = {}
+    for gpu in host.gpus.devices:
+        for pid in gpu.pids:
+            held.setdefault(pid, []).append(gpu.index)
+    return held
+
+
+def _only_holds_port(host: Host, process: Process, gpus: Mapping[int, list[int]]) -> bool:
+    """Whether the check of the master port names this process already."""
+    listeners = host.system.listeners(host.plan.master_port)
+    return process.pid not in gpus and any(
+        listener.process and listener.process.pid == process.pid for listener in listeners
+    )
+
+
+def _describe(process: Process, gpus: Mapping[int, list[int]]) -> str:
+    rank = process.environ.get("RANK", "")
+    held = f", on GPU {', '.join(map(str, gpus[process.pid]))}" if process.pid in gpus else ""
+    return (
+        f"pid {process.pid} of {quote(process.user)[1:-1] or 'an unknown user'}"
+        + (f", rank {rank}" if rank.isdigit() else "")
+        + f"{held}, started {_age(process.age)} ago: {quote_command(process.command)}"
+    )
+
+
+def _age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
