@@ -1,0 +1,119 @@
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.torch_build import TorchBuild
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+
+BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
+ALWAYS_THERE = frozenset({"fake"})
+"""Backends in Python that every torch has."""
+PLUGINS = {
+    "ccl": "oneccl_bindings_for_pytorch",
+    "hccl": "torch_npu",
+    "cncl": "torch_mlu",
+    "mccl": "torch_musa",
+    "smddp": "smdistributed",
+    "xla": "torch_xla",
+}
+"""Backends that a package registers when it is imported."""
+
+
+class BackendUnavailable(Check):
+    """The backend that is asked for is not in this torch, or fits no device here.
+
+    What it finds:
+        A backend that is not compiled into the installed torch (NCCL in a CPU build), a misspelt name, NCCL on
+        a machine without a GPU, and a backend whose plugin package is not installed.
+
+    Why it matters:
+        init_process_group ends with an error on every rank; with NCCL and no GPU, it is the first collective that
+        does.
+
+    Example:
+        The CPU build of torch, as `pip install torch --index-url .../cpu` gives it:
+            dist.init_process_group("nccl")          # RuntimeError: Distributed package doesn't have NCCL built in
+
+    Fix:
+        Take gloo where there is no GPU:
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        or install a build of torch for this machine's GPUs.
+    """
+
+    code = "DD013"
+    name = "backend-unavailable"
+    family = Family.ENVIRONMENT
+    title = "the backend is in this torch"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        build = host.torch
+        if build is None:
+            return Skipped("no torch is installed for this Python")
+        found = [
+            finding for backend in _names(host.plan.backend) if (finding := self._judge(host, build, backend))
+        ]
+        if found:
+            return found[:1]
+        return Passed(f"torch {build.version} has the backend {host.plan.backend}")
+
+    def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
+        if backend in PLUGINS:
+            return self._without_plugin(host, backend)
+        if backend in ALWAYS_THERE:
+            return None
+        if backend not in BUILT_IN:
+            return self._unknown(build, backend)
+        if backend not in build.backends:
+            return self._not_built(build, backend)
+        if backend == "nccl" and not build.hip and host.gpus.absent:
+            return self._no_gpu(host.gpus.absent)
+        return None
+
+    def _unknown(self, build: TorchBuild, backend: str) -> Finding:
+        near = get_close_matches(backend, [*build.backends, *PLUGINS], 1)
+        return self.fail(
+            f"backend {quote(backend)} is not known to torch {build.version}",
+            why="init_process_group ends with an error on every rank, unless the script registers this backend itself "
+            "(torch.distributed.Backend.register_backend).",
+            fix=f"--backend {near[0] if near else 'gloo'}",
+        )
+
+    def _not_built(self, build: TorchBuild, backend: str) -> Finding:
+        return self.fail(
+            f"backend {backend} is not compiled into torch {build.version}, which has "
+            + ", ".join(sorted(build.backends)),
+            why="init_process_group ends with an error on every rank: this backend is not in the installed build"
+            + (" for CPUs." if not (build.cuda or build.hip) else "."),
+            fix="--backend gloo"
+            + (
+                "; or install a build of torch with CUDA, as pytorch.org names it"
+                if backend == "nccl"
+                else ""
+            ),
+        )
+
+    def _no_gpu(self, reason: str) -> Finding:
+        return self.fail(
+            f"backend nccl has no GPU to use: {reason}",
+            why="NCCL moves data between GPUs only, so init_process_group or the first collective ends with an error.",
+            fix="--backend gloo; or start the job where nvidia-smi shows GPUs (docker run --gpus all ...)",
+        )
+
+    def _without_plugin(self, host: Host, backend: str) -> Finding | None:
+        package = PLUGINS[backend]
+        if host.system.package_folder(package):
+            return None
+        return self.fail(
+            f"backend {backend} is registered by {package}, which is not installed",
+            why="torch knows this backend only after its package was imported; without it init_process_group ends "
+            "with an error on every rank.",
+            fix=f"install the package that provides {package}; or --backend gloo",
+        )
+
+
+def _names(backend: str) -> Iterator[str]:
+    """The backends in ``gloo`` or in ``cpu:gloo,cuda:nccl``."""
+    yield from (part.rpartition(":")[2].strip().lower() for part in backend.split(","))

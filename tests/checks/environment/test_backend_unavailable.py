@@ -1,0 +1,56 @@
+import pytest
+
+from ddpdoctor.model import Level, Source
+from ddpdoctor.plan import Plan
+from tests.support.hosts import recorded_host
+from tests.support.judging import only_finding, passed, skipped
+
+CUDA = {
+    "packages": {"torch": "/t"},
+    "files": {"/t/version.py": "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n"},
+}
+ROCM = {
+    "packages": {"torch": "/t"},
+    "files": {"/t/version.py": "__version__ = '2.13.0+rocm7'\nhip: Optional[str] = '7.0'\n"},
+}
+GPU = {"devices": [{"index": 0}]}
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes", "headline"),
+    [
+        ("nccl", {}, "backend nccl is not compiled into torch 2.13.0, which has gloo"),
+        ("mpi", CUDA, "backend mpi is not compiled into torch 2.13.0+cu130, which has gloo, nccl"),
+        ("nccl", CUDA, "backend nccl has no GPU to use: this machine has no NVIDIA driver"),
+        ("cpu:gloo,cuda:nccl", CUDA, "backend nccl has no GPU to use: this machine has no NVIDIA driver"),
+        ("ncll", CUDA, "backend 'ncll' is not known to torch 2.13.0+cu130"),
+        ("smddp", CUDA, "backend smddp is registered by smdistributed, which is not installed"),
+    ],
+)
+def test_a_backend_that_is_not_there(backend, changes, headline):
+    finding = only_finding("DD013", Source.HOST, recorded_host(plan=Plan(backend=backend), **changes))
+    assert (finding.level, finding.headline) == (Level.FAIL, headline)
+
+
+def test_a_misspelt_backend_is_told_the_nearest():
+    finding = only_finding("DD013", Source.HOST, recorded_host(plan=Plan(backend="ncll"), **CUDA))
+    assert finding.fix == "--backend nccl"
+
+
+@pytest.mark.parametrize(
+    ("backend", "changes"),
+    [
+        ("gloo", {}),
+        ("nccl", {**CUDA, "gpus": GPU}),
+        ("cpu:gloo,cuda:nccl", {**CUDA, "gpus": GPU}),
+        ("nccl", ROCM),
+        ("smddp", {"packages": {"smdistributed": "/s"}}),
+        ("fake", {}),
+    ],
+)
+def test_a_backend_that_is_there(backend, changes):
+    passed("DD013", Source.HOST, recorded_host(plan=Plan(backend=backend), **changes))
+
+
+def test_without_torch_there_is_nothing_to_ask():
+    assert "no torch" in skipped("DD013", Source.HOST, recorded_host(installed={})).reason
