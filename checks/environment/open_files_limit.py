@@ -1,0 +1,75 @@
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.plan import Plan
+
+FILES_OF_A_RANK = 96
+"""What a training process keeps open: 10 with torch and a group of one, 30 more for 4 DataLoader workers (measured
+with torch 2.13), the CUDA driver's and the script's own; DataLoader passes every tensor in flight as a file."""
+FILES_PER_PEER = {"gloo": 1, "nccl": 8}
+"""gloo connects every pair of ranks with one socket; NCCL opens several for each peer, for its channels and proxies."""
+NCCL_PEERS = 64
+"""NCCL's rings and trees connect a rank with few others, however large the job."""
+TIGHT = 2
+
+
+class OpenFilesLimit(Check):
+    """The limit of open files is too low for the ranks.
+
+    What it finds:
+        A soft limit (ulimit -n) below what a rank of this job opens: a socket or several for each peer, the
+        store, shared memory, the DataLoader's workers, log files.
+
+    Why it matters:
+        "Too many open files" comes in the middle of a run, from whichever part opens the next one: a DataLoader
+        worker that dies, a connection that is not made while the other ranks wait for it.
+
+    Example:
+        A shell or a service with a limit from another age:
+            ulimit -n 64
+            torchrun --nproc-per-node 8 train.py     # OSError: [Errno 24] Too many open files
+
+    Fix:
+        Raise the soft limit to the hard one before the launch:
+            ulimit -n $(ulimit -Hn)
+        or, in a container, docker run --ulimit nofile=65536:65536.
+    """
+
+    code = "DD015"
+    name = "open-files-limit"
+    family = Family.ENVIRONMENT
+    title = "ranks may open enough files"
+    breaks_group = True
+
+    def examine_host(self, host: Host) -> Judgement:
+        soft, hard = host.system.rlimit("NOFILE")
+        needed = _needed(host.plan)
+        if soft < 0:
+            return Passed("the number of open files is not limited")
+        if soft >= TIGHT * needed:
+            return Passed(f"{soft} open files are allowed, a rank needs about {needed}")
+        report = self.fail if soft < needed else self.info
+        return [
+            report(
+                f"{soft} open files are allowed, a rank of {host.plan.world_size} needs about {needed}",
+                why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
+                'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
+                fix=_fix(hard, TIGHT * needed),
+            )
+        ]
+
+
+def _needed(plan: Plan) -> int:
+    peers = plan.world_size - 1
+    if "nccl" in plan.backend:
+        return FILES_OF_A_RANK + FILES_PER_PEER["nccl"] * min(peers, NCCL_PEERS)
+    return FILES_OF_A_RANK + FILES_PER_PEER["gloo"] * peers
+
+
+def _fix(hard: int, wanted: int) -> str:
+    if hard < 0 or hard >= wanted:
+        return "ulimit -n $(ulimit -Hn)    # in the shell or job script that starts the launcher"
+    return (
+        f"the hard limit is {hard} too: raise it in /etc/security/limits.conf (nofile), in the service (LimitNOFILE=) "
+        "or with docker run --ulimit nofile=65536:65536"
+    )
