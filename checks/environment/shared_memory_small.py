@@ -1,0 +1,104 @@
+import re
+from collections.abc import Iterator
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.host.system import Disk
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural, size
+
+FOLDER = "/dev/shm"
+FULL = 1 << 20
+"""Measured: on a full /dev/shm a gloo group works, while multiprocessing.Lock() and every DataLoader worker fail."""
+COMFORTABLE = 128 << 20
+"""Of each rank: 4 workers that prefetch 2 batches of 16 MiB each. With 64 MiB for all, this was a SIGBUS."""
+NCCL_NEEDS = 128 << 20
+"""NVIDIA advises 1 GiB for a container; below this, NCCL fails where GPUs talk through host memory."""
+LEAKED_SHARE = 0.1
+_OF_TORCH = re.compile(r"torch_(\d+)_\d+_\d+")
+
+
+class SharedMemorySmall(Check):
+    """/dev/shm is too small, full, or held by files of processes that are gone.
+
+    What it finds:
+        Less free space in /dev/shm than DataLoader workers (and NCCL, where GPUs talk through host memory) need;
+        docker gives a container 64 MiB. And files of torch there whose process has ended.
+
+    Why it matters:
+        Workers hand batches to their rank through /dev/shm. Where it is full, the worker dies with a bus error
+        ("DataLoader worker is killed by signal: Bus error"), and the other ranks wait for that rank.
+
+    Example:
+        A container with docker's default:
+            docker run train-image torchrun --nproc-per-node 4 train.py   # num_workers=4, /dev/shm of 64 MiB
+
+    Fix:
+        Give the container more, or share the host's:
+            docker run --shm-size=8g ...             # or --ipc=host
+        In Kubernetes, mount an emptyDir with medium: Memory at /dev/shm.
+    """
+
+    code = "DD016"
+    name = "shared-memory-small"
+    family = Family.ENVIRONMENT
+    title = "/dev/shm is large enough"
+
+    def examine_host(self, host: Host) -> Judgement:
+        shm = host.shm
+        if shm is None:
+            return Skipped("this system has no /dev/shm")
+        leaked = list(_leaked(host))
+        if shm.free < COMFORTABLE * host.plan.nproc:
+            return [self._low(host, shm, leaked)]
+        held = sum(count for _, count in leaked)
+        if held > LEAKED_SHARE * shm.total:
+            return [self._leak(leaked, shm)]
+        return Passed(f"/dev/shm has {size(shm.free)} of {size(shm.total)} free")
+
+    def _low(self, host: Host, shm: Disk, leaked: list[tuple[str, int]]) -> Finding:
+        nccl = "nccl" in host.plan.backend and host.plan.nproc > 1 and shm.free < NCCL_NEEDS
+        report = self.fail if shm.free < FULL else self.warn if nccl else self.info
+        return report(
+            f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.plan.nproc, 'rank')}",
+            why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
+            "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
+            fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o remount,size=8G /dev/shm; "
+            "or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
+            evidence=_evidence(leaked),
+        )
+
+    def _leak(self, leaked: list[tuple[str, int]], shm: Disk) -> Finding:
+        held = sum(count for _, count in leaked)
+        return self.info(
+            f"{size(held)} of {size(shm.total)} in /dev/shm are held by torch files of processes that are gone",
+            why="Processes that were killed could not remove what they shared. It stays in memory until it is removed "
+            "or the machine restarts.",
+            fix=f"{_remove(leaked)}, unless a container that shares this /dev/shm is using them",
+            evidence=_evidence(leaked),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _leaked(host: Host) -> Iterator[tuple[str, int]]:
+    """The files of torch whose creator, which their name tells, is gone, with their sizes."""
+    alive = {process.pid for process in host.processes}
+    for name in host.system.list_dir(FOLDER):
+        found = _OF_TORCH.fullmatch(name)
+        if found and int(found[1]) not in alive:
+            yield name, host.system.file_size(f"{FOLDER}/{name}")
+
+
+def _evidence(leaked: list[tuple[str, int]]) -> tuple[Evidence, ...]:
+    held = sum(count for _, count in leaked)
+    return (
+        (Evidence(f"{plural(len(leaked), 'file')} of processes that are gone: {size(held)}"),)
+        if leaked
+        else ()
+    )
+
+
+def _remove(leaked: list[tuple[str, int]]) -> str:
+    pids = sorted({name.split("_")[1] for name, _ in leaked})
+    shown = " ".join(f"{FOLDER}/torch_{pid}_*" for pid in pids[:4])
+    return f"rm {shown}" + (" ..." if len(pids) > 4 else "")
