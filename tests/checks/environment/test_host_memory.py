@@ -1,0 +1,38 @@
+from ddpdoctor.model import Level, Source
+from ddpdoctor.plan import Plan
+from tests.support.hosts import recorded_host
+from tests.support.judging import only_finding, passed
+
+
+def test_a_container_too_small_to_start_the_ranks():
+    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Plan(nproc=16)))
+    assert finding.level is Level.FAIL
+    assert finding.headline == "1.8 GiB of memory are free, 16 ranks need at least 2.5 GiB to start"
+    assert finding.evidence[1].text == "control group: 200 MiB of 2 GiB used"
+
+
+def test_a_container_too_small_to_train():
+    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Plan(nproc=8)))
+    assert (finding.level, finding.headline) == (
+        Level.WARN,
+        "1.8 GiB of memory are free, 8 ranks need at least 2.1 GiB to train",
+    )
+    assert finding.fix.startswith("--nproc 6,")
+
+
+def test_an_earlier_kill_is_information():
+    finding = only_finding("DD017", Source.HOST, recorded_host("container_v1"))
+    assert (finding.level, finding.headline) == (
+        Level.INFO,
+        "the kernel has killed 3 processes of this control group for want of memory",
+    )
+    assert finding.evidence[-1].text == "control group: oom_kill 3"
+
+
+def test_the_machine_counts_where_no_limit_does():
+    host = recorded_host(memory=[4 << 30, 100 << 20])
+    assert only_finding("DD017", Source.HOST, host).headline.startswith("100 MiB of memory are free")
+
+
+def test_two_cores_and_seven_gigabytes_pass():
+    passed("DD017", Source.HOST, recorded_host(plan=Plan(nproc=8), memory=[7 << 30, 5 << 30]))
