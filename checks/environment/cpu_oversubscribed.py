@@ -1,0 +1,82 @@
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural
+
+FAR_ABOVE = 2.0
+"""Threads for each CPU from which on they mostly wait for each other."""
+
+
+class CpuOversubscribed(Check):
+    """Ranks times threads is more than the CPUs that this process may use.
+
+    What it finds:
+        OMP_NUM_THREADS times ranks far above the CPUs that the machine, the affinity mask and the control group's
+        quota grant together (a warning); and more ranks than CPUs (information).
+
+    Why it matters:
+        Threads of OpenMP spin while they wait for each other. With more of them than CPUs, each step takes many
+        times as long, and a rank that is held up holds up all others in the next all-reduce.
+
+    Example:
+        A container with 4 CPUs on a machine with 64:
+            docker run --cpus 4 -e OMP_NUM_THREADS=16 image torchrun --nproc-per-node 4 train.py
+
+    Fix:
+        Divide the CPUs among the ranks, leaving some for DataLoader workers:
+            export OMP_NUM_THREADS=1                 # torchrun's own default
+    """
+
+    code = "DD018"
+    name = "cpu-oversubscribed"
+    family = Family.ENVIRONMENT
+    title = "ranks and threads fit the CPUs"
+
+    def examine_host(self, host: Host) -> Judgement:
+        nproc, granted = host.plan.nproc, _granted(host)
+        threads = _threads(host.environ.get("OMP_NUM_THREADS", ""))
+        if threads > 1 and threads * nproc > FAR_ABOVE * granted:
+            return [self._too_many_threads(host, threads, granted)]
+        if nproc > granted:
+            return [self._more_ranks(host, granted)]
+        return Passed(f"{_cpus(granted)} for {plural(nproc, 'rank')} of {plural(threads, 'thread')}")
+
+    def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:
+        nproc = host.plan.nproc
+        return self.warn(
+            f"OMP_NUM_THREADS={threads} gives {plural(nproc, 'rank')} {threads * nproc} threads on {_cpus(granted)}",
+            why="OpenMP's threads spin while they wait for each other. With far more threads than CPUs a step takes "
+            "many times as long, and every rank waits for the slowest.",
+            fix=f"export OMP_NUM_THREADS={max(1, int(granted // nproc))}",
+            evidence=_evidence(host),
+        )
+
+    def _more_ranks(self, host: Host, granted: float) -> Finding:
+        return self.info(
+            f"{plural(host.plan.nproc, 'rank')} share {_cpus(granted)}",
+            why="Ranks take turns on the CPUs, so this shows whether a job works, not how fast it is.",
+            fix=f"--nproc {max(1, int(granted))} to measure speed",
+            evidence=_evidence(host),
+        )
+
+
+def _granted(host: Host) -> float:
+    """The CPUs that affinity mask and quota leave."""
+    _, allowed = host.system.cpus()
+    return allowed if host.cgroup.cpus is None else min(float(allowed), host.cgroup.cpus)
+
+
+def _threads(value: str) -> int:
+    """Threads of a rank: the first level of a list such as ``4,2``; torchrun sets 1 where the user set nothing."""
+    first = value.partition(",")[0].strip()
+    return int(first) if first.isascii() and first.isdigit() else 1
+
+
+def _cpus(granted: float) -> str:
+    return f"{granted:g} CPU{'' if granted == 1 else 's'}"
+
+
+def _evidence(host: Host) -> tuple[Evidence, ...]:
+    count, allowed = host.system.cpus()
+    quota = "" if host.cgroup.cpus is None else f", the control group's quota is {host.cgroup.cpus:g}"
+    return (Evidence(f"the machine has {plural(count, 'CPU')}, {allowed} in the affinity mask{quota}"),)
