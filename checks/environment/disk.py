@@ -1,0 +1,108 @@
+import errno
+import os
+
+from ddpdoctor.check import Check
+from ddpdoctor.host import Host
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.redact import quote
+from ddpdoctor.text import size
+
+PROBE_BYTES = 1 << 20
+TIGHT_BYTES = 1 << 30
+"""Less than a checkpoint with optimizer state of a model of 90 million parameters."""
+TIGHT_INODES = 100
+
+
+class DiskUnusable(Check):
+    """The folder for checkpoints is missing, is a file, cannot be written, or is full.
+
+    What it finds:
+        A checkpoint folder that is not there or is a file; one where writing 1 MiB fails, because of permissions, a
+        read-only mount, a full disk, a quota or no free inodes; and one with little space left. It writes a file
+        and removes it, so that root is not fooled by permission bits.
+
+    Why it matters:
+        The first checkpoint comes after minutes or hours. Rank 0 fails to write it while the others wait for it in
+        the barrier, and the work up to there is lost.
+
+    Example:
+        The output folder is a read-only mount of the container:
+            torch.save(model.state_dict(), "/data/out/model.pt")   # OSError: [Errno 30] Read-only file system
+
+    Fix:
+        Choose a folder that every node can write, and free enough of it:
+            ddpdoctor check --checkpoint-dir /scratch/run1
+    """
+
+    code = "DD019"
+    name = "disk"
+    family = Family.ENVIRONMENT
+    title = "the checkpoint folder can be written"
+
+    def examine_host(self, host: Host) -> Judgement:
+        folder, system = host.plan.checkpoint_dir, host.system
+        if not system.exists(folder):
+            return [self._missing(folder)]
+        if not system.is_dir(folder):
+            return [self._file(folder)]
+        failed = system.write_probe(folder, PROBE_BYTES)
+        if failed:
+            return [self._unwritable(host, failed)]
+        disk = system.disk(folder)
+        if disk and (disk.free < TIGHT_BYTES or 0 <= disk.free_inodes < TIGHT_INODES):
+            return [self._tight(host)]
+        return Passed(f"{quote(folder)} can be written" + (f", {size(disk.free)} free" if disk else ""))
+
+    def _missing(self, folder: str) -> Finding:
+        return self.fail(
+            f"checkpoint folder {quote(folder)} does not exist",
+            why="torch.save does not create folders, so the first checkpoint fails on the rank that writes it while "
+            "the others wait.",
+            fix=f"mkdir -p {quote(folder)}",
+        )
+
+    def _file(self, folder: str) -> Finding:
+        return self.fail(
+            f"checkpoint folder {quote(folder)} is a file",
+            why="No checkpoint can be written below a file, so the first one fails on the rank that writes it.",
+            fix="choose another folder: --checkpoint-dir FOLDER",
+        )
+
+    def _unwritable(self, host: Host, error: int) -> Finding:
+        folder = host.plan.checkpoint_dir
+        full = error in (errno.ENOSPC, errno.EDQUOT)
+        reason = os.strerror(error).lower()
+        return self.fail(
+            f"checkpoint folder {quote(folder)} is full"
+            if full
+            else f"checkpoint folder {quote(folder)} cannot be written: {reason}",
+            why="The first checkpoint fails on the rank that writes it, after the steps that lead to it, while the "
+            "others wait in the barrier.",
+            fix="free space there, or choose another folder: --checkpoint-dir FOLDER"
+            if full
+            else "choose a folder that this user can write: --checkpoint-dir FOLDER",
+            evidence=(
+                Evidence(f"writing {size(PROBE_BYTES)} ended with {errno.errorcode[error]}"),
+                *_space(host),
+            ),
+        )
+
+    def _tight(self, host: Host) -> Finding:
+        folder, disk = host.plan.checkpoint_dir, host.system.disk(host.plan.checkpoint_dir)
+        few = disk is not None and 0 <= disk.free_inodes < TIGHT_INODES
+        left = f"{disk.free_inodes} inodes" if disk and few else size(disk.free if disk else 0)
+        return self.info(
+            f"checkpoint folder {quote(folder)} has {left} left",
+            why="A checkpoint with optimizer state takes 12 bytes for each parameter, and the old one is kept while "
+            "the new one is written.",
+            fix="free space there, or choose another folder: --checkpoint-dir FOLDER",
+            evidence=_space(host),
+        )
+
+
+def _space(host: Host) -> tuple[Evidence, ...]:
+    disk = host.system.disk(host.plan.checkpoint_dir)
+    if disk is None:
+        return ()
+    inodes = f", {disk.free_inodes} inodes free" if disk.free_inodes >= 0 else ""
+    return (Evidence(f"{size(disk.free)} of {size(disk.total)} free{inodes}"),)
