@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.job import trainer
 from ddpdoctor.job.launch import new_run_id
 from ddpdoctor.judge import Verdict, judge, merge, skip_all
-from ddpdoctor.model import Level, Outcome, Report, Source
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
 
 
@@ -63,6 +64,8 @@ class _Examination:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
+        self.unfinished: str | None = None
+        """Why a source could not be examined to its end, where that is so."""
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
@@ -105,11 +108,11 @@ class _Examination:
         """Judge the group; why it broke, where it did."""
         self.progress.stage("importing torch")
         record = group.finish(self.deadline, self.progress.stage)
+        self.unfinished = record.broken
         self._describe(record)
         cause = self._cause_on_host() if record.broken else None
         if cause:
             self.verdicts += skip_all(Source.GROUP, checks, f"the group did not work, which {cause} explains")
-            self.notes.append(f"the group did not work: {record.broken}")
         else:
             self._judge(Source.GROUP, record)
         return record.broken
@@ -133,6 +136,7 @@ class _Examination:
             return
         self.progress.stage("running the bundled trainer under torchrun")
         trace = trainer.run(self.request.host.plan, self._subfolder("trainer"), self.deadline)
+        self.unfinished = trace.broken
         self._judge(Source.RUN, trace)
 
     def _describe(self, record: GroupRecord) -> None:
@@ -144,7 +148,9 @@ class _Examination:
     def _compose(self) -> Report:
         plan = self.request.host.plan
         results, findings = merge(self.verdicts)
-        status = _exit_status(findings, results, self.request.fail_on)
+        status = _exit_status(findings, results, self.request.fail_on, self.unfinished)
+        if self.unfinished:
+            self.notes.append(f"the examination did not get to its end: {self.unfinished}")
         run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend, "torch": None, **self.run}
         return Report(
             version=__version__,
@@ -163,9 +169,11 @@ def _measurements(checks: tuple[Check, ...]) -> list[str]:
     return [name for name in ORDER if name in wanted]
 
 
-def _exit_status(findings: Any, results: Any, fail_on: Level) -> int:
-    """0 nothing above info, 1 findings, 2 where a check broke: that is never a clean bill of health."""
+def _exit_status(
+    findings: Iterable[Finding], results: Iterable[CheckResult], fail_on: Level, unfinished: str | None
+) -> int:
+    """0 nothing above info, 1 findings, 2 where a check broke or could not look: that is no bill of health."""
     bad = {Level.FAIL} if fail_on is Level.FAIL else {Level.FAIL, Level.WARN}
     if any(finding.level in bad for finding in findings):
         return 1
-    return 2 if any(result.outcome is Outcome.ERROR for result in results) else 0
+    return 2 if unfinished or any(result.outcome is Outcome.ERROR for result in results) else 0

@@ -43,9 +43,7 @@ def _preload(measurements: list[str]) -> None:
     for name in ("torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data.distributed"):
         importlib.import_module(name)
     for name in measurements:
-        module = worker.measurement(name)
-        for needed in getattr(module, "PRELOAD", ()):
-            importlib.import_module(needed)  # once here, not once in every rank
+        worker.measurement(name)
 
 
 def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from ddpdoctor.group import files
 from ddpdoctor.group.context import Context
+from ddpdoctor.group.eager import without_compiler
 from ddpdoctor.plan import Plan
 
 DRAIN_SECONDS = 0.2
@@ -44,6 +45,7 @@ def run(plan_values: dict[str, Any], measurements: Sequence[str], folder_name: s
     try:
         _join(plan)
         events.write("joined")
+        without_compiler()  # not earlier: init_process_group clears the caches of a compiler that is there
         context = _context(plan, rank, folder, events)
         measured = _measure(context, measurements, events)
         if plan.nnodes > 1:

@@ -3,9 +3,7 @@
 ``measure`` runs on every rank at the same position, may use collectives, and returns plain values that
 JSON can hold. ``SECONDS`` is the deadline: a rank that is not done by then counts as hung. A module may
 have ``begin(context)``, called on every rank before the first measurement, for work that overlaps with the
-others (a slow write in a thread), and ``PRELOAD``, the names of modules that torch would import in every
-rank (``torch._dynamo`` in the constructor of DistributedDataParallel) and that the engine imports once.
-Judging is not done here: a check's ``examine_group`` compares the ranks' values. To add a measurement, add
+others (a slow write in a thread). Judging is not done here: a check's ``examine_group`` compares the ranks' values. To add a measurement, add
 its module, name it in :data:`ORDER` and in a check's ``measurements``.
 """
 
