@@ -25,6 +25,7 @@ LAUNCHERS = {
     "OMPI_COMM_WORLD_RANK": "mpirun",
     "PMI_RANK": "mpiexec",
     "PMIX_RANK": "mpiexec",
+    "SLURM_JOB_ID": "Slurm",
     "SLURM_PROCID": "Slurm",
     "PBS_JOBID": "PBS",
     "LSB_JOBID": "LSF",
@@ -72,7 +73,7 @@ class LaunchVariables(Check):
         origin = _origin(host.environ)
         if origin is None:
             return [self._left_over(left, seen)]
-        return Passed(f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} set by {origin}")
+        return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
 
     def _wrong(self, wrong: list[str], seen: Mapping[str, str]) -> Finding:
         return self.fail(
@@ -118,7 +119,7 @@ def _contradictions(seen: Mapping[str, str], environ: Mapping[str, str], plan: P
             yield f"{rank}={number[rank]} is not below {size}={number[size]}"
     if number.get("LOCAL_WORLD_SIZE", 0) > number.get("WORLD_SIZE", number.get("LOCAL_WORLD_SIZE", 0)):
         yield f"LOCAL_WORLD_SIZE={number['LOCAL_WORLD_SIZE']} is above WORLD_SIZE={number['WORLD_SIZE']}"
-    if "SLURM_PROCID" in environ:
+    if _launched(environ) == "Slurm":
         yield from _against_slurm(number, environ)
     elif not _launched(environ):
         yield from _against_plan(number, environ, plan)
@@ -161,4 +162,7 @@ def _by_operator(environ: Mapping[str, str]) -> bool:
 
 def _origin(environ: Mapping[str, str]) -> str | None:
     """Who set the variables on purpose; None where they are left over."""
-    return _launched(environ) or ("the job's operator, for each node" if _by_operator(environ) else None)
+    launcher = _launched(environ)
+    if launcher:
+        return f"a job of {launcher}"
+    return "a job whose operator sets them for each node" if _by_operator(environ) else None

@@ -66,17 +66,29 @@ def test_the_operators_world_size_contradicts_nodes_that_were_asked_for():
         {"TORCHELASTIC_RUN_ID": "none", "RANK": 3, "WORLD_SIZE": 64, "LOCAL_RANK": 3, "LOCAL_WORLD_SIZE": 8},
         {"OMPI_COMM_WORLD_RANK": 1, "RANK": 1, "WORLD_SIZE": 16},
         OPERATOR,
+        {"SLURM_JOB_ID": 4711, "SLURM_NNODES": 2, "WORLD_SIZE": 8},
         {**SLURM, "RANK": 1, "WORLD_SIZE": 16},
         {**SLURM, "SLURM_STEP_NUM_TASKS": 1, "RANK": 0, "WORLD_SIZE": 2},
     ],
-    ids=["nothing", "rendezvous", "empty", "in torchrun", "in mpirun", "operator", "slurm, GPUs", "sbatch"],
+    ids=[
+        "nothing",
+        "rendezvous",
+        "empty",
+        "in torchrun",
+        "in mpirun",
+        "operator",
+        "salloc",
+        "slurm, GPUs",
+        "sbatch",
+    ],
 )
 def test_what_belongs_there_passes(environ):
     passed("DD001", Source.HOST, shell(Plan(nproc=4), **environ))
 
 
 def test_a_slurm_task_passes():
-    assert "set by Slurm" in passed("DD001", Source.HOST, recorded_host("slurm")).text
+    seen = passed("DD001", Source.HOST, recorded_host("slurm")).text
+    assert seen == "RANK, LOCAL_RANK, WORLD_SIZE belong to a job of Slurm"
 
 
 def test_a_value_is_never_shown_raw():
