@@ -2,9 +2,10 @@
 
 ``measure`` runs on every rank at the same position, may use collectives, and returns plain values that
 JSON can hold. ``SECONDS`` is the deadline: a rank that is not done by then counts as hung. A module may
-have ``begin(context)``, called on every rank before the first measurement, for work that overlaps with the
-others (a slow write in a thread). Judging is not done here: a check's ``examine_group`` compares the ranks' values. To add a measurement, add
-its module, name it in :data:`ORDER` and in a check's ``measurements``.
+have ``begin(context)``, called on every rank before the first measurement, for work that overlaps with
+the others (a slow write in a thread). Judging is not done here: a check's ``examine_group`` compares the
+ranks' values. To add a measurement, add its module, name it in :data:`ORDER` and in a check's
+``measurements``.
 """
 
 ORDER = ("variables", "collectives", "transport", "weights", "uneven", "sampler", "checkpoint")
