@@ -15,7 +15,6 @@ PACKAGE = ROOT / "ddpdoctor"
 LONGEST_FILE = 300
 LONGER_FOR_A_REASON = {
     "ddpdoctor/host/system.py": "every way of asking the machine stands behind one door, live and recorded",
-    "sample_trainer/trainer.py": "a training script is one file that reads top to bottom",
 }
 
 MAY_IMPORT = {

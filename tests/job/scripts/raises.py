@@ -1,0 +1,18 @@
+"""The trainer, but rank 1 meets a bad sample in its second step."""
+
+import torch.distributed as dist
+import trainer
+
+
+class Model(trainer.ByteTransformer):
+    calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        if dist.get_rank() == 1 and self.calls == 2:
+            raise ValueError("no such sample")
+        return super().forward(inputs)
+
+
+trainer.ByteTransformer = Model
+trainer.main()
