@@ -7,12 +7,12 @@ from ddpdoctor.redact import quote
 
 
 class HostnameLoopback(Check):
-    """This host's name, or MASTER_ADDR, does not lead to an address that the other ranks can reach.
+    """This host's name does not lead to an address that the other ranks can reach.
 
     What it finds:
-        MASTER_ADDR does not resolve. The host's own name does not resolve, resolves to a loopback address only
-        (many distributions write `127.0.1.1 name` into /etc/hosts), or consists of digits and is read as an
-        IPv4 address. On one node a loopback address is right.
+        The host's own name does not resolve, resolves to a loopback address only (many distributions write
+        `127.0.1.1 name` into /etc/hosts), or consists of digits and is read as an IPv4 address. On one node a
+        loopback address is right.
 
     Why it matters:
         gloo binds to the address of the host's name and tells it to the other nodes; where that is 127.0.1.1, they
@@ -36,42 +36,16 @@ class HostnameLoopback(Check):
     code = "DD003"
     name = "hostname-loopback"
     family = Family.ENVIRONMENT
-    title = "host names lead to addresses"
+    title = "the host's name leads to its address"
     breaks_group = True
 
     def examine_host(self, host: Host) -> Judgement:
-        master = self._master(host)
-        if master:
-            return [master]
         addresses = host.system.resolve(host.hostname)
         if not addresses or host.hostname.isdigit():
             return [self._unresolved(host)]
         if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
             return [self._loopback(host, addresses)]
         return Passed(f"host name {quote(host.hostname)} resolves to {', '.join(addresses)}")
-
-    def _master(self, host: Host) -> Finding | None:
-        name = host.plan.master_addr
-        if "master_addr" not in host.plan.explicit:
-            name = host.environ.get("MASTER_ADDR") or name
-        addresses = host.system.resolve(name)
-        if not addresses:
-            return self.fail(
-                f"MASTER_ADDR {quote(name)} does not resolve",
-                why="Every rank connects to rank 0's store at this address before anything else. A name that does not "
-                "resolve is tried again and again until the rendezvous times out.",
-                fix="torchrun --master-addr ADDRESS ... with an address of node 0 that `getent hosts ADDRESS` finds "
-                "on every node; on one node: unset MASTER_ADDR",
-            )
-        if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
-            return self.fail(
-                f"MASTER_ADDR {quote(name)} is a loopback address in a job of {host.plan.nnodes} nodes",
-                why="On every node but the first a loopback address leads to that node itself, where no store "
-                "listens, so its ranks wait until the rendezvous times out.",
-                fix="torchrun --master-addr ADDRESS ... with an address of node 0 that the other nodes reach",
-                evidence=_interfaces(host),
-            )
-        return None
 
     def _unresolved(self, host: Host) -> Finding:
         shown = quote(host.hostname)

@@ -1,8 +1,10 @@
+import ipaddress
+
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import ranks_phrase
 
@@ -11,8 +13,9 @@ class RendezvousUnreachable(Check):
     """The ranks did not all meet.
 
     What it finds:
-        MASTER_ADDR does not resolve, or the address of the rendezvous is refused, or does not answer in time, or
-        not every rank joined: which did, and what the others said.
+        MASTER_ADDR does not resolve, or is a loopback address in a job of several nodes; or the address of the
+        rendezvous is refused, or does not answer in time; or not every rank joined: which did, and what the
+        others said.
 
     Why it matters:
         Every rank connects to rank 0's store before anything else. One rank that cannot holds all of them until
@@ -35,20 +38,31 @@ class RendezvousUnreachable(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         exported = None if "master_addr" in host.plan.explicit else host.environ.get("MASTER_ADDR")
-        name = "MASTER_ADDR" if exported is not None else "--master-addr"
-        address = exported if exported is not None else host.plan.master_addr
-        found = host.system.resolve(address) if address else ()
-        if found:
-            return Passed(f"{name} {show_value('MASTER_ADDR', address)} is {found[0]}")
-        return [
-            self.fail(
-                f"{name} {show_value('MASTER_ADDR', address)} does not resolve to an address",
-                why="Every rank looks this name up to find rank 0's store. None finds it, and all wait until the "
-                "rendezvous times out.",
-                fix="unset MASTER_ADDR on one node; on several, give node 0's address: --master-addr 10.0.0.1\n"
-                f"what this machine makes of the name: getent hosts {quote(address)}",
-            )
-        ]
+        name, address = ("MASTER_ADDR", exported) if exported else ("--master-addr", host.plan.master_addr)
+        shown = f"{name} {show_value('MASTER_ADDR', address)}"
+        found = host.system.resolve(address)
+        if not found:
+            return [self._unresolved(shown, address)]
+        if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in found):
+            return [self._loopback(shown, host.plan.nnodes)]
+        return Passed(f"{shown} resolves to {found[0]}" if address != found[0] else f"{shown} is an address")
+
+    def _unresolved(self, shown: str, address: str) -> Finding:
+        return self.fail(
+            f"{shown} does not resolve to an address",
+            why="Every rank looks this name up to find rank 0's store, again and again, until the rendezvous times "
+            "out.",
+            fix="on one node: unset MASTER_ADDR\non several: torchrun --master-addr ADDRESS ..., an address of node 0 "
+            f"that every node finds: getent hosts {quote(address)}",
+        )
+
+    def _loopback(self, shown: str, nodes: int) -> Finding:
+        return self.fail(
+            f"{shown} is a loopback address in a job of {nodes} nodes",
+            why="On every node but the first a loopback address leads to that node itself, where no store listens, "
+            "so its ranks wait until the rendezvous times out.",
+            fix="torchrun --master-addr ADDRESS ... with an address of node 0 that the other nodes reach",
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is Stage.IMPORT:

@@ -45,21 +45,6 @@ def test_with_a_named_interface_only_torchrun_asks_for_the_name(environ, backend
     assert only_finding("DD003", Source.HOST, host).level is Level.WARN
 
 
-def test_a_master_address_that_does_not_resolve():
-    finding = only_finding("DD003", Source.HOST, recorded_host(environ={"MASTER_ADDR": "nosuch.invalid"}))
-    assert (finding.level, finding.headline) == (Level.FAIL, "MASTER_ADDR 'nosuch.invalid' does not resolve")
-
-
-def test_the_option_wins_over_the_variable():
-    plan = Plan(master_addr="node1", explicit=frozenset({"master_addr"}))
-    passed("DD003", Source.HOST, recorded_host(plan=plan, environ={"MASTER_ADDR": "nosuch.invalid"}))
-
-
-def test_a_loopback_master_address_leads_nowhere_from_the_second_node():
-    finding = only_finding("DD003", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1)))
-    assert finding.headline == "MASTER_ADDR '127.0.0.1' is a loopback address in a job of 2 nodes"
-
-
 @pytest.mark.root
 def test_a_real_host_without_a_resolvable_name():
     program = (

@@ -14,7 +14,12 @@ def test_an_exported_address_that_does_not_resolve():
 def test_an_option_wins_over_the_variable():
     plan = Plan(master_addr="localhost", explicit=frozenset({"master_addr"}))
     host = recorded_host(plan=plan, environ={"MASTER_ADDR": "nosuch.invalid"})
-    assert "127.0.0.1" in passed("DD004", Source.HOST, host).text
+    assert passed("DD004", Source.HOST, host).text == "--master-addr 'localhost' resolves to 127.0.0.1"
+
+
+def test_a_loopback_address_leads_nowhere_from_the_second_node():
+    finding = only_finding("DD004", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1)))
+    assert finding.headline == "--master-addr '127.0.0.1' is a loopback address in a job of 2 nodes"
 
 
 def test_the_ranks_that_did_not_join_are_named():

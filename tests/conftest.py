@@ -1,0 +1,22 @@
+"""What every test shares: tests that need more than this machine gives are skipped with the reason."""
+
+import os
+import subprocess
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs to mount, to unshare or to make network namespaces where that is not allowed."""
+    needy = [item for item in items if item.get_closest_marker("root")]
+    if needy and not _may_unshare():
+        for item in needy:
+            item.add_marker(pytest.mark.skip(reason="needs root with CAP_SYS_ADMIN"))
+
+
+def _may_unshare() -> bool:
+    try:
+        command = ["unshare", "--uts", "--mount", "true"]
+        return os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
