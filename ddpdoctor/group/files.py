@@ -32,7 +32,7 @@ def stack_file(folder: Path, rank: int) -> Path:
 
 
 def checkpoint_folder(folder: Path, checkpoint_dir: str) -> Path:
-    """The private folder of the run in ``folder``, beside the user's checkpoints; whoever outlives rank 0 removes it."""
+    """The private folder of the run in ``folder``, beside the user's checkpoints; who outlives rank 0 removes it."""
     return Path(checkpoint_dir) / f".{folder.name}.checkpoint"
 
 

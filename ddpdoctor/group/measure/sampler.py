@@ -17,7 +17,9 @@ def measure(context: Context) -> dict[str, Any]:
     """The indices of a first pass, of a second without ``set_epoch``, and of epoch 1."""
     count = SAMPLES_PER_RANK * context.world_size + 1
     dataset = TensorDataset(torch.arange(count))
-    sampler = DistributedSampler(dataset, num_replicas=context.world_size, rank=context.rank)
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(
+        dataset, num_replicas=context.world_size, rank=context.rank
+    )
     first, repeated = list(sampler), list(sampler)
     sampler.set_epoch(1)
     return {"samples": count, "epoch_0": first, "again": repeated, "epoch_1": list(sampler)}

@@ -24,14 +24,14 @@ def measure(context: Context) -> dict[str, Any]:
     value = {"sender": sender, "bytes": LENGTH, "seconds": None}
     if context.world_size == 1:
         return value
-    context.step("barrier")
-    dist.barrier()
     return {**value, "seconds": min(_exchange(context, sender, receiver) for _ in range(REPETITIONS))}
 
 
 def _exchange(context: Context, sender: int, receiver: int) -> float:
     x = torch.zeros(LENGTH, dtype=torch.uint8, device=context.device)
     got = torch.empty_like(x)
+    context.step("barrier before send/recv")
+    dist.barrier()  # else a late rank makes its successor late in the next exchange, and so on round the ring
     synchronize(context.device)
     context.step(f"send/recv uint8 {size(LENGTH)}")
     start = time.perf_counter()

@@ -15,7 +15,6 @@ from ddpdoctor.group.context import Context
 from ddpdoctor.group.replicas import batch, build_model, first_difference
 
 SECONDS = 15.0
-PRELOAD = ("torch._dynamo",)
 BATCH_SIZE = 4
 BATCHES = 3
 

@@ -13,7 +13,6 @@ from ddpdoctor.group.context import Context
 from ddpdoctor.group.replicas import batch, build_model, first_difference
 
 SECONDS = 20.0
-PRELOAD = ("torch._dynamo",)
 STEPS = 3
 SAMPLES = 8
 TOLERANCE = 1e-9

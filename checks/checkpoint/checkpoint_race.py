@@ -1,0 +1,88 @@
+from collections.abc import Mapping
+from typing import Any
+
+from ddpdoctor.check import Check
+from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+from ddpdoctor.text import ranks_phrase, size
+
+
+class CheckpointRace(Check):
+    """A rank reads a checkpoint that another rank is still writing.
+
+    What it finds:
+        A checkpoint read on one rank with no barrier after the write on another; or a filesystem on which a
+        file that is written and closed before a barrier is not complete for the ranks that read after it.
+
+    Why it matters:
+        torch.save writes for seconds. A rank that reads meanwhile finds no file, or part of one, and ends with
+        FileNotFoundError or "failed finding central directory"; or it finds yesterday's file and goes on with
+        other weights than the rest. It works in tests, where files are small.
+
+    Example:
+        if rank == 0:
+            torch.save(model.state_dict(), "last.pt")
+        state = torch.load("last.pt", map_location="cpu")     # ranks 1-3 are here at once
+
+    Fix:
+        Let every rank wait until the file is complete:
+            if rank == 0:
+                torch.save(model.state_dict(), "last.pt")
+            dist.barrier()
+            state = torch.load("last.pt", map_location="cpu")
+        Against a reader outside the job, write beside it and rename:
+            torch.save(state, "last.pt.part"); os.replace("last.pt.part", "last.pt")
+    """
+
+    code = "DD401"
+    name = "checkpoint-race"
+    family = Family.CHECKPOINT
+    title = "a checkpoint is complete for every rank after a barrier"
+    measurements = ("checkpoint",)
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        values = ranks.values("checkpoint")
+        if len(values) == 1:
+            return Skipped("one rank reads only what it wrote")
+        errors = [value["error"] for value in values.values() if value["error"]]
+        if errors:
+            raise NotMeasured(f"the checkpoint folder cannot be written: {errors[0]}")
+        unshared = _unshared(values)
+        wrong = {r: v for r, v in values.items() if r not in unshared and v["after"] != "whole"}
+        if wrong:
+            return [self._incomplete(wrong, ranks.plan.checkpoint_dir)]
+        return Passed(_passed(values, unshared))
+
+    def _incomplete(self, wrong: Mapping[int, Mapping[str, Any]], folder: str) -> Finding:
+        first = next(iter(wrong.values()))
+        found = "no file" if first["after"] == "nothing" else f"{size(first['bytes'])}"
+        return self.fail(
+            f"{ranks_phrase(wrong)} found {found} of a checkpoint of {size(first['expected_bytes'])} in "
+            f"{quote(folder)} after the barrier",
+            why="Rank 0 had written, synchronised and closed the file before the barrier. This filesystem shows other "
+            "ranks an older state (attribute caching, asynchronous export), so resuming reads broken checkpoints.",
+            fix="keep checkpoints on a filesystem with close-to-open consistency (NFS: mount with noac or "
+            "actimeo=0), or load on rank 0 and broadcast the weights",
+            ranks=tuple(wrong),
+            evidence=tuple(
+                Evidence(f"{one['after']}, {one['bytes']} of {one['expected_bytes']} bytes", (rank,))
+                for rank, one in wrong.items()
+            ),
+        )
+
+
+def _unshared(values: Mapping[int, Mapping[str, Any]]) -> list[int]:
+    """Ranks of other hosts that see no file at all: the folder is local to each host, which is no race."""
+    return [r for r, v in values.items() if v["after"] == "nothing" and v["host"] != values[0]["host"]]
+
+
+def _passed(values: Mapping[int, Mapping[str, Any]], unshared: list[int]) -> str:
+    text = "after the barrier every rank found rank 0's checkpoint complete"
+    if unshared:
+        text = f"after the barrier the ranks on rank 0's host found its checkpoint complete, {ranks_phrase(unshared)} "
+        text += "on other hosts do not share the folder"
+    early = sorted({state for r, v in values.items() if r != 0 for state in v["during"]} - {"whole"})
+    seen = {"nothing": "no file", "part": "part of it"}
+    return text + (f"; before it they found {' or '.join(seen[state] for state in early)}" if early else "")

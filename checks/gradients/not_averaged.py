@@ -1,0 +1,70 @@
+from collections.abc import Mapping
+from typing import Any
+
+from ddpdoctor.check import Check
+from ddpdoctor.group.answers import replicas_differ, require_right_answers
+from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+
+
+class GradientsNotAveraged(Check):
+    """DDP's gradients are not those of one process on all ranks' samples.
+
+    What it finds:
+        After backward through DistributedDataParallel, a gradient that is not the one that a single process
+        computes on the samples of all ranks together: a sum where there should be a mean, a rank left out, or
+        a change that a communication hook made.
+
+    Why it matters:
+        Data-parallel training is right because the mean of the ranks' gradients is the gradient of the whole
+        batch. Where it is something else, the learning rate is off by a factor, or part of the data does not
+        count, and training still runs.
+
+    Example:
+        A hook that sums and does not divide:
+            def hook(state, bucket):
+                work = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+                return work.then(lambda done: done.value()[0])       # world size times too large
+            model.register_comm_hook(None, hook)
+
+    Fix:
+        Divide by the world size in the hook, or leave the averaging to DDP:
+            return work.then(lambda done: done.value()[0] / dist.get_world_size())
+    """
+
+    code = "DD228"
+    name = "gradients-not-averaged"
+    family = Family.GRADIENTS
+    title = "gradients are those of one process on the whole batch"
+    measurements = ("weights",)
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        require_right_answers(ranks)
+        values = ranks.values("weights")
+        if replicas_differ(ranks):
+            raise NotMeasured("replicas differ (DD206)")
+        wrong = {rank: value["gradient"] for rank, value in values.items() if value["gradient"]}
+        if wrong:
+            return [self._wrong(wrong)]
+        return Passed("DDP's gradients are those of one process on the concatenated batch")
+
+    def _wrong(self, wrong: Mapping[int, Mapping[str, Any]]) -> Finding:
+        first = next(iter(wrong.values()))
+        return self.fail(
+            f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
+            f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
+            why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
+            "not, with a model of ddpdoctor's own, so training would learn from wrong gradients without an error.",
+            fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel, and "
+            "reinstall torch: pip install --force-reinstall torch",
+            ranks=tuple(wrong),
+            evidence=tuple(
+                Evidence(
+                    f"{one['tensor']} element {one['element']}: {one['got']:.9g}, expected {one['expected']:.9g}",
+                    (rank,),
+                )
+                for rank, one in wrong.items()
+            ),
+        )

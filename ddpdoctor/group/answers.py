@@ -1,0 +1,52 @@
+"""What the measurement of collectives says about their answers; a wrong one explains most else that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.judge import NotMeasured
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """One operation that gave some ranks a wrong answer."""
+
+    op: str
+    dtype: str
+    bytes: int
+    elements: dict[int, tuple[int, Any, Any]]
+    """By rank: the first wrong element, what it should be, what it is."""
+
+
+def wrong_answers(ranks: GroupRecord) -> list[Wrong]:
+    """The operations that were wrong on any rank, in the order in which they were tried, the simplest first."""
+    rows = {rank: value["rows"] for rank, value in sorted(ranks.values("collectives").items())}
+    found = []
+    for position, row in enumerate(next(iter(rows.values()), [])):
+        wrong = {rank: own[position].get("wrong") for rank, own in rows.items()}
+        elements = {rank: (w["index"], w["expected"], w["got"]) for rank, w in wrong.items() if w}
+        if elements:
+            found.append(Wrong(row["op"], row["dtype"], row["bytes"], elements))
+    return found
+
+
+def require_right_answers(ranks: GroupRecord) -> None:
+    """For a check whose disease wrong answers would imitate: one cause, one finding.
+
+    Raises:
+        NotMeasured: a collective gave a wrong answer. Where collectives were not measured, nothing is known.
+    """
+    if "collectives" not in ranks.wanted:
+        return
+    wrong = wrong_answers(ranks)
+    if wrong:
+        raise NotMeasured(f"{wrong[0].op} gives a wrong answer (DD313)")
+
+
+def replicas_differ(ranks: GroupRecord) -> bool:
+    """Whether DDP itself was seen to leave replicas different (DD206)."""
+    if "weights" not in ranks.wanted:
+        return False
+    return any(value["difference"] for value in ranks.values("weights").values())
