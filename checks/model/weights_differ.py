@@ -6,6 +6,7 @@ from ddpdoctor.group.answers import require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
 
 
 class WeightsDiffer(Check):
@@ -49,6 +50,28 @@ class WeightsDiffer(Check):
         tensors = plural(values[0]["tensors"], "tensor")
         return Passed(
             f"DDP made {len(values)} replicas from different seeds equal, and they stayed so ({tensors}, bit for bit)"
+        )
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        checksums, found = trace.values("weights"), trace.values("difference")
+        if len(checksums) == 1:
+            return Skipped("one rank has no other replica")
+        differences = {rank: {**one, "when": "after the training run"} for rank, one in found.items() if one}
+        if differences:
+            return [self._differ(differences)]
+        if len(set(checksums.values())) > 1:
+            return [self._hidden(checksums)]
+        return Passed(f"the trainer's {len(checksums)} replicas ended bit for bit equal")
+
+    def _hidden(self, checksums: Mapping[int, str]) -> Finding:
+        odd = tuple(rank for rank, one in checksums.items() if one != checksums[0])
+        return self.fail(
+            f"the weights of {ranks_phrase(odd)} differ from rank 0's, and a broadcast of them does not show it",
+            why="Each rank took a checksum of its weights and compared them with what rank 0 broadcast. The "
+            "checksums differ and the comparison saw nothing, so the broadcast did not bring rank 0's weights.",
+            fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
+            ranks=odd,
+            evidence=tuple(Evidence(f"checksum {one[:12]}", (rank,)) for rank, one in checksums.items()),
         )
 
     def _differ(self, differences: Mapping[int, Mapping[str, Any]]) -> Finding:
