@@ -1,6 +1,8 @@
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
+from ddpdoctor.group.places import contradictions
+from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.plan import Plan
@@ -41,6 +43,7 @@ class LaunchVariables(Check):
         is asked for or Slurm's own; and RANK, LOCAL_RANK or WORLD_SIZE left over from an earlier experiment.
         Inside a process that torchrun, mpirun or a batch system started, and in a pod whose operator sets
         MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK together, they belong there.
+        In a live group, ranks whose variables are missing, not unique, not dense, or not what the group says.
 
     Why it matters:
         torchrun gives its ranks fresh values, but whatever else is started from this shell inherits the old ones:
@@ -61,6 +64,7 @@ class LaunchVariables(Check):
     name = "launch-variables"
     family = Family.LAUNCH
     title = "launch variables agree"
+    measurements = ("variables",)
 
     def examine_host(self, host: Host) -> Judgement:
         seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
@@ -74,6 +78,25 @@ class LaunchVariables(Check):
         if origin is None:
             return [self._left_over(left, seen)]
         return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        values = ranks.values("variables")
+        wrong = list(contradictions(values))
+        if wrong:
+            return [self._contradict(wrong)]
+        many = "rank" if len(values) == 1 else "ranks"
+        return Passed(f"torchrun's variables are complete and agree with the group on {len(values)} {many}")
+
+    def _contradict(self, wrong: list[Evidence]) -> Finding:
+        return self.fail(
+            wrong[0].text,
+            why="A rank chooses its data, its device and its peers by these variables. Where they contradict the "
+            "group, ranks share a device or samples, or wait for a rank that is not there.",
+            fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and their kin out of wrapper scripts and "
+            "of sitecustomize",
+            ranks=tuple(sorted({rank for one in wrong for rank in one.ranks})),
+            evidence=tuple(wrong),
+        )
 
     def _wrong(self, wrong: list[str], seen: Mapping[str, str]) -> Finding:
         return self.fail(
