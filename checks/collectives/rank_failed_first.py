@@ -6,7 +6,7 @@ from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
@@ -47,7 +47,7 @@ class RankFailedFirst(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.broken is None:
             return Passed(
-                f"all {len(trace.ranks)} ranks of the training run ended well in {trace.seconds:.1f} s"
+                f"{plural(len(trace.ranks), 'rank')} of the training run ended well in {trace.seconds:.1f} s"
             )
         first = trace.first_to_break()
         if trace.timed_out or (first and first.killed_by):
