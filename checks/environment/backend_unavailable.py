@@ -2,9 +2,11 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from ddpdoctor.check import Check
+from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 
 BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
@@ -25,8 +27,9 @@ class BackendUnavailable(Check):
     """The backend that is asked for is not in this torch, or fits no device here.
 
     What it finds:
-        A backend that is not compiled into the installed torch (NCCL in a CPU build), a misspelt name, NCCL on
-        a machine without a GPU, and a backend whose plugin package is not installed.
+        A torch that cannot be imported; a backend that is not compiled into the installed torch (NCCL in a CPU
+        build); a misspelt name; NCCL on a machine without a GPU; a backend whose plugin package is not
+        installed.
 
     Why it matters:
         init_process_group ends with an error on every rank; with NCCL and no GPU, it is the first collective that
@@ -58,6 +61,20 @@ class BackendUnavailable(Check):
         if found:
             return found[:1]
         return Passed(f"torch {build.version} has the backend {host.plan.backend}")
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if ranks.stage is not Stage.IMPORT:
+            return Passed(f"torch {ranks.torch} is importable")
+        if ranks.out_of_time:
+            raise NotMeasured(ranks.broken or "")
+        return [
+            self.fail(
+                "torch cannot be imported",
+                why=f"{ranks.broken}. Every rank of every job would end the same way.",
+                fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
+                evidence=tuple(Evidence(line) for line in ranks.log),
+            )
+        ]
 
     def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
         if backend in PLUGINS:

@@ -8,9 +8,6 @@ from collections.abc import Sequence
 
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 
-INTERRUPTED = 130
-"""128 + SIGINT, as a shell has it."""
-
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit status; an error of usage is one line on stderr and 2."""
@@ -22,9 +19,6 @@ def run(arguments: Sequence[str]) -> int:
     except (UsageError, command_line_error) as error:
         print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
         return CANNOT_EXAMINE
-    except KeyboardInterrupt:
-        print("ddpdoctor: stopped; nothing of it is left running", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

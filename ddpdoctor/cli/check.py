@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from ddpdoctor import registry
-from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.examination import Request, examine
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
@@ -59,8 +59,12 @@ def run_check(options: Options) -> int:
     """
     request = _request(options)
     output = _open_output(options.output)
-    with _stopped_by_signals(), Progress(quiet=options.quiet) as progress:
-        report = examine(request, progress)
+    try:
+        with _stopped_by_signals(), Progress(quiet=options.quiet) as progress:
+            report = examine(request, progress)
+    except KeyboardInterrupt:
+        print("ddpdoctor: stopped; nothing of it is left running", file=sys.stderr)
+        return INTERRUPTED
     _write(clean(report, os.environ), options, output)
     return report.exit_status
 

@@ -33,7 +33,7 @@ def stack_file(folder: Path, rank: int) -> Path:
 
 def checkpoint_folder(folder: Path, checkpoint_dir: str) -> Path:
     """The private folder of the run in ``folder``, beside the user's checkpoints; who outlives rank 0 removes it."""
-    return Path(checkpoint_dir) / f".{folder.name}.checkpoint"
+    return Path(checkpoint_dir) / f".{folder.parent.name}-{folder.name}.checkpoint"
 
 
 def write_json(path: Path, value: Any) -> None:

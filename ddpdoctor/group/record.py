@@ -115,6 +115,8 @@ class GroupRecord:
     stage: Stage = Stage.END
     broken: str | None = None
     """Why the group did not get to its end, in a clause; None where it did."""
+    out_of_time: bool = False
+    """Whether it was stopped by the time limit of the whole check, which is nobody's fault here."""
     hung: str | None = None
     """The measurement in which ranks stopped answering."""
     port: PortUse | None = None

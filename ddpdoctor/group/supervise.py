@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -76,8 +77,9 @@ class GroupRun:
         self._log: list[str] = []
 
     def stop(self) -> None:
-        """End every process of the group, at once."""
+        """End every process of the group, at once, and remove what a killed rank could not."""
         self._process.stop()
+        shutil.rmtree(files.checkpoint_folder(self.folder, self.plan.checkpoint_dir), ignore_errors=True)
 
     def finish(self, deadline: float, stage: Callable[[str], None]) -> GroupRecord:
         """Let the ranks go, watch them to their end, and stop whatever is left.
@@ -217,6 +219,7 @@ class GroupRun:
             wanted=frozenset(self.measurements),
             stage=self._stage(),
             broken=broken,
+            out_of_time=broken == TIME_LIMIT,
             hung=hung,
             port=replace(self._port, after=after),
             left_behind=self._left_behind(),

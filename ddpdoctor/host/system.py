@@ -15,6 +15,7 @@ import resource
 import shutil
 import socket
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ from typing import Any
 
 _KERNEL_LOG_BYTES = 1 << 20
 _SYSLOG_ACTION_READ_ALL = 3
+
+RESOLVE_SECONDS = 5.0
+"""For a host name; torch waits no shorter."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +139,21 @@ class System:
         return socket.gethostname()
 
     def resolve(self, name: str) -> tuple[str, ...]:
-        """The addresses of a host name; empty where it does not resolve."""
-        try:
-            infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            return ()
-        return tuple(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
+        """The addresses of a host name; empty where it does not resolve, or not in time."""
+        found: list[str] = []
+
+        def look_up() -> None:
+            try:
+                infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError):
+                return
+            found.extend(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
+
+        # getaddrinfo has no deadline, and a dead name server takes its time.
+        looking = threading.Thread(target=look_up, daemon=True)
+        looking.start()
+        looking.join(RESOLVE_SECONDS)
+        return tuple(found)
 
     def interfaces(self) -> tuple[Interface, ...]:
         """The network interfaces."""

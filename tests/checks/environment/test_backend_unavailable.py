@@ -1,5 +1,6 @@
 import pytest
 
+from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.model import Level, Source
 from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
@@ -54,3 +55,18 @@ def test_a_backend_that_is_there(backend, changes):
 
 def test_without_torch_there_is_nothing_to_ask():
     assert "no torch" in skipped("DD013", Source.HOST, recorded_host(installed={})).reason
+
+
+def test_a_torch_that_cannot_be_imported():
+    broken = "torch was not imported: ImportError: libcudart.so.12: cannot open shared object file"
+    record = GroupRecord(
+        Plan(), stage=Stage.IMPORT, broken=broken, log=("Traceback", "ImportError: libcudart.so.12")
+    )
+    finding = only_finding("DD013", Source.GROUP, record)
+    assert finding.headline == "torch cannot be imported"
+    assert "libcudart" in finding.why
+
+
+def test_an_import_that_outlasted_the_whole_check_is_nobodys_fault():
+    record = GroupRecord(Plan(), stage=Stage.IMPORT, broken="the time limit was reached", out_of_time=True)
+    assert skipped("DD013", Source.GROUP, record).reason == "the time limit was reached"

@@ -1,8 +1,10 @@
 import pytest
 
+from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.model import Level, Source
+from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
-from tests.support.judging import only_finding, passed
+from tests.support.judging import only_finding, passed, skipped
 
 RUN = {"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 INIT = {"pid": 1, "command": ["/sbin/init"]}
@@ -64,3 +66,16 @@ def test_one_that_only_holds_the_master_port_is_left_to_that_check():
 )
 def test_what_lives_is_not_stale(processes):
     passed("DD010", Source.HOST, recorded_host(processes=processes))
+
+
+def test_a_live_group_that_leaves_a_process_behind():
+    record = GroupRecord(Plan(), left_behind=("process 77: agent --daemon",))
+    finding = only_finding("DD010", Source.GROUP, record)
+    assert finding.headline == "the live group left 1 process behind"
+    assert finding.evidence[0].text == "process 77: agent --daemon"
+
+
+def test_a_live_group_that_leaves_nothing_or_never_ended():
+    assert passed("DD010", Source.GROUP, GroupRecord(Plan())).text == "the live group left no process"
+    broken = GroupRecord(Plan(), stage=Stage.MEASURE, broken="rank 1 died in weights")
+    assert skipped("DD010", Source.GROUP, broken).reason == "rank 1 died in weights"
