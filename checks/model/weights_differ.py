@@ -53,6 +53,8 @@ class WeightsDiffer(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         digests, differences = trace.values("weights"), trace.values("difference")
+        if len(digests) == 1:
+            return Skipped("one rank has no other to differ from")
         unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
         if unequal:
             return [self._differ(unequal, digests)]
