@@ -1,0 +1,43 @@
+"""The formats: one file each, each a function from a cleaned Report to text."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+
+from ddpdoctor.model import Report
+
+
+class Format(str, Enum):
+    """How a report can be written."""
+
+    TERMINAL = "terminal"
+    JSON = "json"
+    JUNIT = "junit"
+    SARIF = "sarif"
+    GITHUB = "github"
+
+
+def render(report: Report, format: Format, *, verbose: bool = False, to_terminal: bool = False) -> str:
+    """The report in one format, ending in a newline.
+
+    Args:
+        report: what :func:`ddpdoctor.redact.clean` returned; the formats escape only their own syntax.
+        verbose: also what passing checks measured, and the details of information.
+        to_terminal: the text goes to stdout, which may be a terminal with a width and colours.
+    """
+    from ddpdoctor.report import github, json, junit, sarif, terminal
+
+    match format:
+        case Format.TERMINAL:
+            width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
+            text = terminal.render(report, width=width, verbose=verbose)
+            return terminal.paint(text, width) if to_terminal and terminal.wants_colour(sys.stdout) else text
+        case Format.JSON:
+            return json.render(report)
+        case Format.JUNIT:
+            return junit.render(report)
+        case Format.SARIF:
+            return sarif.render(report)
+        case Format.GITHUB:
+            return github.render(report)

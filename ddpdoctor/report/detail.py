@@ -1,0 +1,107 @@
+"""What several formats say in the same words: a finding in full, and the verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Report, Where
+from ddpdoctor.text import fold_ranks, plural
+
+_LABEL = 9
+"""The width of ``  why:   ``."""
+_WIDEST_RANKS = 20
+_LEVEL_WORDS = {Level.FAIL: "FAIL", Level.WARN: "warn", Level.INFO: "info"}
+
+
+def finding_lines(finding: Finding, width: int) -> Iterator[str]:
+    """A finding in full: headline, where, evidence, why, fix, more."""
+    yield from hang(f"{_LEVEL_WORDS[finding.level]}[{finding.code}]: ", finding.headline, width, indent=4)
+    if finding.where:
+        yield f"  --> {place(finding.where)}"
+    if finding.evidence:
+        yield ""
+        yield from _evidence_lines(finding.evidence, width)
+    yield ""
+    yield from _labelled("why", finding.why, width)
+    if finding.confidence is Confidence.LIKELY:
+        yield from _labelled("sure", "likely, not certain", width)
+    yield from _labelled("fix", finding.fix, width)
+    yield from _labelled("more", finding.more, width)
+
+
+def place(where: Where) -> str:
+    """``train.py:88 in train_step``."""
+    line = f":{where.line}" if where.line is not None else ""
+    return f"{where.file}{line}" + (f" in {where.function}" if where.function else "")
+
+
+def verdict(report: Report) -> str:
+    """``1 failed, 2 warnings, 30 passed in 4.6 s``."""
+    count = dict.fromkeys((*Outcome, "info"), 0)
+    informing = informing_codes(report)
+    for check in report.checks:
+        count["info" if check.code in informing and check.outcome is Outcome.PASS else check.outcome] += 1
+    parts = (
+        (count[Outcome.FAIL], f"{count[Outcome.FAIL]} failed"),
+        (count[Outcome.WARN], plural(count[Outcome.WARN], "warning")),
+        (count[Outcome.ERROR], plural(count[Outcome.ERROR], "error")),
+        (count[Outcome.SKIP], f"{count[Outcome.SKIP]} skipped"),
+        (count["info"], f"{count['info']} for information"),
+        (count[Outcome.PASS], f"{count[Outcome.PASS]} passed"),
+    )
+    said = ", ".join(text for number, text in parts if number) or "nothing was examined"
+    return f"{said} in {report.seconds:.1f} s"
+
+
+def informing_codes(report: Report) -> frozenset[str]:
+    """The codes of the checks that have something to say although nothing is wrong."""
+    return frozenset(finding.code for finding in report.findings if finding.level is Level.INFO)
+
+
+def fold_evidence(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """Evidence with one entry for each distinct state, the ranks that share it taken together."""
+    ranks: dict[str, set[int]] = {}
+    for entry in evidence:
+        ranks.setdefault(entry.text, set()).update(entry.ranks)
+    return [Evidence(text, tuple(sorted(those))) for text, those in ranks.items()]
+
+
+def hang(label: str, text: str, width: int, indent: int | None = None) -> list[str]:
+    """Text behind a label, wrapped; further lines start under the text, or at ``indent``.
+
+    A line that is indented is something to copy, and stays as it is.
+    """
+    margin = " " * (len(label) if indent is None else indent)
+    lines: list[str] = []
+    for line in text.split("\n"):
+        copied = line.startswith(" ")
+        lines += [line] if copied or not line else _wrap(line, width - len(label), width - len(margin))
+    return [f"{margin if number else label}{line}".rstrip() for number, line in enumerate(lines)]
+
+
+def _wrap(line: str, first_width: int, width: int) -> list[str]:
+    # The longer label of the first line is stood in for by a word that cannot be broken, and cut off again.
+    stand_in = "x" * max(width - first_width, 0)
+    wrapped = textwrap.wrap(
+        stand_in + line, max(width, 20), break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return [wrapped[0][len(stand_in) :], *wrapped[1:]]
+
+
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    return hang(f"  {label + ':':{_LABEL - 2}}", text, width)
+
+
+def _evidence_lines(evidence: Sequence[Evidence], width: int) -> Iterator[str]:
+    rows = [(fold_ranks(entry.ranks), entry.text) for entry in fold_evidence(evidence)]
+    if not any(ranks for ranks, _ in rows):
+        for _, text in rows:
+            yield from hang("   ", text, width)
+        return
+    column = max(len("ranks"), *(len(ranks) for ranks, _ in rows if len(ranks) <= _WIDEST_RANKS), 0)
+    yield f"   {'ranks':{column}}   seen"
+    for ranks, text in rows:
+        if len(ranks) > column:
+            yield from hang("   ", ranks, width)
+        yield from hang(f"   {ranks if len(ranks) <= column else '':{column}}   ", text, width)

@@ -1,0 +1,55 @@
+"""The report as workflow commands, which GitHub Actions shows as annotations on the user's lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
+from ddpdoctor.report.detail import fold_evidence, verdict
+from ddpdoctor.text import ranks_phrase
+
+_COMMANDS = {Level.FAIL: "error", Level.WARN: "warning", Level.INFO: "notice"}
+
+
+def render(report: Report) -> str:
+    """One annotation for each finding and each check that broke, then the verdict."""
+    names = {check.code: check.name for check in report.checks}
+    lines = [_annotation(finding, names.get(finding.code, "")) for finding in report.findings]
+    lines += [_broken(check) for check in report.checks if check.outcome is Outcome.ERROR]
+    return "\n".join([*lines, verdict(report)]) + "\n"
+
+
+def _annotation(finding: Finding, name: str) -> str:
+    properties = {}
+    if finding.where:
+        properties["file"] = finding.where.file
+        if finding.where.line is not None:
+            properties["line"] = str(finding.where.line)
+    properties["title"] = f"{finding.code} {name}".strip()
+    return _command(_COMMANDS[finding.level], properties, "\n".join(_message(finding)))
+
+
+def _message(finding: Finding) -> Iterator[str]:
+    yield finding.headline
+    for entry in fold_evidence(finding.evidence):
+        yield f"{ranks_phrase(entry.ranks)}: {entry.text}" if entry.ranks else entry.text
+    yield f"why: {finding.why}"
+    yield f"fix: {finding.fix}"
+    yield f"more: {finding.more}"
+
+
+def _broken(check: CheckResult) -> str:
+    return _command("error", {"title": f"{check.code} {check.name}"}, check.text)
+
+
+def _command(name: str, properties: dict[str, str], message: str) -> str:
+    values = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+    return f"::{name} {values}::{_escape(message)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")

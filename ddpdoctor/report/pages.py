@@ -1,0 +1,188 @@
+"""The checks' pages, made from their docstrings: for the terminal, and as ``docs/checks.md``.
+
+python -m ddpdoctor.report.pages docs     writes docs/checks.md and docs/report.schema.json
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import registry
+from ddpdoctor.check import SECTIONS, Check
+from ddpdoctor.model import Family, Source
+from ddpdoctor.report.detail import hang
+
+SCHEMA = Path(__file__).with_name("schema.json")
+_INDENT = "    "
+_PLACES = {
+    Source.HOST: "this host",
+    Source.GROUP: "a live process group",
+    Source.RUN: "a recorded run",
+    Source.LOG: "job output",
+}
+_INTRODUCTION = """\
+# The checks
+
+One disease each, with every way in which ddpdoctor detects it. `ddpdoctor explain CODE` prints the same text.
+This page is made from the checks' docstrings: `python -m ddpdoctor.report.pages docs`.
+
+| code | name | looks at | what it finds |
+|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph of a page, or lines to copy, which are never wrapped."""
+
+    text: str
+    is_code: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """A check's docstring, taken apart."""
+
+    summary: str
+    sections: tuple[tuple[str, tuple[Block, ...]], ...]
+
+
+def page_of(check: Check) -> Page:
+    """The page of a check: its summary, and its sections in the order in which they stand."""
+    summary: list[str] = []
+    sections: list[tuple[str, list[str]]] = []
+    for line in check.page().splitlines():
+        if line.rstrip(":") in SECTIONS and line.endswith(":"):
+            sections.append((line[:-1], []))
+        else:
+            (sections[-1][1] if sections else summary).append(line)
+    return Page(
+        " ".join(" ".join(summary).split()), tuple((name, tuple(_blocks(lines))) for name, lines in sections)
+    )
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[Block]:
+    """Paragraphs end at empty lines; what is indented further than a section's text is to copy."""
+    unindented = [line.removeprefix(_INDENT) for line in lines]
+    for kind, group in groupby(unindented, key=lambda line: (not line.strip(), line.startswith(" "))):
+        is_empty, is_code = kind
+        if not is_empty:
+            text = "\n".join(group)
+            yield Block(_dedent(text), True) if is_code else Block(" ".join(text.split()))
+
+
+def _dedent(text: str) -> str:
+    lines = text.split("\n")
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return "\n".join(line[margin:] for line in lines)
+
+
+def places(check: Check) -> str:
+    """``this host, job output``."""
+    return ", ".join(_PLACES[source] for source in check.sources())
+
+
+def text_page(check: Check, width: int) -> str:
+    """A check's page for the terminal."""
+    page = page_of(check)
+    lines = [f"{check.code} {check.name}", f"family {check.family.value}; looks at {places(check)}", ""]
+    lines += hang("", page.summary, width)
+    for name, blocks in page.sections:
+        lines += ["", f"{name}:"]
+        for block in blocks:
+            lines += _copied(block.text) if block.is_code else hang(_INDENT, block.text, width)
+    return "\n".join(lines)
+
+
+def _copied(text: str) -> list[str]:
+    return [f"{_INDENT * 2}{line}" for line in text.split("\n")]
+
+
+def text_list(checks: Sequence[Check], width: int) -> str:
+    """Every check in a table, by family."""
+    name_width = max(len(check.name) for check in checks)
+    place_width = max(len(_sources(check)) for check in checks)
+    lines: list[str] = []
+    for family, group in groupby(by_family(checks), key=lambda check: check.family):
+        lines.append(family.value)
+        for check in group:
+            label = f"  {check.code}  {check.name:{name_width}}  {_sources(check):{place_width}}  "
+            lines += hang(label, check.title, width)
+    return "\n".join(lines)
+
+
+def list_values(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """Every check as plain values."""
+    return [
+        {
+            "code": check.code,
+            "name": check.name,
+            "family": check.family.value,
+            "sources": [source.value for source in check.sources()],
+            "title": check.title,
+            "summary": page_of(check).summary,
+        }
+        for check in checks
+    ]
+
+
+def by_family(checks: Sequence[Check]) -> list[Check]:
+    """The checks in the order of the report."""
+    order = list(Family)
+    return sorted(checks, key=lambda check: (order.index(check.family), check.code))
+
+
+def markdown_sections(check: Check, level: int) -> str:
+    """A check's page in Markdown without its heading; its sections are headings of this level."""
+    page = page_of(check)
+    parts = [_escape(page.summary)]
+    for name, blocks in page.sections:
+        parts.append(f"{'#' * level} {name}")
+        parts += [f"```\n{block.text}\n```" if block.is_code else _escape(block.text) for block in blocks]
+    return "\n\n".join(parts)
+
+
+def markdown(checks: Sequence[Check]) -> str:
+    """All pages as one Markdown document."""
+    ordered = by_family(checks)
+    rows = [
+        f"| [{check.code}](#{check.code.lower()}-{check.name}) | {check.name} | {places(check)} "
+        f"| {_escape(page_of(check).summary)} |\n"
+        for check in ordered
+    ]
+    pages = []
+    for family, group in groupby(ordered, key=lambda check: check.family):
+        pages.append(f"## {family.value}")
+        for check in group:
+            pages.append(
+                f"### {check.code} {check.name}\n\nLooks at {places(check)}.\n\n{markdown_sections(check, 4)}"
+            )
+    return _INTRODUCTION + "".join(rows) + "\n" + "\n\n".join(pages) + "\n"
+
+
+def _escape(text: str) -> str:
+    """Prose whose underscores, stars and angle brackets mean themselves; code spans stay as they are."""
+    spans = text.split("`")
+    for number in range(0, len(spans), 2):
+        for sign in "*_<|":
+            spans[number] = spans[number].replace(sign, "\\" + sign)
+    return "`".join(spans)
+
+
+def _sources(check: Check) -> str:
+    return ", ".join(source.value for source in check.sources())
+
+
+def main(folder: str) -> None:
+    """Write the generated files of the documentation."""
+    Path(folder, "checks.md").write_text(markdown(registry.all_checks()), encoding="utf-8")
+    Path(folder, "report.schema.json").write_text(SCHEMA.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
