@@ -1,0 +1,78 @@
+"""Says on stderr what is being examined: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:  # rich takes longer to import than all of ddpdoctor, and only a terminal needs it
+    from rich.progress import Progress as LiveLine
+
+
+class Progress:
+    """The progress of one command; a context manager, which leaves the terminal as it was.
+
+    Args:
+        quiet: say nothing.
+        stream: where to; stderr unless a test looks.
+    """
+
+    def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._is_live = self._stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self._live: LiveLine | None = None
+        self._stage = ""
+
+    def stage(self, text: str) -> None:
+        """What begins now: ``examining this host``."""
+        if self._quiet or text == self._stage:
+            return
+        self._stage = text
+        if self._is_live:
+            self._show(text)
+        else:
+            print(text, file=self._stream, flush=True)
+
+    def detail(self, text: str) -> None:
+        """What exactly is being looked at; only a live line has room for it."""
+        if not self._quiet and self._is_live:
+            self._show(f"{self._stage}: {text}" if self._stage else text)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+            self._live = None
+
+    def _show(self, text: str) -> None:
+        if self._live is None:
+            self._live = _start_live_line(self._stream)
+        self._live.update(self._live.task_ids[0], description=text)
+
+
+def _start_live_line(stream: TextIO) -> LiveLine:
+    from rich.console import Console
+    from rich.progress import Progress as LiveLine
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    live = LiveLine(
+        SpinnerColumn("line"),
+        TimeElapsedColumn(),
+        TextColumn(
+            "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
+        ),
+        console=Console(file=stream),
+        transient=True,  # the line is gone when the report comes
+        redirect_stdout=False,
+    )
+    live.add_task("")
+    live.start()
+    return live

@@ -1,0 +1,68 @@
+import io
+import subprocess
+import sys
+
+import pytest
+
+from ddpdoctor.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    return Terminal()
+
+
+def test_elsewhere_each_stage_is_one_plain_line():
+    stream = io.StringIO()
+    with Progress(stream=stream) as progress:
+        progress.stage("examining this host")
+        progress.detail("port 29500")
+        progress.stage("starting 4 ranks")
+        progress.stage("starting 4 ranks")
+    assert stream.getvalue() == "examining this host\nstarting 4 ranks\n"
+
+
+def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress(stream=terminal) as progress:
+        progress.stage("examining this host")
+    assert terminal.getvalue() == "examining this host\n"
+
+
+def test_quiet_says_nothing(terminal):
+    with Progress(quiet=True, stream=terminal) as progress:
+        progress.stage("examining this host")
+        progress.detail("port 29500")
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_a_terminal_is_left_clean(terminal, error):
+    try:
+        with Progress(stream=terminal) as progress:
+            progress.stage("starting [4] ranks")
+            progress.detail("rank 3")
+            if error:
+                raise error
+    except (ValueError, KeyboardInterrupt):
+        pass
+    written = terminal.getvalue()
+    assert "starting [4] ranks" in written
+    assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l"), "the cursor stays hidden"
+    assert written.rstrip().endswith("\x1b[2K"), "the live line was not erased"
+
+
+def test_rich_is_imported_only_for_a_terminal():
+    program = (
+        "import sys; from ddpdoctor.progress import Progress\n"
+        "with Progress() as p: p.stage('x')\n"
+        "sys.exit('rich' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "x\n")
