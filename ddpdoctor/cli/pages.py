@@ -1,0 +1,39 @@
+"""``ddpdoctor checks`` and ``ddpdoctor explain CODE``."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+from ddpdoctor import registry
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.redact import quote
+from ddpdoctor.report import pages
+from ddpdoctor.report.terminal import width_of_stdout
+
+
+def list_checks(format: str) -> str:
+    """Every check: code, name, where it looks, and what is so where the disease is absent."""
+    checks = registry.all_checks()
+    if format == "json":
+        return json.dumps(pages.list_values(checks), indent=2)
+    return pages.text_list(checks, width_of_stdout())
+
+
+def explain(code: str) -> str:
+    """The page of the check with this code or name.
+
+    Raises:
+        UsageError: there is none; the message has the nearest.
+    """
+    check = registry.by_code(code)
+    if check is None:
+        raise UsageError(f"no check has the code or name {quote(code)}; {_nearest(code)}")
+    return pages.text_page(check, width_of_stdout())
+
+
+def _nearest(wanted: str) -> str:
+    known = {text.lower(): check for check in registry.all_checks() for text in (check.code, check.name)}
+    near = [known[text] for text in difflib.get_close_matches(wanted.lower(), known, n=3)]
+    names = list(dict.fromkeys(f"{check.code} ({check.name})" for check in near))
+    return f"near it: {', '.join(names)}" if names else "`ddpdoctor checks` lists them all"
