@@ -81,8 +81,9 @@ def _unshared(values: Mapping[int, Mapping[str, Any]]) -> list[int]:
 def _passed(values: Mapping[int, Mapping[str, Any]], unshared: list[int]) -> str:
     text = "after the barrier every rank found rank 0's checkpoint complete"
     if unshared:
-        text = f"after the barrier the ranks on rank 0's host found its checkpoint complete, {ranks_phrase(unshared)} "
-        text += "on other hosts do not share the folder"
+        elsewhere = "on another host does" if len(unshared) == 1 else "on other hosts do"
+        text = "after the barrier the ranks of rank 0's host found its checkpoint complete; "
+        text += f"{ranks_phrase(unshared)} {elsewhere} not share the folder"
     early = sorted({state for r, v in values.items() if r != 0 for state in v["during"]} - {"whole"})
     seen = {"nothing": "no file", "part": "part of it"}
     return text + (f"; before it they found {' or '.join(seen[state] for state in early)}" if early else "")

@@ -49,8 +49,8 @@ class WrongResult(Check):
         if not offered:
             return Skipped(f"{ranks.backend} offers none of those that are tried")
         return Passed(
-            f"{plural(len(offered), 'operation')} of {ranks.backend} give the exact answer "
-            "for float32, bfloat16 and int64",
+            f"{plural(len(offered), 'operation')} of {ranks.backend} {'gives' if len(offered) == 1 else 'give'} the "
+            "exact answer for float32, bfloat16 and int64",
             tuple(
                 Evidence(f"{ranks.backend} does not offer {row['op']} {row['dtype']}: {row['unsupported']}")
                 for row in refused

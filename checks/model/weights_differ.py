@@ -10,90 +10,92 @@ from ddpdoctor.trace import Trace
 
 
 class WeightsDiffer(Check):
-    """The replicas of one model hold different weights.
+    """Replicas that have to be equal are not.
 
     What it finds:
-        A parameter or buffer that is not bit for bit the same on every rank, right after the wrap or after
-        optimizer steps: the first tensor and element, the ranks, and how far apart they are.
+        Ranks whose weights differ from rank 0's, bit by bit: the first tensor, the first element and both values.
+        In the live group, replicas built from different seeds, after DDP's constructor and after optimizer steps
+        with different data; in a training run, the weights it ends with.
 
     Why it matters:
-        DDP sends rank 0's weights once, in its constructor, and after that averages gradients only. Replicas
-        that differ once differ for good: every rank trains its own model with another model's gradients, the
-        checkpoint holds rank 0's, and no error is raised.
+        DDP averages gradients and never weights. Replicas that differ once stay different, each gradient is taken
+        at another point, and what rank 0 saves is a model that no one trained. No error is raised, and the loss
+        of each rank looks sound.
 
     Example:
-        Weights loaded on one rank after the wrap:
+        A layer is re-initialised after the wrap, on every rank from its own random numbers:
             model = DistributedDataParallel(model)
-            if rank == 0:
-                model.module.load_state_dict(torch.load("model.pt"))     # the other ranks keep theirs
+            model.module.head.reset_parameters()
 
     Fix:
-        Load before the wrap, which then sends rank 0's weights to all; or load on every rank:
-            state = torch.load("model.pt", map_location="cpu")
-            model.module.load_state_dict(state)
+        Change weights before the wrap, which gives every rank those of rank 0; or after it on all ranks alike, and
+        broadcast what was drawn at random. Where nothing of the kind was done, suspect the hardware.
     """
 
     code = "DD206"
     name = "weights-differ"
     family = Family.MODEL
-    title = "replicas hold the same weights"
+    title = "every rank has the same weights"
     measurements = ("weights",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
         values = ranks.values("weights")
         if len(values) == 1:
-            return Skipped("one rank has no other replica")
-        differences = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
-        if differences:
-            return [self._differ(differences)]
-        tensors = plural(values[0]["tensors"], "tensor")
+            return Skipped("one rank has no other to differ from")
+        unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
+        if unequal:
+            return [self._differ_in_group(unequal)]
         return Passed(
-            f"DDP made {len(values)} replicas from different seeds equal, and they stayed so ({tensors}, bit for bit)"
+            f"DDP makes {len(values)} replicas from different seeds equal to the bit "
+            f"({plural(values[0]['tensors'], 'tensor')}), and they stay so"
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        checksums, found = trace.values("weights"), trace.values("difference")
-        if len(checksums) == 1:
-            return Skipped("one rank has no other replica")
-        differences = {rank: {**one, "when": "after the training run"} for rank, one in found.items() if one}
-        if differences:
-            return [self._differ(differences)]
-        if len(set(checksums.values())) > 1:
-            return [self._hidden(checksums)]
-        return Passed(f"the trainer's {len(checksums)} replicas ended bit for bit equal")
+        digests, differences = trace.values("weights"), trace.values("difference")
+        if len(digests) == 1:
+            return Skipped("one rank has no other to differ from")
+        unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
+        if unequal:
+            return [self._differ(unequal, digests)]
+        return Passed(f"after the training run, the weights of {ranks_phrase(digests)} are equal to the bit")
 
-    def _hidden(self, checksums: Mapping[int, str]) -> Finding:
-        odd = tuple(rank for rank, one in checksums.items() if one != checksums[0])
+    def _differ_in_group(self, unequal: Mapping[int, Mapping[str, Any]]) -> Finding:
+        first = next(iter(unequal.values()))
         return self.fail(
-            f"the weights of {ranks_phrase(odd)} differ from rank 0's, and a broadcast of them does not show it",
-            why="Each rank took a checksum of its weights and compared them with what rank 0 broadcast. The "
-            "checksums differ and the comparison saw nothing, so the broadcast did not bring rank 0's weights.",
-            fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
-            ranks=odd,
-            evidence=tuple(Evidence(f"checksum {one[:12]}", (rank,)) for rank, one in checksums.items()),
+            f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
+            f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
+            why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas of "
+            "a model of ddpdoctor's own came out unequal, so every rank would train a model of its own.",
+            fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel; or "
+            "reinstall torch: pip install --force-reinstall torch",
+            ranks=tuple(unequal),
+            evidence=tuple(
+                Evidence(f"{_shown(one)} ({one['when']})", (rank,)) for rank, one in unequal.items()
+            ),
         )
 
-    def _differ(self, differences: Mapping[int, Mapping[str, Any]]) -> Finding:
-        first = next(iter(differences.values()))
+    def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
         return self.fail(
-            f"the weights of {ranks_phrase(differences)} differ from rank 0's {first['when']}: {_element(first)}",
-            why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here it did "
-            "not, with a model of ddpdoctor's own, so every rank would train a model of its own.",
-            fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel, and "
-            "reinstall torch: pip install --force-reinstall torch",
-            ranks=tuple(differences),
-            evidence=tuple(
-                Evidence(
-                    f"{one['tensor']} element {one['element']}: {one['own']:.9g}, "
-                    f"on rank 0 {one['rank_0']:.9g} ({one['when']})",
-                    (rank,),
-                )
-                for rank, one in differences.items()
+            f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
+            why="Every rank started from rank 0's weights and took steps with the same averaged gradients, so "
+            "they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, or a rank "
+            "computed another result from equal numbers.",
+            fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
+            ranks=tuple(unequal),
+            evidence=(
+                *(Evidence(_shown(one), (rank,)) for rank, one in unequal.items()),
+                *(
+                    Evidence(
+                        f"weights {digest[:12]}", tuple(r for r, own in digests.items() if own == digest)
+                    )
+                    for digest in dict.fromkeys(digests.values())
+                ),
             ),
         )
 
 
-def _element(one: Mapping[str, Any]) -> str:
-    apart = abs(one["own"] - one["rank_0"])
-    return f"{one['tensor']} element {one['element']} by {apart:.3g}"
+def _shown(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return "the broadcast of rank 0's weights shows no difference, and their checksums do"
+    return f"{one['tensor']}[{one['element']}] is {one['own']!r}, and {one['rank_0']!r} on rank 0"
