@@ -149,12 +149,11 @@ def _summary(seconds: Timings) -> str:
 
 
 def _table(seconds: Timings) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(
-            f"{op} of {size(length)}: {duration(value)}" + (f", {size(length / value)}/s" if length else "")
-        )
-        for (op, length), value in seconds.items()
-    )
+    lines: dict[str, list[str]] = {}
+    for (op, length), value in seconds.items():
+        rate = f"{size(length / value)}/s with {size(length)}"
+        lines.setdefault(op, []).append(rate if length >= LARGE else duration(value))
+    return tuple(Evidence(f"{op}: {', '.join(said)}") for op, said in lines.items())
 
 
 def _fix(backend: str) -> str:

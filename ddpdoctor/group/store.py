@@ -11,8 +11,9 @@ _PREFIX = "ddpdoctor"
 
 
 def publish(key: str, value: Any) -> None:
-    """Leave a value that JSON can hold for the other ranks."""
+    """Leave a value that JSON can hold for the other ranks; it is there when this returns."""
     _get_default_store().set(f"{_PREFIX}/{key}", json.dumps(value))
+    is_published(key)  # set() does not wait for the store, and the answer to a question comes after it
 
 
 def read(key: str) -> Any:

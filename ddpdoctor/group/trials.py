@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 
 _PERIOD = 61  # prime, so that no two blocks begin at the same place of the pattern
-_VALUES = 4
-_EXACT = 85  # bfloat16 holds integers up to 256: the sum of this many values below 4 is exact
+_LARGEST = 3
+_EXACT = 85  # bfloat16 holds integers up to 256: the sum of this many values up to 3 is exact
 _ROOT = 0
 
 
@@ -103,7 +103,7 @@ def _tiles(world_size: int) -> torch.Tensor:
 
 def _tile(rank: int, world_size: int) -> torch.Tensor:
     own = torch.Generator().manual_seed(rank)
-    values = torch.randint(_VALUES, (_PERIOD,), generator=own)
+    values = torch.randint(1, _LARGEST + 1, (_PERIOD,), generator=own)
     stride = -(-world_size // _EXACT)
     return values * ((torch.arange(_PERIOD) + rank) % stride == 0)
 
@@ -180,7 +180,12 @@ def _scatter(pattern: Pattern) -> Trial:
 def _send_recv(pattern: Pattern) -> Trial:
     before, after = ring_neighbours(pattern.rank, pattern.world_size)
     x, got = pattern.whole(pattern.rank), pattern.empty(pattern.count)
-    return Trial(lambda: exchange(x, after, got, before), got, pattern.whole(before))
+
+    def exchange() -> None:
+        for work in start_exchange(x, after, got, before):
+            work.wait()
+
+    return Trial(exchange, got, pattern.whole(before))
 
 
 def _diagonal(pattern: Pattern) -> torch.Tensor:
@@ -192,11 +197,9 @@ def ring_neighbours(rank: int, world_size: int) -> tuple[int, int]:
     return (rank - 1) % world_size, (rank + 1) % world_size
 
 
-def exchange(x: torch.Tensor, to: int, got: torch.Tensor, sender: int) -> None:
-    """Send to one rank while receiving from another."""
-    both = [dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, got, sender)]
-    for work in dist.batch_isend_irecv(both):
-        work.wait()
+def start_exchange(x: torch.Tensor, to: int, got: torch.Tensor, sender: int) -> list[Any]:
+    """Begin to send to one rank while receiving from another; what to wait for, the receiving first."""
+    return list(dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, sender), dist.P2POp(dist.isend, x, to)]))
 
 
 COLLECTIVES = {

@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def run_group(
     """Run the measurements of ``modules`` on forked ranks; ``fault(rank)`` may break one first."""
     torch.set_num_threads(1)
     fork = multiprocessing.get_context("fork")
-    plan = plan or Plan(nproc=nproc, master_port=_free_port())
+    plan = replace(plan or Plan(nproc=nproc), master_port=_free_port())
     with tempfile.TemporaryDirectory() as folder:
         workers = [
             fork.Process(target=_rank, args=(rank, plan, Path(folder), modules, fault))

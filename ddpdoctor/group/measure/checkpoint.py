@@ -46,17 +46,19 @@ class _Background:
 
 
 _background: _Background | None = None
+_refusal: str | None = None
 _saw: list[str] = []
 
 
 def begin(context: Context) -> None:
     """Start writing on rank 0, looking on the others; a folder that cannot be written is told to everybody."""
-    global _background  # noqa: PLW0603 - begin() and measure() share nothing else
+    global _background, _refusal  # noqa: PLW0603 - begin() and measure() share nothing else
     if context.rank == 0:
         _publish_folder(context)
     context.step("the store: the checkpoint folder")
     told = store.read(_KEY)
-    if "folder" in told:
+    _refusal = told.get("error")
+    if _refusal is None:
         work = _write if context.rank == 0 else _look
         _background = _Background(work, Path(told["folder"]) / "checkpoint.bin")
 
@@ -99,7 +101,7 @@ def _state(path: Path) -> tuple[str, int]:
 def measure(context: Context) -> dict[str, Any]:
     """What this rank saw during the write, and after the barrier that follows it."""
     if _background is None:
-        return {"error": store.read(_KEY)["error"]}
+        return {"error": _refusal}
     try:
         return _measure(context, _background)
     finally:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.measure.collectives import synchronize
-from ddpdoctor.group.trials import exchange, ring_neighbours
+from ddpdoctor.group.trials import ring_neighbours, start_exchange
 from ddpdoctor.text import size
 
 SECONDS = 10.0
@@ -35,6 +35,10 @@ def _exchange(context: Context, sender: int, receiver: int) -> float:
     synchronize(context.device)
     context.step(f"send/recv uint8 {size(LENGTH)}")
     start = time.perf_counter()
-    exchange(x, receiver, got, sender)
+    receiving, *sending = start_exchange(x, receiver, got, sender)
+    receiving.wait()
     synchronize(context.device)
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    for work in sending:  # ends when the receiver is ready: not counted, or its lateness would be this rank's
+        work.wait()
+    return seconds

@@ -25,12 +25,12 @@ def measure(context: Context) -> dict[str, Any]:
     device = context.device
     context.step("DistributedDataParallel(model)")
     ddp = DistributedDataParallel(build_model(context.rank, device), device_ids=_device_ids(device))
-    difference = first_difference(context, "after the wrap", ddp.module)
+    wrapped = first_difference(context, "after the wrap", ddp.module)
     _train(context, ddp)
     gradient = _gradient_error(context, ddp)
     # Only here are buffers equal: a forward takes rank 0's, and one in train mode then changes them.
-    difference = difference or first_difference(context, f"after {STEPS} optimizer steps", ddp.module)
-    return {"difference": difference, "gradient": gradient, "tensors": len(ddp.module.state_dict())}
+    trained = first_difference(context, f"after {STEPS} optimizer steps", ddp.module)
+    return {"difference": wrapped or trained, "gradient": gradient, "tensors": len(ddp.module.state_dict())}
 
 
 def _device_ids(device: torch.device) -> list[torch.device] | None:
