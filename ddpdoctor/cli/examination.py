@@ -17,8 +17,8 @@ from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.host import Host
-from ddpdoctor.job import trainer
 from ddpdoctor.job.launch import new_run_id
+from ddpdoctor.job.trainer import TrainerRun
 from ddpdoctor.judge import Verdict, judge, merge, skip_all
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
@@ -64,28 +64,23 @@ class _Examination:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
+        self.trainer: TrainerRun | None = None
         self.unfinished: str | None = None
         """Why a source could not be examined to its end, where that is so."""
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
         plan = self.request.host.plan
-        group_checks = self.request.checks(Source.GROUP)
         with ExitStack() as started:
-            group = None
+            group_checks = self.request.checks(Source.GROUP)
             if group_checks:
                 # First of all, since importing torch takes longer than reading all facts of the host.
-                group = GroupRun(
-                    plan,
-                    _measurements(group_checks),
-                    self._subfolder("group"),
-                    new_run_id(),
-                    self.request.host.system,
-                )
+                folder, system = self._subfolder("group"), self.request.host.system
+                group = GroupRun(plan, _measurements(group_checks), folder, new_run_id(), system)
                 started.callback(group.stop)
             self._examine_host()
-            broken = self._examine_group(group, group_checks) if group else None
-        self._examine_run(broken)
+            broken = self._examine_group(group, started) if group_checks else None
+            self._examine_run(broken, started)
         return self._compose()
 
     def _subfolder(self, name: str) -> Path:
@@ -104,18 +99,25 @@ class _Examination:
         self.progress.stage("examining this host")
         self._judge(Source.HOST, self.request.host)
 
-    def _examine_group(self, group: GroupRun, checks: tuple[Check, ...]) -> str | None:
+    def _examine_group(self, group: GroupRun, started: ExitStack) -> str | None:
         """Judge the group; why it broke, where it did."""
         self.progress.stage("importing torch")
-        record = group.finish(self.deadline, self.progress.stage)
+        record = group.finish(self.deadline, self.progress.stage, lambda: self._start_trainer(started))
         self.unfinished = record.broken
         self._describe(record)
         cause = self._cause_on_host() if record.broken else None
         if cause:
-            self.verdicts += skip_all(Source.GROUP, checks, f"the group did not work, which {cause} explains")
+            reason = f"the group did not work, which {cause} explains"
+            self.verdicts += skip_all(Source.GROUP, self.request.checks(Source.GROUP), reason)
         else:
             self._judge(Source.GROUP, record)
         return record.broken
+
+    def _start_trainer(self, started: ExitStack) -> None:
+        """Start torchrun, whose own import of torch takes a second, while the group is still at work."""
+        if self.trainer is None and self.request.checks(Source.RUN):
+            self.trainer = TrainerRun(self.request.host.plan, self._subfolder("trainer"))
+            started.callback(self.trainer.stop)
 
     def _cause_on_host(self) -> str | None:
         """The code of a host finding that explains why ranks cannot start or meet."""
@@ -125,19 +127,22 @@ class _Examination:
                 return verdict.result.code
         return None
 
-    def _examine_run(self, group_broken: str | None) -> None:
+    def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)
-        if not checks:
-            return
         if group_broken:
-            self.verdicts += skip_all(
-                Source.RUN, checks, "the trainer was not started, since the group broke"
-            )
+            self.verdicts += skip_all(Source.RUN, checks, "the trainer was not judged, since the group broke")
+            return
+        self._start_trainer(started)
+        if self.trainer is None:
             return
         self.progress.stage("running the bundled trainer under torchrun")
-        trace = trainer.run(self.request.host.plan, self._subfolder("trainer"), self.deadline)
+        trace = self.trainer.finish(self.deadline)
         self.unfinished = trace.broken
-        self._judge(Source.RUN, trace)
+        cause = self._cause_on_host() if trace.broken else None
+        if cause:
+            self.verdicts += skip_all(Source.RUN, checks, f"the trainer did not work, which {cause} explains")
+        else:
+            self._judge(Source.RUN, trace)
 
     def _describe(self, record: GroupRecord) -> None:
         self.run["torch"] = record.torch or None

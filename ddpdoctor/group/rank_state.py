@@ -9,16 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from ddpdoctor.group import files
 from ddpdoctor.group.record import Failure, Measured, RankRecord
 from ddpdoctor.hang.stacks import Frame, StacksUnavailable, parse_faulthandler, take_stacks
+from ddpdoctor.host.activity import is_gone
 
-CLOCK_TICKS = 100
-"""CPU time is compared in hundredths of a second."""
 _FAULTHANDLER_SECONDS = 0.3
-_STATES = {psutil.STATUS_DISK_SLEEP: "D", psutil.STATUS_ZOMBIE: "Z", psutil.STATUS_DEAD: "X"}
 
 
 @dataclass
@@ -42,7 +38,6 @@ class RankState:
     """When it began what it does now, on the monotonic clock."""
     measured: dict[str, Measured] = field(default_factory=dict)
     stack: tuple[Frame, ...] = ()
-    _ticks: int = 0
 
     def read_events(self) -> bool:
         """Bring this up to what the rank has written; whether there was anything."""
@@ -73,32 +68,11 @@ class RankState:
 
     def notice_death(self) -> None:
         """See whether the process is gone without having said why; what comes after its end is no death."""
-        if (
-            self.pid
-            and not (self.finished or self.failure or self.died)
-            and self._look()[0] in ("", "Z", "X")
-        ):
+        silent = not (self.finished or self.failure or self.died)
+        if self.pid and silent and is_gone(self.pid):
             self.read_events()
             if not (self.finished or self.failure):
                 self.died = time.time()
-
-    def is_busy(self, span: float) -> bool:
-        """Whether it used more than a twentieth of a CPU in the last ``span`` seconds, or waits for its disk."""
-        if not self.pid:
-            return True
-        state, ticks = self._look()
-        used, self._ticks = ticks - self._ticks, ticks
-        return state == "D" or used > 0.05 * span * CLOCK_TICKS
-
-    def _look(self) -> tuple[str, int]:
-        """The process's state letter and its CPU time in clock ticks; an empty state where it is gone."""
-        try:
-            process = psutil.Process(self.pid)
-            with process.oneshot():
-                times = process.cpu_times()
-                return _STATES.get(process.status(), "S"), int((times.user + times.system) * CLOCK_TICKS)
-        except psutil.Error:
-            return "", 0
 
     def record(self, exit_code: int | None) -> RankRecord:
         """This rank as a check reads it."""

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.group import files
+from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
 from ddpdoctor.group.record import GroupRecord, PortUse, Stage
 from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
+from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.system import System
 from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
@@ -39,7 +41,6 @@ END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 1.0
 """After a rank broke, for the others to notice and say so."""
-CPU_LOOK_SECONDS = 0.25
 TIME_LIMIT = "the time limit was reached"
 _JOINING, _LEAVING = "joining the group", "leaving the group"
 
@@ -70,24 +71,32 @@ class GroupRun:
             RankState(rank, files.EventReader(files.rank_file(folder, rank)), join_seconds)
             for rank in range(first, first + plan.nproc)
         ]
-        self._last_event = self._last_busy = time.monotonic()
-        self._looked = self._went = time.monotonic()
+        self._last_event = self._went = time.monotonic()
+        self._activity = Activity()
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []
+        self._when_timed: Callable[[], None] | None = None
 
     def stop(self) -> None:
         """End every process of the group, at once, and remove what a killed rank could not."""
         self._process.stop()
         shutil.rmtree(files.checkpoint_folder(self.folder, self.plan.checkpoint_dir), ignore_errors=True)
 
-    def finish(self, deadline: float, stage: Callable[[str], None]) -> GroupRecord:
+    def finish(
+        self,
+        deadline: float,
+        stage: Callable[[str], None],
+        when_timed: Callable[[], None] | None = None,
+    ) -> GroupRecord:
         """Let the ranks go, watch them to their end, and stop whatever is left.
 
         Args:
             deadline: of the whole command, on the monotonic clock.
             stage: is told what the group does now.
+            when_timed: is called once when nothing is timed any more, so that other work may begin.
         """
+        self._when_timed = when_timed
         hung: str | None = None
         try:
             broken = self._until(self._is_ready, PRELOAD_SECONDS, deadline, "torch was not imported")
@@ -126,7 +135,8 @@ class GroupRun:
         port = self.system.free_port() if before and self.plan.nnodes == 1 else self.plan.master_port
         self._port = PortUse(port, before=before)
         files.write_json(self.folder / files.GO, {"port": port})
-        self._last_event = self._last_busy = self._looked = self._went = time.monotonic()
+        self._last_event = self._went = time.monotonic()
+        self._activity.touch()
 
     # -- while they run ---------------------------------------------------------------------------------
 
@@ -135,6 +145,7 @@ class GroupRun:
         told = ""
         while True:
             self._read_events()
+            self._say_when_timed()
             if not self._unfinished():
                 return None, None
             if self._somebody_broke():
@@ -150,6 +161,12 @@ class GroupRun:
                 told = where
                 stage(f"{self.plan.nproc} ranks: {where}")
             time.sleep(POLL_SECONDS)
+
+    def _say_when_timed(self) -> None:
+        timed = {name for name in self.measurements if name in TIMED}
+        if self._when_timed and all(one.joined and timed <= one.measured.keys() for one in self._ranks):
+            say, self._when_timed = self._when_timed, None
+            say()
 
     def _read_events(self) -> None:
         for one in self._ranks:
@@ -182,19 +199,12 @@ class GroupRun:
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
-        if self._is_busy():
-            self._last_busy = now
-        if now - max(self._last_event, self._last_busy) > IDLE_SECONDS:
-            return True
-        return any(now - max(one.begun, self._went) > one.limit for one in self._unfinished())
-
-    def _is_busy(self) -> bool:
-        """Whether any rank works; looked at now and then, since looking costs too."""
-        span = time.monotonic() - self._looked
-        if span < CPU_LOOK_SECONDS:
-            return False
-        self._looked = time.monotonic()
-        return any([one.is_busy(span) for one in self._ranks])
+        if not all(one.pid for one in self._ranks):
+            self._activity.touch()  # who has not begun cannot be seen to work
+        quiet = min(now - self._last_event, self._activity.idle_seconds(one.pid for one in self._ranks))
+        return quiet > IDLE_SECONDS or any(
+            now - max(one.begun, self._went) > one.limit for one in self._unfinished()
+        )
 
     # -- afterwards -------------------------------------------------------------------------------------
 

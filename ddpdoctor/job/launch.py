@@ -45,6 +45,11 @@ class Running:
         self._report = report
         self._grace = grace
 
+    @property
+    def pid(self) -> int:
+        """The guard's; everything that the command starts descends from it."""
+        return self._process.pid
+
     def poll(self) -> Ending | None:
         """How it ended; None while it runs."""
         return None if self._process.poll() is None else self._ending()

@@ -10,11 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import ddpdoctor
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame, StacksUnavailable, take_stacks
+from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.system import System
-from ddpdoctor.job.launch import new_run_id, start
+from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Trace
 
@@ -22,6 +25,9 @@ _GRACE = 0.5
 """Seconds that torchrun has to end its workers by itself; they are killed afterwards in any case."""
 _LIMIT, _LIMIT_PER_RANK = 60.0, 5.0
 """Seconds that the run may take; ten times what two cores need, which import torch once for each rank."""
+IDLE_SECONDS = 10.0
+"""Without any process of the run using its CPU or its disk: nobody works, so nobody will come."""
+_LOOK_SECONDS = 0.1
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
 _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
@@ -35,32 +41,72 @@ def trainer_script() -> Path:
     return next(place / "trainer.py" for place in places if (place / "trainer.py").exists())
 
 
-def run(plan: Plan, folder: Path, deadline: float, script: Path | None = None) -> Trace:
-    """Train on this node's ranks, to the end or to the deadline, and leave no process.
+class TrainerRun:
+    """The trainer on this node's ranks while it runs."""
 
-    Args:
-        folder: empty; everything that is written goes there.
-        deadline: on the monotonic clock.
-        script: the one to run, with the trainer's options; the trainer itself where none is given.
-    """
-    begun = time.monotonic()
-    limit = max(0.0, min(deadline - begun, _LIMIT + _LIMIT_PER_RANK * plan.nproc))
-    run_id, log = new_run_id(), folder / "torchrun.log"
-    command = _torchrun(plan, folder, script or trainer_script())
-    with start(
-        command, folder=folder, run_id=run_id, environ=_environ(), grace=_GRACE, stdout=log, stderr=log
-    ) as running:
-        ending = running.wait(limit)
-        stacks = {} if ending else _stacks(run_id)
-        ended = ending or running.stop()
-    return Trace(
-        ranks=_ranks(plan, folder, _read(log), stacks),
-        status=ended.status,
-        seconds=time.monotonic() - begun if ending else limit,
-        timed_out=ending is None,
-        log=_tail(log),
-        left_behind=tuple(process.command for process in ended.left_behind),
-    )
+    def __init__(self, plan: Plan, folder: Path, script: Path | None = None) -> None:
+        """Start it.
+
+        Args:
+            folder: empty; everything that is written goes there.
+            script: the one to run, with the trainer's options; the trainer itself where none is given.
+        """
+        self.plan, self.folder = plan, folder
+        self._begun = time.monotonic()
+        self._run_id, self._log = new_run_id(), folder / "torchrun.log"
+        self._running = start(
+            _torchrun(plan, folder, script or trainer_script()),
+            folder=folder,
+            run_id=self._run_id,
+            environ=_environ(),
+            grace=_GRACE,
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def stop(self) -> Ending:
+        """End every process of it."""
+        return self._running.stop()
+
+    def finish(self, deadline: float) -> Trace:
+        """Wait for its end, no longer than until the deadline or until nobody works any more; leave no process.
+
+        Args:
+            deadline: on the monotonic clock.
+        """
+        try:
+            ending = self._wait(deadline)
+            seconds = time.monotonic() - self._begun
+            stacks = {} if ending else _stacks(self._run_id)
+        finally:
+            ended = self.stop()
+        return Trace(
+            ranks=_ranks(self.plan, self.folder, _read(self._log), stacks),
+            status=ended.status,
+            seconds=seconds,
+            timed_out=ending is None,
+            log=_tail(self._log),
+            left_behind=tuple(process.command for process in ended.left_behind),
+        )
+
+    def _wait(self, deadline: float) -> Ending | None:
+        end = min(deadline, self._begun + _LIMIT + _LIMIT_PER_RANK * self.plan.nproc)
+        activity = Activity()
+        while time.monotonic() < end and activity.idle_seconds(self._pids()) < IDLE_SECONDS:
+            if ending := self._running.wait(_LOOK_SECONDS):
+                return ending
+        return self._running.poll()
+
+    def _pids(self) -> list[int]:
+        try:
+            return [child.pid for child in psutil.Process(self._running.pid).children(recursive=True)]
+        except psutil.Error:
+            return []
+
+
+def run(plan: Plan, folder: Path, deadline: float, script: Path | None = None) -> Trace:
+    """Start a :class:`TrainerRun` and wait for it."""
+    return TrainerRun(plan, folder, script).finish(deadline)
 
 
 def _torchrun(plan: Plan, folder: Path, script: Path) -> list[str]:

@@ -10,3 +10,5 @@ ranks' values. To add a measurement, add its module, name it in :data:`ORDER` an
 
 ORDER = ("variables", "collectives", "transport", "weights", "uneven", "sampler", "checkpoint")
 """The order in which they run: what explains the others first, and what waits for a slow write last."""
+TIMED = ("collectives", "transport")
+"""Those whose seconds count; nothing else is started beside them."""
