@@ -45,8 +45,8 @@ def run_group(
     """Run the measurements of ``modules`` on forked ranks; ``fault(rank)`` may break one first."""
     torch.set_num_threads(1)
     fork = multiprocessing.get_context("fork")
-    plan = replace(plan or Plan(nproc=nproc), master_port=_free_port())
     with tempfile.TemporaryDirectory() as folder:
+        plan = replace(plan or Plan(nproc=nproc, checkpoint_dir=folder), master_port=_free_port())
         workers = [
             fork.Process(target=_rank, args=(rank, plan, Path(folder), modules, fault))
             for rank in range(nproc)
