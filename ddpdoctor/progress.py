@@ -7,8 +7,13 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from ddpdoctor.text import shorten
+
 if TYPE_CHECKING:  # rich takes longer to import than all of ddpdoctor, and only a terminal needs it
     from rich.progress import Progress as LiveLine
+
+_BESIDE_THE_TEXT = len("| 0:00:00  ^C")
+"""What else the line has to hold; were it full, the echo of Ctrl-C would begin another, which nothing erases."""
 
 
 class Progress:
@@ -54,21 +59,19 @@ class Progress:
     def _show(self, text: str) -> None:
         if self._live is None:
             self._live = _start_live_line(self._stream)
-        self._live.update(self._live.task_ids[0], description=text)
+        room = self._live.console.width - _BESIDE_THE_TEXT
+        self._live.update(self._live.task_ids[0], description=shorten(text, room))
 
 
 def _start_live_line(stream: TextIO) -> LiveLine:
     from rich.console import Console
     from rich.progress import Progress as LiveLine
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.table import Column
 
     live = LiveLine(
         SpinnerColumn("line"),
         TimeElapsedColumn(),
-        TextColumn(
-            "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
-        ),
+        TextColumn("{task.description}", markup=False),
         console=Console(file=stream),
         transient=True,  # the line is gone when the report comes
         redirect_stdout=False,

@@ -1,4 +1,5 @@
 import io
+import re
 import subprocess
 import sys
 
@@ -66,3 +67,12 @@ def test_rich_is_imported_only_for_a_terminal():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "x\n")
+
+
+def test_the_time_is_shown_beside_a_long_text(terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with Progress(stream=terminal) as progress:
+        progress.stage("starting " + "many " * 40)
+    first = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue())
+    assert "0:00:00 starting many" in first
+    assert all(len(line) <= 60 for line in first.split("\r"))

@@ -27,7 +27,7 @@ _STYLES = (
     (r"^( {2}pass {3})", "green"),
     (r"^( {2}(skip|info) {3}|info\[DD\d+\]|note: .*)", "dim"),
     (r"^ {2}(-->|why:|sure:|fix:|more:) ", "bold cyan"),
-    (r"^(ddpdoctor \d|next:|kept:|[a-z]+$)", "bold"),
+    (r"^(ddpdoctor [\w.]+|next:|kept:|[a-z]+$)", "bold"),
 )
 
 
@@ -50,7 +50,7 @@ def paint(text: str, width: int) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    painted = Text(text, end="")
+    painted = Text(text.removesuffix("\n"))
     for pattern, style in _STYLES:
         painted.highlight_regex(f"(?m){pattern}", style)
     written = io.StringIO()
