@@ -83,9 +83,9 @@ class RankFailedFirst(Check):
             f"rank {first.rank} {what} in {where}",
             why=f"Rank {first.rank} ended before the group's work was done. "
             + (f"What {ranks_phrase(others)} said afterwards is a consequence." if others else ""),
-            fix=f"look at the last line of rank {first.rank}'s traceback that is not torch's; the others are victims",
+            fix=_fix(first),
             ranks=(first.rank,),
-            evidence=_traceback(first) or tuple(Evidence(line) for line in ranks.log),
+            evidence=_traceback(first),
         )
 
 
@@ -96,6 +96,12 @@ def _what(first: RankRecord | RankTrace) -> str:
     return (
         f"ended with exit status {first.exit_code}" if first.exit_code is not None else "ended without a word"
     )
+
+
+def _fix(first: RankRecord) -> str:
+    if first.failure:
+        return f"look at the last line of rank {first.rank}'s traceback that is not torch's"
+    return f"find what ends the process there: sys.exit, os._exit, or an abort in a library that rank {first.rank} uses"
 
 
 def _traceback(first: RankRecord) -> tuple[Evidence, ...]:

@@ -6,7 +6,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 
 BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
@@ -72,7 +72,6 @@ class BackendUnavailable(Check):
                 "torch cannot be imported",
                 why=f"{ranks.broken}. Every rank of every job would end the same way.",
                 fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
-                evidence=tuple(Evidence(line) for line in ranks.log),
             )
         ]
 

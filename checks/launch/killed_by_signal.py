@@ -82,7 +82,7 @@ class KilledBySignal(Check):
             raise NotMeasured(ranks.broken)
         others = tuple(one.rank for one in ranks.ranks if one.rank != first.rank)
         where = f" in {first.step or first.current}" if first.step or first.current else ""
-        return [self._finding(first.rank, others, -(first.exit_code or 0), where, ranks.log)]
+        return [self._finding(first.rank, others, -(first.exit_code or 0), where, ())]
 
     def examine_run(self, trace: Trace) -> Judgement:
         first = trace.first_to_break()

@@ -87,7 +87,6 @@ class RendezvousUnreachable(Check):
                         for one in ranks.ranks
                         if one.failure
                     ),
-                    *(Evidence(line) for line in ranks.log),
                 ),
             )
         ]

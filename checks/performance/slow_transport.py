@@ -64,7 +64,7 @@ class SlowTransport(Check):
         op = _slow_collective(seconds, FLOOR_FULL_SIZE.get(ranks.backend, max(FLOOR_FULL_SIZE.values())))
         if op is not None:
             return [self._collective(op, seconds, ranks, table)]
-        return Passed(_summary(seconds), table)
+        return Passed(_summary(seconds), (*table, *ranks.nccl))
 
     def _rank(
         self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]

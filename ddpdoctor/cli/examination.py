@@ -20,7 +20,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.job.launch import new_run_id
 from ddpdoctor.job.trainer import TrainerRun
 from ddpdoctor.judge import Verdict, judge, merge, skip_all
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report, Source
+from ddpdoctor.model import CheckResult, Evidence, Finding, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
 
 
@@ -111,6 +111,7 @@ class _Examination:
             self.verdicts += skip_all(Source.GROUP, self.request.checks(Source.GROUP), reason)
         else:
             self._judge(Source.GROUP, record)
+            self.verdicts = [_with_log(verdict, record) for verdict in self.verdicts]
         return record.broken
 
     def _start_trainer(self, started: ExitStack) -> None:
@@ -167,6 +168,17 @@ class _Examination:
             run=run,
             notes=tuple(self.notes),
         )
+
+
+def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:
+    """What NCCL said under each diagnosis of the group; where the group broke, torch's last lines too."""
+    if verdict.source is not Source.GROUP or not verdict.findings:
+        return verdict
+    lines = "\n".join(("what torch wrote last:", *record.log))
+    said = (*record.nccl, *((Evidence(lines),) if record.broken and record.log else ()))
+    return replace(
+        verdict, findings=tuple(replace(one, evidence=one.evidence + said) for one in verdict.findings)
+    )
 
 
 def _measurements(checks: tuple[Check, ...]) -> list[str]:

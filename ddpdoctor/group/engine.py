@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from multiprocessing.popen_fork import Popen
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,30 @@ def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dic
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "output"), redirects=Std.ALL),
         local_addr=plan.master_addr if plan.nnodes == 1 else None,
     )
+    exit_codes = _watch_exit_codes()
+    error = None
     try:
         elastic_launch(config, worker.run)(plan.to_json(), measurements, str(folder))
-    except ChildFailedError as failed:
-        return {"error": None, "exit_codes": {rank: one.exitcode for rank, one in failed.failures.items()}}
+    except ChildFailedError:
+        pass  # the ranks say themselves what became of them
     except Exception as failed:  # noqa: BLE001 - the launch itself failed: the command reports it
-        return {"error": f"{type(failed).__name__}: {failed}", "exit_codes": {}}
-    first = plan.node_rank * plan.nproc
-    return {"error": None, "exit_codes": {rank: 0 for rank in range(first, first + plan.nproc)}}
+        error = f"{type(failed).__name__}: {failed}"
+    return {"error": error, "exit_codes": exit_codes}
+
+
+def _watch_exit_codes() -> dict[int, int]:
+    """The exit status of every forked rank by pid, filled in as they end.
+
+    torchrun's engine tells only of the rank whose end it noticed first, which may be a victim.
+    """
+    found: dict[int, int] = {}
+    poll = Popen.poll
+
+    def watch(self: Popen, flag: int = os.WNOHANG) -> int | None:
+        code = poll(self, flag)
+        if code is not None:
+            found[self.pid] = code
+        return code
+
+    Popen.poll = watch  # type: ignore[method-assign]
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -72,8 +73,8 @@ class RankRecord:
 
     @property
     def is_victim(self) -> bool:
-        """Whether it failed because a peer was gone."""
-        return self.failure is not None and self.failure.of_a_victim
+        """Whether it failed because a peer was gone, or was stopped by the launcher for that reason."""
+        return self.failure.of_a_victim if self.failure else self.exit_code == -signal.SIGTERM
 
     @property
     def broke_at(self) -> float:

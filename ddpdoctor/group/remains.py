@@ -11,12 +11,13 @@ from ddpdoctor.group.record import Measured, RankRecord
 from ddpdoctor.logs import nccl
 from ddpdoctor.model import Evidence
 
-LOG_LINES = 20
+LOG_LINES = 10
 """Of each process: its last words, not its life."""
 _NOISE = re.compile(
     r"Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}|run\.py:\d+\] $"
+    r"|torch/distributed/elastic/|torch/multiprocessing/spawn"
 )
-"""What torch writes in every healthy run."""
+"""What torch writes in every healthy run, and the launcher's echo of what the ranks say themselves."""
 
 
 def log_lines(folder: Path) -> list[str]:
@@ -38,7 +39,7 @@ def last_words(folder: Path) -> str:
 def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]:
     """The ranks of this host, and of the others where the group gathered them."""
     ended = files.read_json(folder / files.ENDED) or {"exit_codes": {}}
-    here = [one.record(ended["exit_codes"].get(str(one.rank))) for one in ranks]
+    here = [one.record(ended["exit_codes"].get(str(one.pid))) for one in ranks]
     ours = {one.rank for one in ranks}
     everything = files.read_json(folder / files.EVERYTHING) or []
     elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]

@@ -39,8 +39,8 @@ IDLE_SECONDS = 5.0
 """Without an event and without any rank using its CPU or its disk: nobody is working, so nobody will come."""
 END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
-VICTIM_SECONDS = 1.0
-"""After a rank broke, for the others to notice and say so."""
+VICTIM_SECONDS = 5.0
+"""At most, after a rank broke: for the engine to see its exit status, and for the others to say what they saw."""
 TIME_LIMIT = "the time limit was reached"
 _JOINING, _LEAVING = "joining the group", "leaving the group"
 

@@ -74,11 +74,11 @@ def test_a_killed_rank_is_found_by_its_signal(run):
 
 
 def test_a_rank_that_hangs_is_found_with_the_stacks(run):
-    trace = run("hangs", seconds=25)
+    trace = run("hangs")
     assert trace.timed_out
     (finding,) = findings(trace)
     assert (finding.code, finding.ranks) == ("DD301", (1,))
-    assert finding.headline == "rank 1 kept rank 0 of the training run waiting, which did not end within 25 s"
+    assert finding.headline.startswith("rank 1 kept rank 0 of the training run waiting, which did not end within ")
     assert finding.where is not None
     assert finding.where.function == "Model.forward"
 

@@ -12,17 +12,16 @@ import torch.distributed as dist
 
 from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.trials import COLLECTIVES, Pattern, Trial
+from ddpdoctor.group.trials import COLLECTIVES, Pattern
 from ddpdoctor.text import size
 
 SECONDS = 20.0
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
-SMALL, LARGE, FULL = 4 * 1024, 1024 * 1024, 8 * 1024 * 1024
-"""Latency; enough for a backend to cut it into pieces, where it can go wrong; enough to show the bandwidth."""
-FULL_SIZE = ("all_reduce sum", "broadcast", "all_gather")
-"""What DDP runs. The rest at this size would take seconds where ranks share cores, and say nothing more."""
+SMALL, LARGE = 4 * 1024, 8 * 1024 * 1024
+"""Bytes: what shows the latency, and what shows the bandwidth and is cut into pieces by every backend."""
+TIMED_AGAIN = ("all_reduce sum", "broadcast", "all_gather")
+"""What DDP runs, and is worth a second look: the first call may be slow for reasons that do not come back."""
 REPETITIONS = 2
-"""Of what DDP runs, after a first call that connects; once for the others."""
 
 _REFUSALS = (
     "support",
@@ -41,13 +40,9 @@ def measure(context: Context) -> dict[str, Any]:
 
 
 def _cases(world_size: int) -> Iterator[tuple[str, torch.dtype, int]]:
-    for dtype, (name, collective) in product(DTYPES, COLLECTIVES.items()):
+    for length, dtype, (name, collective) in product((SMALL, LARGE), DTYPES, COLLECTIVES.items()):
         if world_size >= collective.fewest_ranks and (dtype.is_floating_point or collective.integers):
-            yield name, dtype, SMALL
-            if dtype is torch.float32:
-                yield name, dtype, FULL if name in FULL_SIZE else LARGE
-    for dtype in DTYPES[1:]:
-        yield "all_reduce sum", dtype, LARGE
+            yield name, dtype, length
 
 
 def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[str, Any]:
@@ -56,27 +51,17 @@ def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[s
     row: dict[str, Any] = {"op": name, "dtype": dtype_name, "bytes": pattern.bytes}
     context.step(f"{name} {dtype_name} {size(length)}")
     trial = COLLECTIVES[name].prepare(pattern)
-    refusal = _refusal(trial)
-    if refusal:
-        return {**row, "unsupported": refusal}
-    row["wrong"] = trial.first_wrong()
-    if dtype is torch.float32:
-        row["seconds"] = min(_timed(context, trial.call) for _ in range(_repetitions(name)))
-    return row
-
-
-def _repetitions(name: str) -> int:
-    return REPETITIONS if name in FULL_SIZE else 1
-
-
-def _refusal(trial: Trial) -> str | None:
     try:
-        trial.call()
+        seconds = _timed(context, trial.call)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not any(word in str(error).lower() for word in _REFUSALS):
             raise
-        return str(error).splitlines()[0]
-    return None
+        return {**row, "unsupported": str(error).splitlines()[0]}
+    row["wrong"] = trial.first_wrong()
+    if dtype is torch.float32:
+        again = range(REPETITIONS if name in TIMED_AGAIN else 0)
+        row["seconds"] = min([seconds, *(_timed(context, trial.call) for _ in again)])
+    return row
 
 
 def _timed(context: Context, call: Callable[[], object]) -> float:
