@@ -78,5 +78,5 @@ def _passed(stall: Stall, batches: dict[int, int]) -> str:
     waits = "waits" if len(stall.waiting) == 1 else "wait"
     return (
         f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end; without "
-        f"it {ranks_phrase(stall.waiting)} {waits} in batch {stall.batch} for {ranks_phrase(stall.ended)}"
+        f"it {ranks_phrase(stall.waiting)} {waits} in batch {stall.batch + 1} for {ranks_phrase(stall.ended)}"
     )

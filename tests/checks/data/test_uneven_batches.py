@@ -10,7 +10,7 @@ def value(batches, ran=-1, difference=None):
 def test_join_that_gets_through_passes_and_the_stall_is_predicted():
     said = passed("DD106", Source.GROUP, record("uneven", [value(4), value(3), value(3)]))
     assert said.text == (
-        "Join carries ranks with 4 and 3 batches to the end; without it rank 0 waits in batch 3 for ranks 1-2"
+        "Join carries ranks with 4 and 3 batches to the end; without it rank 0 waits in batch 4 for ranks 1-2"
     )
 
 
