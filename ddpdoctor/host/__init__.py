@@ -8,11 +8,11 @@ from functools import cached_property
 
 from ddpdoctor.host.cgroup import Cgroup, read_cgroup
 from ddpdoctor.host.infiniband import IbPort, read_ports
-from ddpdoctor.host.system import Disk, Gpus, Interface, Process, RecordedSystem, System
+from ddpdoctor.host.system import Disk, Gpus, Interface, Process, System
 from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
 from ddpdoctor.plan import Plan
 
-__all__ = ["Host", "RecordedSystem", "System"]
+__all__ = ["Host", "System"]
 
 
 class Host:

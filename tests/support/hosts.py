@@ -5,7 +5,8 @@ from typing import Any
 
 import yaml
 
-from ddpdoctor.host import Host, RecordedSystem
+from ddpdoctor.host import Host
+from ddpdoctor.host.recorded import RecordedSystem
 from ddpdoctor.plan import Plan
 
 HOSTS = Path(__file__).parent.parent / "hosts"

@@ -1,0 +1,153 @@
+"""A machine from a recording, so that a check is tested on a host with 8 GPUs without one."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+from ddpdoctor.host.system import Disk, Gpu, Gpus, Interface, Listener, Process, System
+
+
+class RecordedSystem(System):
+    """A machine from a recording. Absent keys mean a plain healthy host without GPUs.
+
+    Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
+    interfaces, rlimits, sizes (path to bytes), disks (path to Disk fields), write_errors (folder to errno name),
+    bound (ports taken), listeners, processes, pid, cpus, memory, programs (name to path), installed, packages,
+    gpus, kernel_log.
+    """
+
+    def __init__(self, recording: Mapping[str, Any]) -> None:
+        self.recording = dict(recording)
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.recording.get(key)
+        return default if value is None else value
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        return {name: str(value) for name, value in self._get("environ", {}).items()}
+
+    def read_text(self, path: str) -> str | None:
+        text = self._get("files", {}).get(path)
+        return None if text is None else str(text)
+
+    def list_dir(self, path: str) -> tuple[str, ...]:
+        prefix = path.rstrip("/") + "/"
+        below = (
+            str(name)[len(prefix) :].partition("/")[0]
+            for name in (*self._get("files", {}), *self._get("folders", {}))
+            if str(name).startswith(prefix)
+        )
+        return tuple(sorted({*below, *self._get("folders", {}).get(path, ())}))
+
+    def hostname(self) -> str:
+        return str(self._get("hostname", "node1"))
+
+    def resolve(self, name: str) -> tuple[str, ...]:
+        known = {"localhost": ["127.0.0.1"], "node1": ["10.0.0.1"]}
+        numeric = [name] if set(name) <= set("0123456789.") and name.count(".") == 3 else []
+        return tuple(self._get("resolve", {}).get(name, known.get(name, numeric)))
+
+    def interfaces(self) -> tuple[Interface, ...]:
+        plain = [
+            {"name": "lo", "addresses": ["127.0.0.1", "::1"]},
+            {"name": "eth0", "addresses": ["10.0.0.1"]},
+        ]
+        return tuple(
+            Interface(**{**one, "addresses": tuple(one.get("addresses", ()))})
+            for one in self._get("interfaces", plain)
+        )
+
+    def rlimit(self, name: str) -> tuple[int, int]:
+        plain = {"NOFILE": (1048576, 1048576), "MEMLOCK": (-1, -1), "NPROC": (-1, -1), "AS": (-1, -1)}
+        soft, hard = self._get("rlimits", {}).get(name, plain.get(name, (-1, -1)))
+        return int(soft), int(hard)
+
+    def disk(self, path: str) -> Disk | None:
+        disks = self._get("disks", {"/": {"total": 10**12, "free": 5 * 10**11}})
+        holds = [point for point in disks if path == point or path.startswith(point.rstrip("/") + "/")]
+        return Disk(**disks[max(holds, key=len)]) if holds else None
+
+    def write_probe(self, folder: str, size: int) -> int:
+        name = self._get("write_errors", {}).get(folder)
+        return int(getattr(errno, name)) if name else 0
+
+    def file_size(self, path: str) -> int:
+        return int(self._get("sizes", {}).get(path, 0))
+
+    def is_dir(self, path: str) -> bool:
+        return self.read_text(path) is None
+
+    def exists(self, path: str) -> bool:
+        return path not in self._get("absent", ())
+
+    def try_bind(self, address: str, port: int) -> int:
+        return errno.EADDRINUSE if port in self._get("bound", ()) else 0
+
+    def free_port(self) -> int:
+        return next(port for port in range(29501, 29600) if port not in self._get("bound", ()))
+
+    def listeners(self, port: int) -> tuple[Listener, ...]:
+        return tuple(
+            Listener(one["port"], one.get("address", "0.0.0.0"), self.process(one.get("pid", 0)))
+            for one in self._get("listeners", ())
+            if one["port"] == port
+        )
+
+    def process(self, pid: int) -> Process | None:
+        return next((process for process in self.processes() if process.pid == pid), None)
+
+    def processes(self) -> tuple[Process, ...]:
+        return tuple(
+            Process(**{**one, "command": tuple(one.get("command", ()))}) for one in self._get("processes", ())
+        )
+
+    def pid(self) -> int:
+        return int(self._get("pid", 1000))
+
+    def cpus(self) -> tuple[int, int]:
+        count, allowed = self._get("cpus", (64, 64))
+        return int(count), int(allowed)
+
+    def memory(self) -> tuple[int, int]:
+        total, available = self._get("memory", (256 * 2**30, 200 * 2**30))
+        return int(total), int(available)
+
+    def which(self, program: str) -> str | None:
+        found = self._get("programs", {}).get(program)
+        return None if found is None else str(found)
+
+    def installed(self, distribution: str) -> str | None:
+        found = self._get("installed", {"torch": "2.13.0"}).get(distribution)
+        return None if found is None else str(found)
+
+    def package_folder(self, package: str) -> str | None:
+        found = self._get("packages", {}).get(package)
+        return None if found is None else str(found)
+
+    def gpus(self) -> Gpus:
+        recorded = self.recording.get("gpus")
+        if not recorded:
+            return Gpus(absent="this machine has no NVIDIA driver")
+        devices = tuple(_recorded_gpu(one) for one in recorded.get("devices", ()))
+        version = recorded.get("cuda_driver_version")
+        return Gpus(
+            recorded.get("absent"),
+            devices,
+            str(recorded.get("driver", "")),
+            tuple(version) if version else None,
+            {(one["a"], one["b"]): one["status"] for one in recorded.get("peer_access", ())},
+            frozenset((one["a"], one["b"]) for one in recorded.get("peer_access", ()) if one.get("nvlink")),
+        )
+
+    def kernel_log(self) -> str:
+        return str(self._get("kernel_log", ""))
+
+
+def _recorded_gpu(one: Mapping[str, Any]) -> Gpu:
+    facts: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in one.items()
+    }
+    return Gpu(**facts)
