@@ -28,4 +28,5 @@ def run(arguments: Sequence[str]) -> int:
 
 def _one_line(error: Exception) -> str:
     describe = getattr(error, "format_message", None)
-    return " ".join(str(describe() if describe else error).split())
+    text = str(describe() if describe else error)
+    return " ".join(text.replace("Value error, ", "").split())  # pydantic's words in typer's

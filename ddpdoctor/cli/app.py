@@ -65,37 +65,49 @@ def main(
 def check(
     nproc: Annotated[
         int | None,
-        typer.Option("--nproc", "--nproc-per-node", help="Ranks on this node. [default: its GPUs, or 2]"),
+        typer.Option(
+            "--nproc", "--nproc-per-node", metavar="N", help="Ranks on this node. [default: its GPUs, or 2]"
+        ),
     ] = None,
-    nnodes: Annotated[int, typer.Option(help="Nodes; run the same command on each.")] = 1,
-    node_rank: Annotated[int, typer.Option(help="This node's number, 0 for the one at --master-addr.")] = 0,
+    nnodes: Annotated[int, typer.Option(metavar="N", help="Nodes; run the same command on each.")] = 1,
+    node_rank: Annotated[
+        int, typer.Option(metavar="N", help="This node's number, 0 for the one at --master-addr.")
+    ] = 0,
     master_addr: Annotated[
-        str | None, typer.Option(help="Where node 0 is. [default: 127.0.0.1 on one node]")
+        str | None, typer.Option(metavar="ADDRESS", help="Where node 0 is. [default: 127.0.0.1 on one node]")
     ] = None,
     master_port: Annotated[
-        int | None, typer.Option(help="The rendezvous port. [default: MASTER_PORT, or 29500]")
+        int | None, typer.Option(metavar="PORT", help="The rendezvous port. [default: MASTER_PORT, or 29500]")
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="nccl or gloo. [default: nccl where every rank has its own GPU, else gloo]"),
+        typer.Option(
+            metavar="NAME", help="nccl or gloo. [default: nccl where every rank has its own GPU, else gloo]"
+        ),
     ] = None,
     checkpoint_dir: Annotated[
         str | None,
-        typer.Option(help="The folder that checkpoints will go to. [default: the temporary folder]"),
+        typer.Option(
+            metavar="FOLDER", help="The folder that checkpoints will go to. [default: the temporary folder]"
+        ),
     ] = None,
     select: Annotated[
         list[str] | None,
-        typer.Option(help="Only these: codes, beginnings of codes, names, families, host, group, run."),
+        typer.Option(
+            metavar="CODES", help="Only these: codes, beginnings of codes, names, families, host, group, run."
+        ),
     ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(help="Not these.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(metavar="CODES", help="Not these.")] = None,
     fail_on: Annotated[
         FailOn, typer.Option(help="The least level that makes the exit status 1.")
     ] = FailOn.WARN,
-    timeout: Annotated[float, typer.Option(help="Time limit of the whole check, in seconds.")] = 300.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time limit of the whole check, in seconds.")
+    ] = 300.0,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write the report.")] = (
         ReportFormat.TERMINAL
     ),
-    output: Annotated[str | None, typer.Option(help="Write the report to this file.")] = None,
+    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what passing checks measured.")
     ] = False,

@@ -49,7 +49,7 @@ def examine(request: Request, progress: Progress) -> Report:
     keep = False
     try:
         report = _Examination(request, progress, folder).report()
-        keep = report.exit_status != 0
+        keep = report.exit_status != 0 and any(folder.iterdir())
         return replace(report, run={**report.run, "folder": str(folder) if keep else None})
     finally:
         if not keep:
