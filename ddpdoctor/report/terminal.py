@@ -109,12 +109,12 @@ def _table(report: Report, width: int, verbose: bool) -> Iterator[str]:
 
 
 def _row(check: CheckResult, word: str, width: int) -> Iterator[str]:
-    lines = hang(f"  {word:5}  {check.code}  ", " ".join(check.text.split()), width - _TIME)
+    label, text = f"  {word:5}  {check.code}  ", " ".join(check.text.split())
     time = f"{check.seconds:.1f} s"
     if time == "0.0 s":  # says nothing that is worth a column of them
-        yield from lines
+        yield from hang(label, text, width)
         return
-    first, *others = lines
+    first, *others = hang(label, text, width - _TIME)
     yield f"{first:{width - _TIME}}{time:>{_TIME}}"
     yield from others
 
