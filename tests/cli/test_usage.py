@@ -1,0 +1,48 @@
+"""Bad input: one clear line on stderr, exit status 2, no traceback, nothing started."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.cli import run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["check", "--nproc", "0"], "--nproc 0 is not between 1 and"),
+        (["check", "--nproc", "100000"], "--nproc 100000 is not between 1 and"),
+        (["check", "--nproc", "two"], "--nproc"),
+        (["check", "--select", "DD999"], "no check is meant by 'DD999'"),
+        (["check", "--ignore", "DD002,nope"], "no check is meant by 'nope'"),
+        (["check", "--output", "/nosuch/report.xml"], "--output '/nosuch/report.xml' cannot be written"),
+        (["check", "--output", "."], "--output '.' cannot be written: Is a directory"),
+        (["check", "--checkpoint-dir", "{file}"], "is a file, and checkpoints go into a folder"),
+        (["check", "--master-port", "70000"], "--master-port 70000 is not between 1 and 65535"),
+        (["check", "--timeout", "0"], "--timeout is 0"),
+        (["check", "--nnodes", "2"], "--nnodes above 1 needs --master-addr"),
+        (["check", "--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
+        (["check", "--format", "xml"], "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github'"),
+        (["check", "train.py"], "train.py"),
+        (["check", "--nosuch"], "--nosuch"),
+        (["nosuch"], "nosuch"),
+        (["explain", "DD999"], "DD999"),
+        (["explain"], "CODE"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a-file"
+    file.touch()
+    status = run([argument.format(file=file) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert err.startswith("ddpdoctor: error: ")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_without_arguments_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Usage: ddpdoctor" in capsys.readouterr().out
