@@ -1,0 +1,103 @@
+"""A healthy machine: exit 0 and no finding above info, whatever the number of ranks; and the whole of a report."""
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from ddpdoctor.job.launch import new_run_id, start
+from tests.support.command import SECONDS, check, ddpdoctor, environment, free_port
+from tests.support.processes import wait_until
+
+GROUP = (
+    "DD001",
+    "DD002",
+    "DD004",
+    "DD014",
+    "DD103",
+    "DD104",
+    "DD106",
+    "DD206",
+    "DD228",
+    "DD301",
+    "DD304",
+    "DD313",
+)
+
+
+@pytest.mark.parametrize("nproc", [1, 2, 4, 8])
+def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
+    done = check("--nproc", str(nproc), cwd=tmp_path)
+    assert done.codes() == set(), done.out
+    assert (done.status, done.err) == (0, "")
+    outcomes = {code: done.outcome(code)["outcome"] for code in GROUP}
+    expected = {"pass", "skip"} if nproc == 1 else {"pass"}
+    assert set(outcomes.values()) <= expected, outcomes
+    assert "error" not in {line["outcome"] for line in done.report["checks"]}
+    for line in done.report["checks"]:
+        assert (line["outcome"] == "skip") == bool(line["reason"]), line
+
+
+def test_the_whole_check_with_the_trainer(tmp_path: Path) -> None:
+    done = check("--nproc", "2", "--select", "DD0,DD2,DD3", cwd=tmp_path)
+    assert done.status == 0, done.out
+    assert "loss fell" in done.outcome("DD229")["text"]
+    assert "after the training run" in done.outcome("DD206")["text"]
+    assert done.report["run"]["folder"] is None
+
+
+def test_a_second_launch_on_the_same_port_is_a_finding(tmp_path: Path) -> None:
+    """The first is a real torchrun that waits; the second check names it and examines the group all the same."""
+    port = free_port()
+    waits = tmp_path / "waits.py"
+    waits.write_text("import time; print('up', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(port), str(waits)]
+    with start(
+        command,
+        folder=tmp_path,
+        run_id=new_run_id(),
+        environ=environment({}),
+        grace=1.0,
+        stdout=tmp_path / "out",
+        stderr=tmp_path / "out",
+    ):
+        wait_until(lambda: "up" in (tmp_path / "out").read_text(), SECONDS)
+        done = check("--nproc", "2", "--master-port", str(port), cwd=tmp_path)
+    assert done.codes() == {"DD002"}, done.out
+    (finding,) = (one for one in done.report["findings"] if one["code"] == "DD002")
+    assert "torch.distributed.run" in finding["evidence"][0]["text"]
+    assert done.outcome("DD313")["outcome"] == "pass"
+
+
+def test_junit_of_a_real_run_counts_every_check(tmp_path: Path) -> None:
+    output = tmp_path / "report.xml"
+    done = ddpdoctor(
+        "check", "--select", "host", "--format", "junit", "--output", str(output), "-q", cwd=tmp_path
+    )
+    assert (done.status, done.out, done.err) == (0, "", "")
+    suites = ElementTree.parse(output).getroot()
+    cases = list(suites.iter("testcase"))
+    assert len(cases) == int(suites.get("tests") or next(suites.iter("testsuite")).get("tests") or 0) > 10
+
+
+def test_secrets_are_masked_in_every_format(tmp_path: Path) -> None:
+    secret = "hf_" + "Q7w" * 10
+    env = {
+        "NCCL_SOKET_IFNAME": secret,
+        "MY_API_TOKEN": "correct-horse-battery",
+        "WORLD_SIZE": "correct-horse-battery",
+    }
+    for kind in ("terminal", "json", "junit", "sarif", "github"):
+        done = ddpdoctor("check", "--select", "host", "--format", kind, cwd=tmp_path, env=env)
+        assert done.status == 1, done.out
+        assert "NCCL_SOKET_IFNAME" in done.out
+        for hidden in (secret, "correct-horse-battery"):
+            assert hidden not in done.out + done.err, kind
+
+
+def test_control_characters_never_reach_the_terminal(tmp_path: Path) -> None:
+    env = {"NCCL_DEBUGG": "\x1b[31mred\x07", "GLOO_SOCKET_IFNAME": "eth\x1b[2J"}
+    done = ddpdoctor("check", "--select", "host", cwd=tmp_path, env=env)
+    assert "\x1b" not in done.out
+    assert "\x07" not in done.out
