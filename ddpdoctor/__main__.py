@@ -1,5 +1,6 @@
 """``python -m ddpdoctor`` and the ``ddpdoctor`` command."""
 
+import os
 import sys
 
 
@@ -8,6 +9,7 @@ def main() -> None:
 
     A bug of ours ends with status 2: Python's own 1 would read as a finding.
     """
+    _open_closed_streams()
     from ddpdoctor.cli import run
 
     try:
@@ -19,6 +21,19 @@ def main() -> None:
         print("ddpdoctor: error: this is a bug of ddpdoctor, not of your script or machine", file=sys.stderr)
         status = 2
     sys.exit(status)
+
+
+def _open_closed_streams() -> None:
+    """Give a command that was started with closed streams (``>&-``) /dev/null in their place.
+
+    Otherwise the next file that is opened, a log for instance, gets number 1 or 2.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            setattr(sys, name, open(descriptor, "r" if descriptor == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 if __name__ == "__main__":

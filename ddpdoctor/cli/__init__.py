@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -15,14 +14,9 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         status = app(list(arguments) or ["--help"], prog_name="ddpdoctor", standalone_mode=False)
-        sys.stdout.flush()
     except (UsageError, command_line_error) as error:
         print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
         return CANNOT_EXAMINE
-    except BrokenPipeError:
-        # Whoever read our output has gone. Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     return status if isinstance(status, int) else 0
 
 

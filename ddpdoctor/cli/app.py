@@ -148,13 +148,15 @@ def checks(
 ) -> None:
     """List every check: its code, what it finds, where it can look."""
     from ddpdoctor.cli import pages
+    from ddpdoctor.cli.output import write_out
 
-    typer.echo(pages.list_checks(format_.value))
+    write_out(pages.list_checks(format_.value) + "\n")
 
 
 @app.command()
 def explain(code: Annotated[str, typer.Argument(help="A check's code or name.", metavar="CODE")]) -> None:
     """Print a check's page: what it finds, why it matters, an example, the fix."""
     from ddpdoctor.cli import pages
+    from ddpdoctor.cli.output import write_out
 
-    typer.echo(pages.explain(code))
+    write_out(pages.explain(code) + "\n")

@@ -16,6 +16,7 @@ from typing import NoReturn
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.examination import Request, examine
+from ddpdoctor.cli.output import write_out
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
 from ddpdoctor.model import Level, Report
@@ -148,10 +149,13 @@ def _open_output(path: str | None) -> Path | None:
 
 def _write(report: Report, options: Options, output: Path | None) -> None:
     text = render(report, Format(options.format), verbose=options.verbose, to_terminal=output is None)
-    if output is not None:
+    if output is None:
+        write_out(text)
+        return
+    try:
         output.write_text(text, encoding="utf-8")
-    else:
-        sys.stdout.write(text)
+    except OSError as failed:
+        raise UsageError(f"--output {quote(str(output))} cannot be written: {failed.strerror}") from None
 
 
 @contextlib.contextmanager

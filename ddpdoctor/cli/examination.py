@@ -158,6 +158,7 @@ class _Examination:
         if self.unfinished:
             self.notes.append(f"the examination did not get to its end: {self.unfinished}")
         run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend, "torch": None, **self.run}
+        run["fail_on"] = self.request.fail_on.value
         return Report(
             version=__version__,
             command=self.request.command,
