@@ -78,7 +78,9 @@ def test_a_rank_that_hangs_is_found_with_the_stacks(run):
     assert trace.timed_out
     (finding,) = findings(trace)
     assert (finding.code, finding.ranks) == ("DD301", (1,))
-    assert finding.headline.startswith("rank 1 kept rank 0 of the training run waiting, which did not end within ")
+    assert finding.headline.startswith(
+        "rank 1 kept rank 0 of the training run waiting, which did not end within "
+    )
     assert finding.where is not None
     assert finding.where.function == "Model.forward"
 

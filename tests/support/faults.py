@@ -4,7 +4,7 @@ that changes a function of torch once its module is imported, as a broken instal
 import textwrap
 from pathlib import Path
 
-_SITECUSTOMIZE = '''
+_SITECUSTOMIZE = """
 import importlib.abc, importlib.util, os, sys
 
 MODULE = {module!r}
@@ -29,7 +29,7 @@ def is_rank(rank):
 
 def _break(module):
 {body}
-'''
+"""
 
 CORRUPTED_ALL_REDUCE = """
     right = module.all_reduce
