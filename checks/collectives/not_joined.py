@@ -46,7 +46,7 @@ class CollectiveNotJoined(Check):
         return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
 
     def examine_run(self, trace: Trace) -> Judgement:
-        if not trace.timed_out:
+        if not trace.timed_out or trace.out_of_time:
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")

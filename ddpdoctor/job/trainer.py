@@ -85,6 +85,7 @@ class TrainerRun:
             status=ended.status,
             seconds=seconds,
             timed_out=ending is None,
+            out_of_time=ending is None and time.monotonic() >= deadline,
             log=_tail(self._log),
             left_behind=tuple(process.command for process in ended.left_behind),
         )

@@ -51,6 +51,8 @@ class Trace:
     seconds: float = 0.0
     timed_out: bool = False
     """Whether it was stopped because it did not end in time; ``seconds`` is then what it was given."""
+    out_of_time: bool = False
+    """Whether that was the time limit of the whole check, which is nobody's fault here."""
     log: tuple[str, ...] = ()
     """The last lines that the launcher wrote."""
     left_behind: tuple[str, ...] = ()
@@ -62,6 +64,8 @@ class Trace:
         missing = [one.rank for one in self.ranks if not one.finished]
         if not missing:
             return None
+        if self.out_of_time:
+            return "the time limit was reached"
         if self.timed_out:
             return f"the training run did not end within {self.seconds:.0f} s"
         first = self.first_to_break()

@@ -71,3 +71,9 @@ def test_a_hang_without_stacks_blames_nobody():
 def test_a_run_that_failed_is_no_hang():
     trace = broken(failed(0, "no such key"))
     assert skipped("DD301", Source.RUN, trace).reason == "rank 0 of the training run broke"
+
+
+def test_the_time_limit_of_the_whole_check_is_nobodys_fault():
+    trace = broken(RankTrace(0), RankTrace(1), timed_out=True, out_of_time=True)
+    for code in ("DD301", "DD304", "DD012"):
+        assert skipped(code, Source.RUN, trace).reason == "the time limit was reached"
