@@ -1,8 +1,12 @@
-"""The code blocks of the documents."""
+"""The code blocks of the documents, and what they run in."""
 
+import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.command import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
@@ -34,3 +38,12 @@ def blocks(*languages: str) -> list[Block]:
 def blocks_of(document: str, language: str) -> list[str]:
     """The texts of one document's blocks in a language."""
     return [block.text for block in blocks(language) if block.document == document]
+
+
+def users_environ(python: Path = Path(sys.executable)) -> dict[str, str]:
+    """An environment in which `ddpdoctor` and `python` are those beside this interpreter.
+
+    With a port of its own: several tests at once would take the default one from each other.
+    """
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    return {"PATH": path, "HOME": os.environ.get("HOME", "/"), "MASTER_PORT": str(free_port())}

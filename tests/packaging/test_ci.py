@@ -1,7 +1,6 @@
 """The action and the pipelines of docs/ci.md: what a runner would do, done here."""
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -9,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from tests.packaging.documents import ROOT, blocks_of
+from tests.packaging.documents import ROOT, blocks_of, users_environ
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PIPELINES = [yaml.safe_load(text) for text in blocks_of("docs/ci.md", "yaml")]
@@ -25,11 +24,10 @@ def run_step(name: str, python: Path, folder: Path, **environ: str) -> subproces
     """Run a step of the action as a runner does: bash -e, with the step's own variables."""
     one = step(name)
     assert set(environ) == set(one["env"])
-    path = f"{python.parent}:/usr/bin:/bin"
     # As on a runner whose index is this machine: what is installed has to do.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "false", "PIP_IGNORE_INSTALLED": "0"}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", one["run"]]
-    values = {"PATH": path, "HOME": str(folder), **offline, **environ}
+    values = {**users_environ(python), **offline, **environ}
     return subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, check=False)
 
 
@@ -87,10 +85,13 @@ def test_every_input_in_the_workflow_is_one_of_the_action():
 @pytest.mark.parametrize("job", GITLAB)
 def test_a_gitlab_job_writes_the_report_it_collects(job, tmp_path):
     (command,) = GITLAB[job]["script"]
-    python = Path(sys.executable)
-    environ = {"PATH": f"{python.parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
     done = subprocess.run(
-        ["bash", "-ec", command], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+        ["bash", "-ec", command],
+        cwd=tmp_path,
+        env=users_environ(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     ElementTree.parse(tmp_path / GITLAB[job]["artifacts"]["reports"]["junit"])

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.documents import ROOT, Block, blocks, blocks_of
+from tests.packaging.documents import ROOT, Block, blocks, blocks_of, users_environ
 
 NOT_RUN = "not run here: "
 COMMANDS = blocks("bash", "console", "sh", "shell")
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
-def environ() -> dict[str, str]:
-    """An environment in which `ddpdoctor` and `python` are those of this interpreter."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
 def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     shell = ["bash", "-euo", "pipefail", "-c", block.text]
-    return subprocess.run(shell, cwd=folder, env=environ(), capture_output=True, text=True, check=False)
+    return subprocess.run(shell, cwd=folder, env=users_environ(), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +98,9 @@ def test_the_readmes_report_is_what_the_command_prints(taken_port, tmp_path):
     (shown,) = blocks_of("README.md", "text")
     options = ["--backend", "gloo", "--select", "DD001,DD002,DD004", "--master-port", taken_port]
     command = [sys.executable, "-m", "ddpdoctor", "check", "--nproc", "4", *options]
-    done = subprocess.run(command, cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=users_environ(), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert layout(done.stdout) == layout(shown)
 
