@@ -63,7 +63,7 @@ class CpuOversubscribed(Check):
 def _granted(host: Host) -> float:
     """The CPUs that affinity mask and quota leave."""
     _, allowed = host.system.cpus()
-    return allowed if host.cgroup.cpus is None else min(float(allowed), host.cgroup.cpus)
+    return host.cgroup.granted(allowed)
 
 
 def _threads(value: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from multiprocessing.popen_fork import Popen
 from pathlib import Path
@@ -24,6 +25,7 @@ _MONITOR_SECONDS = 0.02
 def main(folder_name: str) -> None:
     """Import, wait, fork, and write how it ended."""
     folder = Path(folder_name)
+    tempfile.tempdir = str(folder)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
     order = files.read_json(folder / files.PLAN)
     plan, measurements = Plan.from_json(order["plan"]), order["measurements"]
     _preload(measurements)

@@ -24,7 +24,7 @@ class RankState:
     rank: int
     reader: files.EventReader
     limit: float
-    """Seconds that it has for what it does now."""
+    """Seconds that it may be silent in what it does now."""
     pid: int = 0
     host: str = ""
     joined: bool = False
@@ -34,8 +34,6 @@ class RankState:
     step: str | None = None
     steps: int = 0
     current: str | None = None
-    begun: float = 0.0
-    """When it began what it does now, on the monotonic clock."""
     measured: dict[str, Measured] = field(default_factory=dict)
     stack: tuple[Frame, ...] = ()
 
@@ -54,7 +52,7 @@ class RankState:
             self.joined = True
         elif kind in ("begin", "prepare"):
             self.current, self.step = event["name"], None
-            self.begun, self.limit = time.monotonic(), event.get("limit", self.limit)
+            self.limit = event.get("limit", self.limit)
         elif kind == "step":
             self.step = event["step"]
             self.steps += 1

@@ -15,6 +15,7 @@ from ddpdoctor.group.rank_state import RankState, take_rank_stacks
 from ddpdoctor.group.record import GroupRecord, PortUse, Stage
 from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.host.activity import Activity
+from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
 from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
@@ -71,8 +72,8 @@ class GroupRun:
             RankState(rank, files.EventReader(files.rank_file(folder, rank)), join_seconds)
             for rank in range(first, first + plan.nproc)
         ]
-        self._last_event = self._went = time.monotonic()
-        self._activity = Activity()
+        self._last_event = time.monotonic()
+        self._activity = Activity(read_cgroup(system).granted(system.cpus()[1]))
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []
@@ -135,7 +136,7 @@ class GroupRun:
         port = self.system.free_port() if before and self.plan.nnodes == 1 else self.plan.master_port
         self._port = PortUse(port, before=before)
         files.write_json(self.folder / files.GO, {"port": port})
-        self._last_event = self._went = time.monotonic()
+        self._last_event = time.monotonic()
         self._activity.touch()
 
     # -- while they run ---------------------------------------------------------------------------------
@@ -201,10 +202,10 @@ class GroupRun:
         now = time.monotonic()
         if not all(one.pid for one in self._ranks):
             self._activity.touch()  # who has not begun cannot be seen to work
-        quiet = min(now - self._last_event, self._activity.idle_seconds(one.pid for one in self._ranks))
-        return quiet > IDLE_SECONDS or any(
-            now - max(one.begun, self._went) > one.limit for one in self._unfinished()
-        )
+        silent = now - self._last_event
+        idle = self._activity.idle_seconds(one.pid for one in self._ranks)
+        # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
+        return min(silent, idle) > IDLE_SECONDS or any(silent > one.limit for one in self._unfinished())
 
     # -- afterwards -------------------------------------------------------------------------------------
 

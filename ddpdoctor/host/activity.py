@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 
 import psutil
 
-LOOK_SECONDS = 0.25
-"""Between looks; looking costs too."""
-BUSY_SHARE = 0.05
-"""Of one CPU; a rank that waits in gloo uses none, its watchdog threads a thousandth."""
+LOOK_SECONDS = 1.0
+"""Between looks: short ones see single ticks of 10 ms, and take those of a waiting rank for work."""
+BUSY_SHARE = 0.1
+"""Of one CPU; a rank that waits in gloo looks again and again, which takes up to a twentieth."""
+SPARE_CPUS = 0.5
+"""Less than this unused, and a process that works may get no more than one that waits."""
 
 
 class Activity:
-    """Follows the CPU time of some processes."""
+    """Follows the CPU time of some processes.
 
-    def __init__(self) -> None:
+    Where CPUs are short, because of the processes themselves, of other work or of a quota, nobody counts as idle.
+
+    Args:
+        cpus: how many CPUs affinity mask and quota leave.
+    """
+
+    def __init__(self, cpus: float) -> None:
+        self._cpus = cpus
         self._cpu: dict[int, float] = {}
+        self._unused = 0.0
         self._looked = self._last_busy = time.monotonic()
 
     def touch(self) -> None:
@@ -29,14 +40,25 @@ class Activity:
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             span, self._looked = now - self._looked, now
-            if any([self._is_busy(pid, span) for pid in pids]):
+            if self._is_busy(pids, span):
                 self._last_busy = now
         return now - self._last_busy
 
-    def _is_busy(self, pid: int, span: float) -> bool:
-        status, seconds = look(pid)
-        used, self._cpu[pid] = seconds - self._cpu.get(pid, 0.0), seconds
-        return status == psutil.STATUS_DISK_SLEEP or used > BUSY_SHARE * span
+    def _is_busy(self, pids: Iterable[int], span: float) -> bool:
+        looks = {pid: look(pid) for pid in pids}
+        shares = [(seconds - self._cpu.get(pid, 0.0)) / span for pid, (_, seconds) in looks.items()]
+        self._cpu = {pid: seconds for pid, (_, seconds) in looks.items()}
+        before, self._unused = self._unused, unused_seconds()
+        spare = min((self._unused - before) / span, self._cpus - sum(shares))
+        disk = any(status == psutil.STATUS_DISK_SLEEP for status, _ in looks.values())
+        return disk or spare < min(SPARE_CPUS, self._cpus / 2) or max(shares, default=0.0) > BUSY_SHARE
+
+
+def unused_seconds() -> float:
+    """The time, in seconds of one CPU, that the CPUs which we may run on have had nothing to do."""
+    times = psutil.cpu_times(percpu=True)
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
+    return sum(times[cpu].idle + getattr(times[cpu], "iowait", 0.0) for cpu in ours if cpu < len(times))
 
 
 def look(pid: int) -> tuple[str, float]:

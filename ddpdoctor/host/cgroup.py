@@ -29,6 +29,10 @@ class Cgroup:
         """Bytes left below the limit; None where there is no limit."""
         return None if self.memory_limit is None else max(0, self.memory_limit - (self.memory_used or 0))
 
+    def granted(self, allowed: int) -> float:
+        """The CPUs that this group's quota leaves of those that the affinity mask allows."""
+        return float(allowed) if self.cpus is None else min(float(allowed), self.cpus)
+
 
 def read_cgroup(system: System) -> Cgroup:
     """The limits of this process's group, the tightest of the group and its ancestors."""

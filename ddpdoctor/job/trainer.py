@@ -16,6 +16,7 @@ import ddpdoctor
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame, StacksUnavailable, take_stacks
 from ddpdoctor.host.activity import Activity
+from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.plan import Plan
@@ -92,7 +93,8 @@ class TrainerRun:
 
     def _wait(self, deadline: float) -> Ending | None:
         end = min(deadline, self._begun + _LIMIT + _LIMIT_PER_RANK * self.plan.nproc)
-        activity = Activity()
+        system = System()
+        activity = Activity(read_cgroup(system).granted(system.cpus()[1]))
         while time.monotonic() < end and activity.idle_seconds(self._pids()) < IDLE_SECONDS:
             if ending := self._running.wait(_LOOK_SECONDS):
                 return ending

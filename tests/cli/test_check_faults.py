@@ -90,10 +90,14 @@ def test_a_checkpoint_folder_that_is_full_or_read_only(bad_folder: Path, tmp_pat
     ],
 )
 def test_a_rank(code: str, body: str, says: str, tmp_path: Path) -> None:
-    env = faults.break_torch(tmp_path / "site", body)
-    finding = only(check("--nproc", "3", cwd=tmp_path, env=env), code)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    env = {**faults.break_torch(tmp_path / "site", body), "TMPDIR": str(temporary)}
+    done = check("--nproc", "3", cwd=tmp_path, env=env)
+    finding = only(done, code)
     assert says in str(finding["headline"])
     assert finding["ranks"] == [1]
+    assert [str(left) for left in temporary.iterdir()] == [done.report["run"]["folder"]]
 
 
 def test_a_rank_whose_weights_differ(tmp_path: Path) -> None:
