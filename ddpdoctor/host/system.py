@@ -10,6 +10,7 @@ import errno
 import importlib.metadata
 import importlib.util
 import os
+import random
 import resource
 import shutil
 import socket
@@ -20,6 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.plan import DEFAULT_MASTER_PORT
+
+_EPHEMERAL_START = 32768
+"""Where Linux begins to give ports to outgoing connections, unless it is told otherwise."""
+_FREE_PORT_TRIES = 100
 _KERNEL_LOG_BYTES = 1 << 20
 _SYSLOG_ACTION_READ_ALL = 3
 
@@ -222,8 +228,11 @@ class System:
         return 0
 
     def free_port(self) -> int:
-        """A port that nobody has at this moment, below the ephemeral range where one is found there."""
-        for port in range(29501, 29600):
+        """A port that nobody has at this moment, below the ephemeral range where one is found there.
+
+        Any of many: two checks that run at once would otherwise both be told the first.
+        """
+        for port in random.sample(range(DEFAULT_MASTER_PORT + 1, _EPHEMERAL_START), _FREE_PORT_TRIES):
             if self.try_bind("", port) == 0:
                 return port
         with socket.socket() as probe:
