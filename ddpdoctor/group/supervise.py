@@ -17,6 +17,7 @@ from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_r
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
+from ddpdoctor.job.guard import MARK
 from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
@@ -38,6 +39,8 @@ LEAVE_SECONDS = 10.0
 """For the engine to end after its last rank finished."""
 IDLE_SECONDS = 5.0
 """Without an event and without any rank using its CPU or its disk: nobody is working, so nobody will come."""
+RANKS_PER_CPU = 4
+"""More than this on one CPU, and each gets the more time: they wait for each other's turn."""
 END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 5.0
@@ -54,6 +57,7 @@ class GroupRun:
     ) -> None:
         self.plan, self.folder, self.system = plan, folder, system
         self.measurements = list(measurements)
+        self._run_id = run_id
         self.started = time.monotonic()
         files.write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
         self._process: Running = start(
@@ -73,7 +77,9 @@ class GroupRun:
             for rank in range(first, first + plan.nproc)
         ]
         self._last_event = time.monotonic()
-        self._activity = Activity(read_cgroup(system).granted(system.cpus()[1]))
+        cpus = read_cgroup(system).granted(system.cpus()[1])
+        self._activity = Activity(cpus)
+        self._patience = max(1.0, plan.nproc / (RANKS_PER_CPU * cpus))
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []
@@ -200,12 +206,13 @@ class GroupRun:
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
-        if not all(one.pid for one in self._ranks):
-            self._activity.touch()  # who has not begun cannot be seen to work
+        if not all(one.joined for one in self._ranks):
+            self._activity.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
         silent = now - self._last_event
         idle = self._activity.idle_seconds(one.pid for one in self._ranks)
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
-        return min(silent, idle) > IDLE_SECONDS or any(silent > one.limit for one in self._unfinished())
+        late = any(silent > one.limit * self._patience for one in self._unfinished())
+        return late or min(silent, idle) > IDLE_SECONDS
 
     # -- afterwards -------------------------------------------------------------------------------------
 
@@ -221,7 +228,7 @@ class GroupRun:
 
     def _record(self, broken: str | None, hung: str | None) -> GroupRecord:
         ready = files.read_json(self.folder / files.READY) or {}
-        after = self.system.try_bind("", self._port.port) if self._port.during is not None else None
+        after = self._still_held() if self._port.during is not None else None
         return GroupRecord(
             plan=self.plan,
             ranks=rank_records(self._ranks, self.folder),
@@ -239,6 +246,14 @@ class GroupRun:
             stack_note=self._stack_note,
             seconds=time.monotonic() - self.started,
         )
+
+    def _still_held(self) -> int:
+        """The errno of a port that a process of this run still holds; another job may take it at any time."""
+        error = self.system.try_bind("", self._port.port)
+        owners = (
+            [one.process for one in self.system.listeners(self._port.port) if one.process] if error else []
+        )
+        return error if any(owner.environ.get(MARK) == self._run_id for owner in owners) else 0
 
     def _stage(self) -> Stage:
         if not self._is_ready():

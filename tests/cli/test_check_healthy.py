@@ -66,7 +66,7 @@ def test_a_second_launch_on_the_same_port_is_a_finding(tmp_path: Path) -> None:
         done = check("--nproc", "2", "--master-port", str(port), cwd=tmp_path)
     assert done.codes() == {"DD002"}, done.out
     (finding,) = (one for one in done.report["findings"] if one["code"] == "DD002")
-    assert "torch.distributed.run" in finding["evidence"][0]["text"]
+    assert "waits.py" in finding["evidence"][0]["text"]
     assert done.outcome("DD313")["outcome"] == "pass"
 
 
