@@ -134,7 +134,7 @@ class GroupRecord:
     def first_to_break(self) -> RankRecord | None:
         """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""
         broken = [one for one in self.ranks if one.failure or one.died]
-        return min(broken, key=lambda one: (one.is_victim, one.broke_at), default=None)
+        return min(broken, key=_order_of_blame, default=None)
 
     def values(self, measurement: str) -> dict[int, Mapping[str, Any]]:
         """A measurement's result by rank, complete.
@@ -150,3 +150,8 @@ class GroupRecord:
         if not found or len(found) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
         return found
+
+
+def _order_of_blame(one: RankRecord) -> tuple[bool, bool, float]:
+    # Whose peer is gone has a peer that went: by SIGTERM from outside, where nobody broke by itself.
+    return one.is_victim, one.is_victim and one.failure is not None, one.broke_at

@@ -79,7 +79,8 @@ def _take_one(pid: int) -> tuple[Frame, ...]:
 
 def _why(complaint: str) -> str:
     if "ermission" not in complaint:
-        last = complaint.strip().splitlines()[-1:] or ["py-spy failed and said nothing"]
+        said = complaint.partition("Stack backtrace:")[0]  # its own, which RUST_BACKTRACE=1 asks for
+        last = said.strip().splitlines()[-1:] or ["py-spy failed and said nothing"]
         return last[0]
     scope = PTRACE_SCOPE.read_text().strip() if PTRACE_SCOPE.exists() else "0"
     if scope != "0":

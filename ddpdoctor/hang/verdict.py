@@ -26,12 +26,15 @@ def culprits(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int])
     """The ranks that the others wait for; none where all wait alike, which points at what is between them.
 
     Args:
-        stacks: each stopped rank's stack, outermost frame first.
+        stacks: each stopped rank's stack, outermost frame first; empty where it showed none, as a process that
+            SIGSTOP halted does.
         progress: how many steps each rank took; the rank behind is the one that never came.
     """
     elsewhere = tuple(rank for rank, stack in sorted(stacks.items()) if stack and not waits_for_peers(stack))
-    if elsewhere and len(elsewhere) < len(stacks):
-        return elsewhere
+    silent = tuple(rank for rank, stack in sorted(stacks.items()) if not stack)
+    for suspects in (elsewhere, silent):
+        if suspects and len(suspects) < len(stacks):
+            return suspects
     least = min(progress.values(), default=0)
     behind = tuple(rank for rank, steps in sorted(progress.items()) if steps == least)
     return behind if len(behind) < len(progress) else ()

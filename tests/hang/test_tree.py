@@ -33,6 +33,10 @@ def test_without_stacks_the_rank_behind_is_to_blame():
     assert culprits({0: (), 1: (), 2: ()}, {0: 5, 1: 5, 2: 4}) == (2,)
 
 
+def test_a_rank_that_shows_no_stack_is_to_blame_where_the_others_wait():
+    assert culprits({0: (MAIN, WAIT), 1: (), 2: (MAIN, WAIT)}, {0: 5, 1: 5, 2: 5}) == (1,)
+
+
 def test_nobody_is_to_blame_where_all_wait_alike():
     assert culprits({0: (WAIT,), 1: (WAIT,)}, {0: 5, 1: 5}) == ()
 

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace
@@ -27,6 +27,14 @@ def test_the_killed_rank_is_named_and_its_victims_are_not():
     assert "out-of-memory" in finding.why
     assert "What rank 0 said afterwards is a consequence" in finding.why
     assert finding.evidence[0].text == "step 12"
+
+
+def test_a_rank_that_was_terminated_is_named_and_the_victim_that_spoke_first_is_not():
+    victim = RankRecord(0, joined=True, failure=Failure("RuntimeError", CLOSED_BY_PEER, "", 1.0))
+    terminated = RankRecord(1, joined=True, died=2.0, exit_code=-15, step="barrier")
+    group = GroupRecord(Plan(), (victim, terminated), stage=Stage.MEASURE, broken="rank 1 died in weights")
+    finding = only_finding("DD012", Source.GROUP, group)
+    assert finding.headline == "rank 1 was killed by SIGTERM in barrier"
 
 
 @pytest.mark.parametrize("number", [*signal.Signals, 40])
