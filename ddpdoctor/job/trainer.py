@@ -31,6 +31,9 @@ IDLE_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
+_TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
+"""What the torchrun command runs. Unlike ``python -m``, it does not search the current directory, where a user may
+have a random.py."""
 _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
 """How torchrun's summary tells the exit status of a rank that failed."""
 
@@ -125,7 +128,7 @@ def _torchrun(plan: Plan, folder: Path, script: Path) -> list[str]:
     }
     flat = [part for option in options.items() for part in option]
     return [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone", *flat),
+        *(sys.executable, "-c", _TORCHRUN, "--standalone", *flat),
         *(str(script), "--backend", plan.backend, "--out", str(folder / "out")),
     ]
 
