@@ -39,7 +39,13 @@ class Progress:
         if self._is_live:
             self._show(text)
         else:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        try:
             print(text, file=self._stream, flush=True)
+        except OSError:
+            self._quiet = True  # whoever read it has gone, and the report does not depend on it
 
     def detail(self, text: str) -> None:
         """What exactly is being looked at; only a live line has room for it."""

@@ -1,5 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
+from ddpdoctor.host.variables import whole_number
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural
 
@@ -68,8 +69,7 @@ def _granted(host: Host) -> float:
 
 def _threads(value: str) -> int:
     """Threads of a rank: the first level of a list such as ``4,2``; torchrun sets 1 where the user set nothing."""
-    first = value.partition(",")[0].strip()
-    return int(first) if first.isascii() and first.isdigit() else 1
+    return whole_number(value.partition(",")[0]) or 1
 
 
 def _cpus(granted: float) -> str:

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of
+from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of, whole_number
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed
 from ddpdoctor.redact import show_value
 
@@ -148,8 +148,8 @@ class HarmfulVariable(Check):
                 yield self._contradiction(
                     environ, old, new, f"{old} is the old name of {new}; one of the two wins."
                 )
-        low, high = environ.get("NCCL_MIN_NCHANNELS", ""), environ.get("NCCL_MAX_NCHANNELS", "")
-        if low.isdigit() and high.isdigit() and int(low) > int(high):
+        low, high = (whole_number(environ.get(f"NCCL_{end}_NCHANNELS", "")) for end in ("MIN", "MAX"))
+        if low is not None and high is not None and low > high >= 0:
             why = "NCCL cannot use at least so many channels and at most fewer; it drops one of the two."
             yield self._contradiction(environ, "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", why)
         if environ.get("TORCH_NCCL_DUMP_ON_TIMEOUT") == "1" and environ.get("TORCH_FR_BUFFER_SIZE") == "0":

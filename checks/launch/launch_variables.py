@@ -4,6 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.places import contradictions
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
+from ddpdoctor.host.variables import whole_number
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
@@ -127,7 +128,7 @@ def _malformed(seen: Mapping[str, str]) -> Iterator[str]:
     for name, value in seen.items():
         if name == "MASTER_ADDR":
             continue
-        if not (value.isascii() and value.strip().removeprefix("-").isdigit()):
+        if whole_number(value) is None:
             yield f"{name}={show_value(name, value)} is not a number"
         elif name == "MASTER_PORT" and not 0 <= int(value) <= 65535:
             yield f"MASTER_PORT={int(value)} is not between 0 and 65535"
@@ -170,8 +171,7 @@ def _against_slurm(number: Mapping[str, int], environ: Mapping[str, str]) -> Ite
 
 
 def _slurm(environ: Mapping[str, str], name: str) -> int | None:
-    value = environ.get(name, "")
-    return int(value) if value.isascii() and value.isdigit() else None
+    return whole_number(environ.get(name, ""))
 
 
 def _launched(environ: Mapping[str, str]) -> str | None:

@@ -19,6 +19,7 @@ from ddpdoctor.cli.examination import Request, examine
 from ddpdoctor.cli.output import write_out
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
+from ddpdoctor.host.variables import whole_number
 from ddpdoctor.model import Level, Report
 from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
 from ddpdoctor.progress import Progress
@@ -29,6 +30,8 @@ RANKS_PER_CPU = 32
 """More than this on one CPU start for minutes and measure nothing but each other."""
 FEWEST_RANKS_ALLOWED = 64
 """However few CPUs there are."""
+LONGEST_TIMEOUT = 7 * 24 * 3600.0
+"""Seconds; nobody waits longer, and torch cannot count far more."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,10 @@ def _split(selectors: tuple[str, ...]) -> tuple[str, ...]:
 
 def _plan(options: Options, host: Host) -> Plan:
     nproc = default_nproc(host) if options.nproc is None else options.nproc
-    if options.timeout <= 0:
-        raise UsageError(f"--timeout is {options.timeout:g}, and a time limit is more than 0 seconds")
+    if not 0 < options.timeout <= LONGEST_TIMEOUT:
+        raise UsageError(
+            f"--timeout is {options.timeout:g}, and a time limit is more than 0 seconds and at most a week"
+        )
     if options.nnodes < 1 or not 0 <= options.node_rank < options.nnodes:
         raise UsageError(f"--node-rank {options.node_rank} is not a node of --nnodes {options.nnodes}")
     if options.nnodes > 1 and options.master_addr is None:
@@ -123,23 +128,34 @@ def _master_port(options: Options, host: Host) -> int:
     if options.master_port is None:
         text = host.environ.get("MASTER_PORT", "")
         # Anything else in the variable is for DD001 to tell.
-        return int(text) if text.isdecimal() and 0 < int(text) < 65536 else DEFAULT_MASTER_PORT
+        port = whole_number(text) or 0
+        return port if 0 < port < 65536 else DEFAULT_MASTER_PORT
     if not 0 < options.master_port < 65536:
         raise UsageError(f"--master-port {options.master_port} is not between 1 and 65535")
     return options.master_port
 
 
 def _checkpoint_dir(options: Options) -> str:
-    folder = options.checkpoint_dir or tempfile.gettempdir()
-    if Path(folder).exists() and not Path(folder).is_dir():
+    temporary = _temporary_folder()
+    folder = options.checkpoint_dir or temporary
+    if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - Path's raise on long names
         raise UsageError(f"--checkpoint-dir {quote(folder)} is a file, and checkpoints go into a folder")
     return str(Path(folder).absolute())
+
+
+def _temporary_folder() -> str:
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        raise UsageError("no temporary folder can be written; TMPDIR names the one to use") from None
 
 
 def _open_output(path: str | None) -> Path | None:
     """Refuse an output file that cannot be written before anything else is done."""
     if path is None:
         return None
+    if Path(path).is_fifo():  # opened once, by the report: its reader leaves when it is closed
+        return Path(path)
     try:
         with Path(path).open("a"):
             return Path(path)

@@ -209,11 +209,11 @@ class System:
 
     def is_dir(self, path: str) -> bool:
         """Whether a path is a folder."""
-        return Path(path).is_dir()
+        return os.path.isdir(path)  # noqa: PTH112 - Path's raises where a folder above may not be entered
 
     def exists(self, path: str) -> bool:
         """Whether a path is there."""
-        return Path(path).exists()
+        return os.path.exists(path)  # noqa: PTH110 - Path's raises where a folder above may not be entered
 
     def try_bind(self, address: str, port: int) -> int:
         """Bind as torch's TCPStore does (SO_REUSEADDR) and let go; 0, or the errno. Port 0 is any."""

@@ -5,6 +5,7 @@ NCCL's names are those of its documentation and of its sources from 2.7 to 2.30;
 
 from __future__ import annotations
 
+import re
 from difflib import SequenceMatcher
 
 _LIKE_ENOUGH = 0.7
@@ -144,6 +145,14 @@ RENAMED = {
 
 _MISSPELLABLE = KNOWN | RENAMED.keys()
 _PREFIXES = ("NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "OMP_", "CUDA_")
+
+
+_WHOLE_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
+
+
+def whole_number(value: str) -> int | None:
+    """The number that a variable holds, as C and Python read it; None where it holds anything else."""
+    return int(value) if _WHOLE_NUMBER.fullmatch(value) else None
 
 
 def misspelling_of(name: str) -> str | None:

@@ -1,5 +1,6 @@
 """Bad input: one clear line on stderr, exit status 2, no traceback, nothing started."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from ddpdoctor.cli import run
         (["check", "--checkpoint-dir", "{file}"], "is a file, and checkpoints go into a folder"),
         (["check", "--master-port", "70000"], "--master-port 70000 is not between 1 and 65535"),
         (["check", "--timeout", "0"], "--timeout is 0"),
+        (["check", "--timeout", "nan"], "--timeout is nan"),
+        (["check", "--timeout", "inf"], "--timeout is inf"),
         (["check", "--nnodes", "2"], "--nnodes above 1 needs --master-addr"),
         (["check", "--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
         (["check", "--format", "xml"], "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github'"),
@@ -41,6 +44,18 @@ def test_bad_input_is_one_line(
     assert err.startswith("ddpdoctor: error: ")
     assert says in err
     assert err.count("\n") == 1
+
+
+def test_no_temporary_folder_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", missing)
+    assert run(["check"]) == 2
+    expected = "ddpdoctor: error: no temporary folder can be written; TMPDIR names the one to use\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_without_arguments_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,8 @@ def test_a_left_over_rank_is_a_warning():
     ("environ", "headline"),
     [
         ({"RANK": "abc"}, "RANK='abc' is not a number"),
+        ({"RANK": "\u0663"}, "RANK='\u0663' is not a number"),
+        ({"RANK": "1" * 5000}, "RANK=*** is not a number"),
         ({"WORLD_SIZE": 8}, "WORLD_SIZE=8 is exported, but the launch asked for has 4 ranks"),
         ({"WORLD_SIZE": 0}, "WORLD_SIZE=0 is below 1"),
         ({"RANK": -1}, "RANK=-1 is below 0"),
