@@ -62,7 +62,7 @@ class TrainerRun:
             _torchrun(plan, folder, script or trainer_script()),
             folder=folder,
             run_id=self._run_id,
-            environ=_environ(),
+            environ=_environ(folder),
             grace=_GRACE,
             stdout=self._log,
             stderr=self._log,
@@ -133,9 +133,16 @@ def _torchrun(plan: Plan, folder: Path, script: Path) -> list[str]:
     ]
 
 
-def _environ() -> dict[str, str]:
-    # torchrun takes its defaults from PET_*, which a cluster sets for its own job.
-    return {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+def _environ(folder: Path) -> dict[str, str]:
+    # torchrun takes its defaults from PET_*, which a cluster sets for its own job; PYTHONSAFEPATH would hide the
+    # trainer's own modules from it.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("PET_") and name != "PYTHONSAFEPATH"
+    }
+    # torch makes this folder, by default in the temporary one, and leaves it there.
+    return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), **inherited}
 
 
 def _stacks(run_id: str) -> dict[int, tuple[Frame, ...]]:

@@ -40,11 +40,17 @@ def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
 
 
 def test_the_whole_check_with_the_trainer(tmp_path: Path) -> None:
-    done = check("--nproc", "2", "--select", "DD0,DD2,DD3", cwd=tmp_path)
+    here, temporary = tmp_path / "here", tmp_path / "temporary"
+    here.mkdir()
+    temporary.mkdir()
+    (here / "random.py").write_text("raise SystemExit('a script of the user, not to be imported')")
+    env = {"PYTHONSAFEPATH": "1", "TMPDIR": str(temporary)}
+    done = check("--nproc", "2", "--select", "DD0,DD2,DD3", cwd=here, env=env)
     assert done.status == 0, done.out
     assert "loss fell" in done.outcome("DD229")["text"]
     assert "after the training run" in done.outcome("DD206")["text"]
     assert done.report["run"]["folder"] is None
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_second_launch_on_the_same_port_is_a_finding(tmp_path: Path) -> None:
