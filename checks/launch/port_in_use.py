@@ -43,6 +43,8 @@ class PortInUse(Check):
         if plan.node_rank != 0:
             return Skipped("rank 0 listens on another node")
         error = host.system.try_bind("", plan.master_port)
+        if error == errno.EADDRINUSE and not host.system.listeners(plan.master_port):
+            error = host.system.try_bind("", plan.master_port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
             return [self._taken(host)]
         if error in (errno.EACCES, errno.EPERM):

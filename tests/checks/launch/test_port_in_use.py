@@ -24,6 +24,13 @@ def test_another_users_listener_is_found_without_its_process():
     assert "another user's process" in finding.headline
 
 
+def test_a_port_that_another_check_only_tried_is_free(monkeypatch):
+    host = recorded_host()
+    answers = iter([errno.EADDRINUSE, 0])
+    monkeypatch.setattr(host.system, "try_bind", lambda address, port: next(answers))
+    assert passed("DD002", Source.HOST, host).text == "port 29500 is free"
+
+
 def test_the_ephemeral_range_is_only_information():
     files = {"/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n"}
     finding = only_finding("DD002", Source.HOST, recorded_host(plan=Plan(master_port=40000), files=files))
