@@ -40,8 +40,11 @@ _REFUSALS = (
 def measure(context: Context) -> dict[str, Any]:
     """One row for each operation, type and size; ``seconds`` is the shortest of a few, None where not timed."""
     rows = [_row(context, *case) for case in _cases(context.world_size)]
+    barrier = _barrier(
+        context
+    )  # first: the store below brings late ranks together, and would hide a bad barrier
     _time_again(context, {row["op"]: row for row in rows if "seconds" in row and row["bytes"] > 2 * SMALL})
-    return {"rows": [*rows, _barrier(context)]}
+    return {"rows": [*rows, barrier]}
 
 
 def _cases(world_size: int) -> Iterator[tuple[str, torch.dtype, int]]:
