@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
 from typing import Any, ClassVar
@@ -34,11 +35,22 @@ class Check:
     """The measurements of the live group that ``examine_group`` reads: names of modules in ``group/measure``."""
     breaks_group: ClassVar[bool] = False
     """Whether a failure found on the host explains a group that does not come up; one cause, one finding."""
+    raises: ClassVar[tuple[str, ...]] = ()
+    """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this disease ends. Such
+    an exception is this check's to report, with the rank and the line; *rank-failed-first* leaves it alone."""
+    explained_by: ClassVar[tuple[str, ...]] = ()
+    """Codes of diseases of which this one is a symptom. Where one of them was found (fail or warn), what this check
+    found is dropped: one cause, one finding."""
 
     @classmethod
     def sources(cls) -> tuple[Source, ...]:
         """The sources this check can look at, in the order of :class:`~ddpdoctor.model.Source`."""
         return tuple(source for source in Source if callable(getattr(cls, source.method, None)))
+
+    @classmethod
+    def is_raised_as(cls, exception: str) -> bool:
+        """Whether an exception, as ``Type: message``, is one in which this disease ends."""
+        return any(re.search(pattern, exception) for pattern in cls.raises)
 
     @classmethod
     def page(cls) -> str:

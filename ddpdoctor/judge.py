@@ -26,6 +26,8 @@ class Verdict:
     result: CheckResult
     findings: tuple[Finding, ...]
     source: Source
+    explained_by: tuple[str, ...] = ()
+    """Codes whose findings explain this one's away."""
 
 
 def judge(
@@ -54,7 +56,7 @@ def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str
     seconds = time.perf_counter() - start
     result = _result(check, said, error)
     findings = tuple(said) if error is None and not isinstance(said, Passed | Skipped) else ()
-    return Verdict(replace(result, seconds=seconds), findings, source)
+    return Verdict(replace(result, seconds=seconds), findings, source, check.explained_by)
 
 
 def _result(check: Check, said: Judgement, error: str | None) -> CheckResult:
@@ -74,6 +76,23 @@ def _result(check: Check, said: Judgement, error: str | None) -> CheckResult:
     return line(Outcome(worst.level.value), worst.headline)
 
 
+def drop_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts without findings that another check's finding explains; those become skips with its code."""
+    found = {
+        verdict.result.code for verdict in verdicts if verdict.result.outcome in (Outcome.FAIL, Outcome.WARN)
+    }
+    return [_explained(verdict, found) for verdict in verdicts]
+
+
+def _explained(verdict: Verdict, found: set[str]) -> Verdict:
+    cause = next((code for code in verdict.explained_by if code in found), None)
+    if cause is None or not verdict.findings:
+        return verdict
+    reason = f"what it found, {cause} explains"
+    line = replace(verdict.result, outcome=Outcome.SKIP, text=reason, reason=reason)
+    return replace(verdict, result=line, findings=())
+
+
 def skip_all(source: Source, checks: Iterable[Check], reason: str) -> list[Verdict]:
     """The verdicts where a source could not be looked at, for one reason."""
     return [Verdict(_result(check, Skipped(reason), None), (), source) for check in checks]
@@ -83,8 +102,9 @@ def merge(verdicts: Sequence[Verdict]) -> tuple[tuple[CheckResult, ...], tuple[F
     """One line for each check, whatever number of sources it looked at, and all findings in order of blame.
 
     Blame: fail before warn before info; then the host before the group before a run, since what is wrong
-    with the machine explains what goes wrong on it.
+    with the machine explains what goes wrong on it. What another finding explains is left out.
     """
+    verdicts = drop_symptoms(verdicts)
     lines: dict[str, list[CheckResult]] = {}
     for verdict in verdicts:
         lines.setdefault(verdict.result.code, []).append(verdict.result)

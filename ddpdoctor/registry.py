@@ -42,6 +42,11 @@ def by_code(code: str) -> Check | None:
     return next((check for check in all_checks() if wanted in (check.code.lower(), check.name)), None)
 
 
+def by_exception(exception: str) -> Check | None:
+    """The check whose disease ends in this exception, given as ``Type: message``; None where no check knows it."""
+    return next((check for check in all_checks() if check.is_raised_as(exception)), None)
+
+
 def _bundled() -> Iterator[type[Check]]:
     package = importlib.import_module("ddpdoctor.checks")
     for module in pkgutil.walk_packages(package.__path__, "ddpdoctor.checks."):

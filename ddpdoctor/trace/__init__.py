@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.trace.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class RankTrace:
     """The last lines it wrote."""
     stack: tuple[Frame, ...] = ()
     """Outermost first; taken where the run did not end in time."""
+    recording: Recording | None = None
+    """What the recorder saw of it; None where it did not come to run, or ran without the recorder."""
 
     @property
     def killed_by(self) -> int | None:
@@ -39,6 +42,18 @@ class RankTrace:
     def broke(self) -> bool:
         """Whether it ended before its script did."""
         return not self.finished and (self.failure is not None or bool(self.exit_code))
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """What fast-forward left out."""
+
+    batches: int
+    """Batches that each pass over a DataLoader was given."""
+    passes: int
+    """Passes that were cut short."""
+    steps: int | None = None
+    """Training steps after which the script was ended; None where it came to its own end."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,16 @@ class Trace:
     """The last lines that the launcher wrote."""
     left_behind: tuple[str, ...] = ()
     """Command lines of processes that outlived the launcher."""
+    bundled: bool = False
+    """Whether this is the trainer that comes with ddpdoctor; its summaries are known."""
+    world_size: int | None = None
+    """Of the whole job; None where no rank told it."""
+    shortened: Shortened | None = None
+    """How the run was cut short; None where it ran at full length."""
+    rehearsal: bool = False
+    """Whether devices were imaginary."""
+    others: tuple[Recording, ...] = ()
+    """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
 
     @property
     def broken(self) -> str | None:
@@ -72,6 +97,39 @@ class Trace:
         if first is None:
             return f"the launcher ended with status {self.status} before any rank failed"
         return f"rank {first.rank} of the training run broke"
+
+    def recordings(self) -> dict[int, Recording]:
+        """What the recorder saw, by rank.
+
+        Raises:
+            NotMeasured: it saw no process group.
+        """
+        seen = {one.rank: one.recording for one in self.ranks if one.recording is not None}
+        if not any(recording.groups for recording in seen.values()):
+            raise NotMeasured("the script set up no process group")
+        return seen
+
+    def training(self) -> dict[int, Recording]:
+        """The recordings of the ranks that took part in training.
+
+        Raises:
+            NotMeasured: no rank took a step of an optimizer.
+        """
+        seen = {rank: one for rank, one in self.recordings().items() if one.steps or one.trailing}
+        if not any(recording.steps for recording in seen.values()):
+            raise NotMeasured("no optimizer took a step")
+        return seen
+
+    def training_of_several(self) -> dict[int, Recording]:
+        """:meth:`training` of several ranks, for what only a comparison can show.
+
+        Raises:
+            NotMeasured: no training, or one rank alone.
+        """
+        seen = self.training()
+        if len(seen) < 2:
+            raise NotMeasured("one rank has no other to differ from")
+        return seen
 
     def first_to_break(self) -> RankTrace | None:
         """The rank that broke before the others.

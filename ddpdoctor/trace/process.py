@@ -1,0 +1,86 @@
+"""A rank's process: its groups, its devices, how it ended. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpdoctor.model import Where
+
+
+@dataclass(frozen=True)
+class GroupEvent:
+    """A process group is made or destroyed."""
+
+    action: str
+    """``init``, ``new_group`` or ``destroy``."""
+    time: float
+    at: Where | None
+    backend: str | None = None
+    rank: int | None = None
+    """The rank in this group; -1 where this process is no member of a new group."""
+    size: int | None = None
+    ranks: tuple[int, ...] | None = None
+    """The members, as global ranks, of a new group."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What the script gave: rank, world_size, init_method, backend, timeout (seconds); absent where it gave none."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's variables as they were at that moment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that this rank used; imaginary in a rehearsal."""
+
+    index: int
+    how: str
+    """``set`` (torch.cuda.set_device), ``use`` (a tensor or module was placed there), ``load`` (torch.load)."""
+    at: Where | None = None
+    valid: bool = True
+    """Whether the rank's host has it."""
+
+
+@dataclass(frozen=True)
+class RaisedFrame:
+    """A frame of a traceback."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that ended the script."""
+
+    type: str
+    message: str
+    time: float
+    """On the same clock as everything else here."""
+    frames: tuple[RaisedFrame, ...] = ()
+    """Outermost first."""
+    at: Where | None = None
+    """The innermost frame in the user's own code."""
+    causes: tuple[str, ...] = ()
+    """The chain that led to it, innermost first, each as ``Type: message``."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the script ended, as far as its process saw it."""
+
+    how: str
+    """``returned``, ``exit`` (sys.exit), ``os._exit``, ``exception``, or ``shortened``: we ended it, it had shown
+    enough."""
+    time: float
+    status: int | None = None
+    at: Where | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """Something the recorder could not do, or a rehearsal cannot show."""
+
+    topic: str
+    text: str

@@ -1,0 +1,58 @@
+"""What the recorder saw of one rank, as a check reads it. Plain data, no torch.
+
+Times are seconds on CLOCK_MONOTONIC, which all processes of one host share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpdoctor.trace.data import Loader, Pass, Split
+from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
+from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
+from ddpdoctor.trace.training import Buffers, Collective, Optimizer, TrainingStep, Wrapper
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One rank's process, from its start to its end."""
+
+    pid: int = 0
+    host: str = ""
+    torch: str = ""
+    script: str = ""
+    """The main script, absolute; the module's name for ``-m``."""
+    started: float = 0.0
+    groups: tuple[GroupEvent, ...] = ()
+    wrappers: tuple[Wrapper, ...] = ()
+    optimizers: tuple[Optimizer, ...] = ()
+    steps: tuple[TrainingStep, ...] = ()
+    """The training steps that were written down: all of a short run; of a long one the first, and then some."""
+    step_count: int = 0
+    """How many training steps there were."""
+    trailing: TrainingStep | None = None
+    """What came after the last update: forwards and backwards whose gradients no optimizer used."""
+    loaders: tuple[Loader, ...] = ()
+    passes: tuple[Pass, ...] = ()
+    splits: tuple[Split, ...] = ()
+    saves: tuple[Save, ...] = ()
+    loads: tuple[Load, ...] = ()
+    state_loads: tuple[StateLoad, ...] = ()
+    buffers: tuple[Buffers, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    """All that the script issued, inside training steps and outside."""
+    files: tuple[FileEvent, ...] = ()
+    log_writers: tuple[LogWriter, ...] = ()
+    printed: tuple[Printed, ...] = ()
+    devices: tuple[Device, ...] = ()
+    raised: Raised | None = None
+    exit: Exit | None = None
+    last: float = 0.0
+    """The time of its last event."""
+    seeds: tuple[Mapping[str, Any], ...] = ()
+    """Calls of torch.manual_seed: ``seed``, ``time``, ``at``."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else was seen, by name: ``threads`` (torch.get_num_threads()), ..."""
+    notes: tuple[Note, ...] = ()
