@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.text import duration, size
+from ddpdoctor.text import duration, ranks_phrase, size
 
 FAR_OFF = 10.0
 """How many times the median the slow one takes."""
@@ -14,21 +14,27 @@ FLOOR = {"gloo": 0.1, "nccl": 0.02}
 on the core, some tens of milliseconds; the fastest of six exchanges stays below that."""
 FLOOR_FULL_SIZE = {"gloo": 0.5, "nccl": 0.05}
 """The same for a collective over 8 MiB."""
+LAUNCH_FLOOR = 0.1
+"""Seconds from which starting a collective, which waits for nobody, is slow. Of several attempts the fastest took
+at most 6 ms where 60 other processes and 8 ranks shared two cores."""
 LARGE = 512 * 1024
 """Bytes from which the time says something about the bandwidth."""
 ALL_REDUCE = "all_reduce sum"
 
 Timings: TypeAlias = dict[tuple[str, int], float]
 """Seconds by operation and bytes."""
+Launches: TypeAlias = dict[int, dict[str, float]]
+"""Seconds by rank and operation."""
 
 
 class SlowTransport(Check):
     """One rank, or one collective, is far slower than the others.
 
     What it finds:
-        A rank that its neighbours in a ring wait for ten times as long as others wait, or a collective that
-        takes ten times as long as the others for each byte. The fastest of several attempts
-        counts, so that a busy machine is not mistaken for a slow one.
+        A rank that takes 0.1 s or more to start a collective, before it waits for anybody; a rank that its
+        neighbours in a ring wait for ten times as long as others wait; or a collective that takes ten times as
+        long as the others for each byte. The fastest of several attempts counts, so that a busy machine is not
+        mistaken for a slow one.
 
     Why it matters:
         A collective ends when its slowest rank has taken part. One rank with a slow connection, or one
@@ -58,6 +64,9 @@ class SlowTransport(Check):
         received = {rank: value["seconds"] for rank, value in ranks.values("transport").items()}
         senders = {rank: value["sender"] for rank, value in ranks.values("transport").items()}
         table = _table(seconds)
+        launches = _launches(ranks.values("collectives"))
+        if any(_slow_starts(launches).values()):
+            return [self._launch(launches, table)]
         rank = _slow_rank(received, senders, FLOOR.get(ranks.backend, max(FLOOR.values())))
         if rank is not None:
             return [self._rank(rank, received, ranks.backend, table)]
@@ -65,6 +74,30 @@ class SlowTransport(Check):
         if op is not None:
             return [self._collective(op, seconds, ranks, table)]
         return Passed(_summary(seconds), (*table, *ranks.nccl))
+
+    def _launch(self, launches: Launches, table: tuple[Evidence, ...]) -> Finding:
+        slow = {rank: ops for rank, ops in _slow_starts(launches).items() if ops}
+        others = [median(own.values()) for rank, own in launches.items() if rank not in slow]
+        ops = list(dict.fromkeys(op for own in slow.values() for op in own))
+        what = ops[0] if len(ops) == 1 else f"each of {len(ops)} collectives"
+        own = median(launches[rank][op] for rank, ops in slow.items() for op in ops)
+        verb = "takes" if len(slow) == 1 else "take"
+        than = (
+            f", the other ranks {duration(median(others))}" if others else ", which waits for no other rank"
+        )
+        starts = (
+            Evidence(f"starting a collective takes {duration(median(one.values()))}", (rank,))
+            for rank, one in launches.items()
+        )
+        return self.warn(
+            f"{ranks_phrase(slow)} {verb} {duration(own)} to start {what}{than}",
+            why="Starting a collective waits for nobody, so this time is the rank's own: code around "
+            "torch.distributed, a profiler or a tracer. All ranks then wait for the slowest, in every step.",
+            fix=f"see on {ranks_phrase(slow)} whose function runs, and where it spends its time:\n"
+            f"print(torch.distributed.{ops[0].split()[0]}.__code__.co_filename)\npy-spy record --pid PID",
+            ranks=tuple(slow),
+            evidence=(*starts, *table),
+        )
 
     def _rank(
         self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]
@@ -86,7 +119,7 @@ class SlowTransport(Check):
         self, slow: tuple[str, int], seconds: Timings, ranks: GroupRecord, table: tuple[Evidence, ...]
     ) -> Finding:
         op, length = slow
-        others = median(n / s for (name, n), s in _large(seconds).items() if name != op)
+        others = median(n / s for (name, n), s in _large(seconds).items() if name.split()[0] != op.split()[0])
         return self.warn(
             f"{op} moves {size(length / seconds[slow])}/s over {size(length)}, the other collectives "
             f"{size(others)}/s",
@@ -107,6 +140,23 @@ def _seconds(values: Mapping[int, Mapping[str, Any]]) -> Timings:
                 key = (row["op"], row["bytes"])
                 found[key] = max(found.get(key, 0.0), row["seconds"])
     return found
+
+
+def _launches(values: Mapping[int, Mapping[str, Any]]) -> Launches:
+    """Each rank's time to start each operation, the shortest of the sizes that were tried."""
+    found: Launches = {rank: {} for rank in values}
+    for rank, value in values.items():
+        for row in value["rows"]:
+            if row.get("launch") is not None:
+                found[rank][row["op"]] = min(row["launch"], found[rank].get(row["op"], row["launch"]))
+    return found
+
+
+def _slow_starts(launches: Launches) -> dict[int, list[str]]:
+    """By rank, the operations that it starts slowly."""
+    return {
+        rank: [op for op, seconds in own.items() if seconds > LAUNCH_FLOOR] for rank, own in launches.items()
+    }
 
 
 def _slow_rank(received: Mapping[int, float], senders: Mapping[int, int], floor: float) -> int | None:
@@ -131,11 +181,15 @@ def _typical(received: Mapping[int, float]) -> float:
 
 
 def _slow_collective(seconds: Timings, floor: float) -> tuple[str, int] | None:
-    """The collective far slower per byte than the others; None where several are, since then none stands out."""
+    """The collective far slower per byte than the others; None where several are, since then none stands out.
+
+    That all_reduce is slow with each of its operations is one case.
+    """
     large = _large(seconds)
     a_byte = median(value / key[1] for key, value in large.items())
     slow = [key for key, value in large.items() if value > max(floor, FAR_OFF * key[1] * a_byte)]
-    return slow[0] if len(slow) == 1 else None
+    functions = {op.split()[0] for op, _ in slow}
+    return max(slow, key=lambda key: seconds[key]) if len(functions) == 1 else None
 
 
 def _large(seconds: Timings) -> Timings:

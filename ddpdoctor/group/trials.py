@@ -20,7 +20,8 @@ _ROOT = 0
 class Trial:
     """One collective, ready to be called."""
 
-    call: Callable[[], Any]
+    call: Callable[..., Any]
+    """Takes ``async_op``, and then returns what to wait for, as the functions of torch.distributed do."""
     got: torch.Tensor
     """Where the call leaves its answer."""
     expected: torch.Tensor
@@ -119,7 +120,7 @@ class Collective:
 
 def _all_reduce_sum(pattern: Pattern) -> Trial:
     x = pattern.whole(pattern.rank)
-    return Trial(lambda: dist.all_reduce(x), x, pattern.reduced(lambda tiles: tiles.sum(0)))
+    return Trial(lambda **how: dist.all_reduce(x, **how), x, pattern.reduced(lambda tiles: tiles.sum(0)))
 
 
 def _all_reduce_avg(pattern: Pattern) -> Trial:
@@ -127,63 +128,65 @@ def _all_reduce_avg(pattern: Pattern) -> Trial:
     expected = pattern.reduced(lambda tiles: tiles.double().mean(0))
     # A backend may divide before or after it adds, so each addend and each addition may round once.
     rtol = (pattern.world_size + 2) * torch.finfo(pattern.dtype).eps
-    return Trial(lambda: dist.all_reduce(x, dist.ReduceOp.AVG), x, expected, rtol)
+    return Trial(lambda **how: dist.all_reduce(x, dist.ReduceOp.AVG, **how), x, expected, rtol)
 
 
 def _all_reduce_max(pattern: Pattern) -> Trial:
     x = pattern.whole(pattern.rank)
     expected = pattern.reduced(lambda tiles: tiles.amax(0))
-    return Trial(lambda: dist.all_reduce(x, dist.ReduceOp.MAX), x, expected)
+    return Trial(lambda **how: dist.all_reduce(x, dist.ReduceOp.MAX, **how), x, expected)
 
 
 def _broadcast(pattern: Pattern) -> Trial:
     root = pattern.world_size - 1
     x = pattern.whole(pattern.rank)
-    return Trial(lambda: dist.broadcast(x, root), x, pattern.whole(root))
+    return Trial(lambda **how: dist.broadcast(x, root, **how), x, pattern.whole(root))
 
 
 def _all_gather(pattern: Pattern) -> Trial:
     x, got = pattern.block(pattern.rank, pattern.rank), pattern.empty(pattern.count)
     blocks = list(got.chunk(pattern.world_size))
-    return Trial(lambda: dist.all_gather(blocks, x), got, _diagonal(pattern))
+    return Trial(lambda **how: dist.all_gather(blocks, x, **how), got, _diagonal(pattern))
 
 
 def _reduce_scatter(pattern: Pattern) -> Trial:
     blocks = list(pattern.whole(pattern.rank).chunk(pattern.world_size))
     got = pattern.empty(pattern.block_count)
     expected = pattern.own_block(pattern.reduced(lambda tiles: tiles.sum(0)))
-    return Trial(lambda: dist.reduce_scatter(got, blocks), got, expected)
+    return Trial(lambda **how: dist.reduce_scatter(got, blocks, **how), got, expected)
 
 
 def _all_to_all(pattern: Pattern) -> Trial:
     x, got = pattern.whole(pattern.rank), pattern.empty(pattern.count)
     expected = torch.cat([pattern.block(sender, pattern.rank) for sender in range(pattern.world_size)])
-    return Trial(lambda: dist.all_to_all_single(got, x), got, expected)
+    return Trial(lambda **how: dist.all_to_all_single(got, x, **how), got, expected)
 
 
 def _gather(pattern: Pattern) -> Trial:
     x = pattern.block(pattern.rank, pattern.rank)
     if pattern.rank != _ROOT:
-        return Trial(lambda: dist.gather(x, None, _ROOT), x, x.clone())
+        return Trial(lambda **how: dist.gather(x, None, _ROOT, **how), x, x.clone())
     got = pattern.empty(pattern.count)
     blocks = list(got.chunk(pattern.world_size))
-    return Trial(lambda: dist.gather(x, blocks, _ROOT), got, _diagonal(pattern))
+    return Trial(lambda **how: dist.gather(x, blocks, _ROOT, **how), got, _diagonal(pattern))
 
 
 def _scatter(pattern: Pattern) -> Trial:
     got, expected = pattern.empty(pattern.block_count), pattern.block(_ROOT, pattern.rank)
     is_root = pattern.rank == _ROOT
     blocks = list(pattern.whole(_ROOT).chunk(pattern.world_size)) if is_root else None
-    return Trial(lambda: dist.scatter(got, blocks, _ROOT), got, expected)
+    return Trial(lambda **how: dist.scatter(got, blocks, _ROOT, **how), got, expected)
 
 
 def _send_recv(pattern: Pattern) -> Trial:
     before, after = ring_neighbours(pattern.rank, pattern.world_size)
     x, got = pattern.whole(pattern.rank), pattern.empty(pattern.count)
 
-    def exchange() -> None:
-        for work in start_exchange(x, after, got, before):
-            work.wait()
+    def exchange(*, async_op: bool = False) -> list[Any]:
+        works = start_exchange(x, after, got, before)
+        if not async_op:
+            wait(works)
+        return works
 
     return Trial(exchange, got, pattern.whole(before))
 
@@ -200,6 +203,13 @@ def ring_neighbours(rank: int, world_size: int) -> tuple[int, int]:
 def start_exchange(x: torch.Tensor, to: int, got: torch.Tensor, sender: int) -> list[Any]:
     """Begin to send to one rank while receiving from another; what to wait for, the receiving first."""
     return list(dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, sender), dist.P2POp(dist.isend, x, to)]))
+
+
+def wait(works: Any) -> None:
+    """Wait for what an asynchronous call returned: one work, several, or none where it was done at once."""
+    for work in works if isinstance(works, list) else [works]:
+        if work is not None:
+            work.wait()
 
 
 COLLECTIVES = {

@@ -148,6 +148,35 @@ def test_a_slow_rank_is_named():
     assert only_finding("DD605", Source.GROUP, group).ranks == (2,)
 
 
+FUNCTIONS = (
+    "all_reduce",
+    "broadcast",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all_single",
+    "gather",
+    "scatter",
+)
+
+
+def test_a_rank_that_is_late_to_every_collective_is_named():
+    def late() -> None:
+        for name in (*FUNCTIONS, "barrier"):
+            right = getattr(dist, name)
+
+            def slow(*args, right=right, **kwargs):
+                time.sleep(0.12)
+                return right(*args, **kwargs)
+
+            setattr(dist, name, slow)
+
+    finding = only_finding(
+        "DD605", Source.GROUP, run_group(2, collectives, transport, fault=only_on(1, late))
+    )
+    assert finding.ranks == (1,)
+    assert "to start each of 10 collectives" in finding.headline
+
+
 def test_join_that_leaves_replicas_different():
     def no_final_weights(rank: int) -> None:
         torch.nn.parallel.DistributedDataParallel._sync_final_model = lambda *args, **kwargs: None
@@ -181,7 +210,7 @@ class WaitForAll:
 
 def test_a_barrier_that_lets_ranks_through_is_found():
     def late_and_open(rank: int) -> None:
-        dist.barrier = lambda: None
+        dist.barrier = lambda **how: None
         collectives._cases = lambda world_size: []
         if rank == 1:
             time.sleep(0.3)

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.trials import COLLECTIVES, Pattern
+from ddpdoctor.group.trials import COLLECTIVES, Pattern, wait
 from ddpdoctor.text import size
 
 SECONDS = 20.0
@@ -25,6 +25,8 @@ TIMED_AGAIN = ("all_reduce sum", "broadcast", "all_gather")
 REPETITIONS = 2
 STANDS_OUT, STANDS_OUT_SECONDS = 3.0, 0.1
 """Times the median, and at least so many seconds: what is worth more looks than one."""
+LAUNCH_STANDS_OUT_SECONDS = 0.05
+"""A launch waits for nobody and takes less than a millisecond, more only where the rank loses its CPU in it."""
 TIMES_AGAIN = 5
 
 _REFUSALS = (
@@ -38,12 +40,15 @@ _REFUSALS = (
 
 
 def measure(context: Context) -> dict[str, Any]:
-    """One row for each operation, type and size; ``seconds`` is the shortest of a few, None where not timed."""
+    """One row for each operation, type and size, with the shortest of a few times where it was timed.
+
+    ``seconds`` is the whole call, in which ranks wait for each other, so all are as slow as the slowest.
+    ``launch`` is the part that waits for nobody: an asynchronous call until it returns. It tells whose fault it is.
+    """
     rows = [_row(context, *case) for case in _cases(context.world_size)]
-    barrier = _barrier(
-        context
-    )  # first: the store below brings late ranks together, and would hide a bad barrier
-    _time_again(context, {row["op"]: row for row in rows if "seconds" in row and row["bytes"] > 2 * SMALL})
+    # First: the store below brings late ranks together, and would hide a bad barrier.
+    barrier = _barrier(context)
+    _time_again(context, {_key(row): row for row in rows if "seconds" in row})
     return {"rows": [*rows, barrier]}
 
 
@@ -67,9 +72,14 @@ def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[s
         return {**row, "unsupported": str(error).splitlines()[0]}
     row["wrong"] = trial.first_wrong()
     if dtype is torch.float32:
-        again = range(REPETITIONS if name in TIMED_AGAIN else 0)
-        row["seconds"] = min([seconds, *(_timed(context, trial.call) for _ in again)])
+        row["seconds"] = seconds
+        if length == SMALL or name in TIMED_AGAIN:
+            _time(context, trial.call, row, REPETITIONS)
     return row
+
+
+def _key(row: dict[str, Any]) -> str:
+    return f"{row['op']}, {row['bytes']} B"
 
 
 def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
@@ -78,15 +88,42 @@ def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
     The ranks agree through the store on what that is: a collective that is wrong must not decide it.
     """
     context.step("the store: which collectives to time again")
-    store.publish(f"collectives/{context.rank}", {name: row["seconds"] for name, row in rows.items()})
+    own = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
+    store.publish(f"collectives/{context.rank}", own)
     everybody = [store.read(f"collectives/{rank}") for rank in range(context.world_size)]
-    slowest = {name: max(one[name] for one in everybody) for name in rows}
-    limit = max(STANDS_OUT_SECONDS, STANDS_OUT * median(slowest.values() or [0.0]))
-    for name in (name for name, seconds in slowest.items() if seconds > limit):
-        context.step(f"{name} float32 {size(LARGE)}, timed again")
-        pattern = Pattern(context.rank, context.world_size, torch.float32, context.device, LARGE)
-        trial = COLLECTIVES[name].prepare(pattern)
-        rows[name]["seconds"] = min(_timed(context, trial.call) for _ in range(TIMES_AGAIN))
+    slowest = {
+        key: [max(times) for times in zip(*(one[key] for one in everybody), strict=True)] for key in rows
+    }
+    large = [seconds for key, (seconds, _) in slowest.items() if rows[key]["bytes"] > 2 * SMALL]
+    limit = max(STANDS_OUT_SECONDS, STANDS_OUT * median(large or [0.0]))
+    for key, (seconds, launch) in slowest.items():
+        if seconds > limit or launch > LAUNCH_STANDS_OUT_SECONDS:
+            _again(context, rows[key])
+
+
+def _again(context: Context, row: dict[str, Any]) -> None:
+    context.step(f"{row['op']} float32 {size(row['bytes'])}, timed again")
+    pattern = Pattern(context.rank, context.world_size, torch.float32, context.device, row["bytes"])
+    _time(context, COLLECTIVES[row["op"]].prepare(pattern).call, row, TIMES_AGAIN)
+
+
+def _time(context: Context, call: Callable[..., Any], row: dict[str, Any], times: int) -> None:
+    """Lower the row's times to the shortest of these calls."""
+    for _ in range(times):
+        launch, seconds = _timed_apart(context, call)
+        row["seconds"] = min(seconds, row.get("seconds", seconds))
+        row["launch"] = min(launch, row.get("launch", launch))
+
+
+def _timed_apart(context: Context, call: Callable[..., Any]) -> tuple[float, float]:
+    """Seconds until an asynchronous call returned, and until its work was done."""
+    synchronize(context.device)
+    start = time.perf_counter()
+    works = call(async_op=True)
+    launched = time.perf_counter()
+    wait(works)
+    synchronize(context.device)
+    return launched - start, time.perf_counter() - start
 
 
 def _timed(context: Context, call: Callable[[], object]) -> float:
@@ -110,5 +147,6 @@ def _barrier(context: Context) -> dict[str, Any]:
     dist.barrier()
     absent = [r for r in range(context.world_size) if not store.is_published(f"barrier/{r}")]
     wrong = {"index": absent[0], "expected": 1, "got": 0} if absent else None
-    seconds = min(_timed(context, dist.barrier) for _ in range(REPETITIONS))
-    return {"op": "barrier", "dtype": "", "bytes": 0, "wrong": wrong, "seconds": seconds}
+    row = {"op": "barrier", "dtype": "", "bytes": 0, "wrong": wrong}
+    _time(context, dist.barrier, row, REPETITIONS)
+    return row
