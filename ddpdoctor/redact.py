@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote as percent_encode
 
@@ -15,11 +16,12 @@ from ddpdoctor.model import Evidence, Finding, Report
 from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
 from ddpdoctor.text import shorten
 
-__all__ = ["clean", "escape", "mask_command", "quote", "show_value"]
+__all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value"]
 
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
 """A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""
+_JSON = (".json", ".jsonl")
 _MULTI_LINE = {(Finding, "why"), (Finding, "fix"), (Evidence, "text"), (Report, "notes")}
 
 
@@ -52,6 +54,38 @@ def clean(report: Report, environ: Mapping[str, str]) -> Report:
     mask = _masker(environ)
     cleaned: Report = _walk(replace(report, command=tuple(mask_command(report.command))), mask)
     return cleaned
+
+
+def mask_files(folder: Path, environ: Mapping[str, str]) -> None:
+    """Mask what :func:`clean` masks in every file of a folder, as torch quotes variables in its errors.
+
+    A file of JSON, or of a JSON value in each line, stays one.
+    """
+    mask = _masker(environ)
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            text = path.read_bytes().decode(errors="surrogateescape")
+            masked = _mask_json(text, mask) if path.suffix in _JSON else mask(text)
+            if masked != text:
+                path.write_bytes(masked.encode(errors="surrogateescape"))
+
+
+def _mask_json(text: str, mask: Callable[[str], str]) -> str:
+    try:
+        values = [json.loads(line) for line in text.splitlines()]
+    except json.JSONDecodeError:  # its writer was killed, or it is written over several lines
+        return mask(text)
+    return "".join(json.dumps(_mask_strings(value, mask)) + "\n" for value in values)
+
+
+def _mask_strings(value: Any, mask: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [_mask_strings(item, mask) for item in value]
+    if isinstance(value, dict):
+        return {mask(key): _mask_strings(item, mask) for key, item in value.items()}
+    return value
 
 
 def _walk(value: Any, mask: Callable[[str], str], keep: str = "") -> Any:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddpdoctor.model import CheckResult, Evidence, Family, Finding, Level, Outcome, Report, Where
-from ddpdoctor.redact import clean, escape, mask_command, quote, show_value
+from ddpdoctor.redact import clean, escape, mask_command, mask_files, quote, show_value
 from ddpdoctor.text import quote_command
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.c2lnbmF0dXJl"
@@ -115,6 +115,31 @@ def test_short_secrets_are_masked_as_words_only_and_ordinary_values_never():
 def test_the_command_of_a_report_is_masked():
     report = Report("0.1.0", ("check", "--", "python", "t.py", "--token", "abcd"), 0, 1.0)
     assert clean(report, {}).command == ("check", "--", "python", "t.py", "--token", "***")
+
+
+def test_the_files_of_a_folder_are_masked_and_json_stays_json(tmp_path):
+    said = 'Unable to find interface "s3cr\'et-value" or hf_abcdefghijklmnop1234\n'
+    files = {
+        "engine.log": said,
+        "a/error.json": json.dumps({"message": said}),
+        "cut.jsonl": json.dumps([said])[:-9],
+    }
+    files |= {"rank0.jsonl": "".join(json.dumps({"event": said, "n": [1, None]}) + "\n" for _ in range(2))}
+    (tmp_path / "a").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "core").write_bytes(b"\xff\x00\r\n s3cr'et-value")
+    mask_files(tmp_path, {"DB_PASSWORD": "s3cr'et-value"})
+    for name in (*files, "core"):
+        left = (tmp_path / name).read_bytes()
+        assert b"et-value" not in left
+        assert b"hf_abc" not in left
+        assert b"***" in left
+    masked = said.replace("s3cr'et-value", "***").replace("hf_abcdefghijklmnop1234", "***")
+    assert json.loads((tmp_path / "a/error.json").read_text()) == {"message": masked}
+    lines = (tmp_path / "rank0.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [{"event": masked, "n": [1, None]}] * 2
+    assert (tmp_path / "core").read_bytes() == b"\xff\x00\r\n ***"
 
 
 def test_newlines_stay_where_a_text_may_have_several_lines():

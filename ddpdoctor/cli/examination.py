@@ -22,6 +22,7 @@ from ddpdoctor.job.trainer import TrainerRun
 from ddpdoctor.judge import Verdict, judge, merge, skip_all
 from ddpdoctor.model import CheckResult, Evidence, Finding, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
+from ddpdoctor.redact import mask_files
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def examine(request: Request, progress: Progress) -> Report:
     try:
         report = _Examination(request, progress, folder).report()
         keep = report.exit_status != 0 and any(folder.iterdir())
+        if keep:
+            mask_files(folder, request.host.environ)
         return replace(report, run={**report.run, "folder": str(folder) if keep else None})
     finally:
         if not keep:

@@ -45,6 +45,15 @@ def test_a_variable(code: str, variables: dict[str, str], tmp_path: Path) -> Non
     only(check("--nproc", "2", cwd=tmp_path, env=variables), code)
 
 
+def test_no_secret_in_the_run_folder_that_is_kept(tmp_path: Path) -> None:
+    secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    env = {"GLOO_SOCKET_IFNAME": secret, "TMPDIR": str(tmp_path)}
+    kept = Path(check("--nproc", "2", cwd=tmp_path, env=env).report["run"]["folder"])
+    files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
+    assert any(b"***" in text for text in files.values()), "gloo quotes the variable"
+    assert [path for path, text in files.items() if secret.encode() in text] == []
+
+
 def test_an_open_files_limit_of_64(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
