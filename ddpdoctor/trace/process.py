@@ -14,7 +14,8 @@ class GroupEvent:
     """A process group is made or destroyed."""
 
     action: str
-    """``init``, ``new_group`` or ``destroy``."""
+    """``init``, ``new_group`` or ``destroy``; ``joining`` where init_process_group did not return, ``refused`` where it
+    raised."""
     time: float
     at: Where | None
     backend: str | None = None
@@ -27,6 +28,8 @@ class GroupEvent:
     """What the script gave: rank, world_size, init_method, backend, timeout (seconds); absent where it gave none."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The launcher's variables as they were at that moment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..."""
+    error: str | None = None
+    """What it raised: ``Type: message``."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Recording:
     script: str = ""
     """The main script, absolute; the module's name for ``-m``."""
     started: float = 0.0
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's variables when it started."""
     groups: tuple[GroupEvent, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
@@ -56,3 +58,12 @@ class Recording:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else was seen, by name: ``threads`` (torch.get_num_threads()), ..."""
     notes: tuple[Note, ...] = ()
+
+    @property
+    def rank(self) -> int | None:
+        """Its rank in the default group; before there is one, what the launcher gave it; None without both."""
+        for event in self.groups:
+            if event.action == "init":
+                return event.rank
+        text = self.environ.get("RANK", "")
+        return int(text) if text.isdigit() else None

@@ -1,0 +1,40 @@
+"""What runs inside the user's process: it watches training, writes down what it saw, and takes no part.
+
+Loaded by path under a private name, so that it needs nothing of the user's environment: relative imports, the
+standard library and the user's torch. It issues no collective, draws no random number, prints nothing, and
+writes only into its own folder. ``arm`` waits for torch to be imported; ``start`` begins at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from .after_import import when_imported
+
+if TYPE_CHECKING:
+    from .session import Session
+
+FOLDER = "DDPDOCTOR_RECORD"
+"""The environment variable that names the folder for records; the recorder does nothing without it."""
+_sessions: list[Session] = []
+
+
+def arm() -> None:
+    """Begin once torch was imported; a process that never does costs nothing."""
+    when_imported("torch", start)
+
+
+def start() -> Session | None:
+    """Begin to record, once in a process; None where there is no folder to write to."""
+    folder = os.environ.get(FOLDER)
+    if not folder or not os.path.isdir(folder):
+        return None
+    if not _sessions:
+        from .session import Session
+
+        session = Session(folder, sys.modules["torch"])
+        _sessions.append(session)
+        session.begin()
+    return _sessions[0]

@@ -1,0 +1,8 @@
+"""One file for each thing that is patched, each with ``install(session)``."""
+
+NAMES: tuple[str, ...] = (
+    "groups",
+    "ends",
+    "processes",
+)
+"""The files, in the order in which they are installed."""

@@ -1,0 +1,116 @@
+"""How the script ends: by its last line, sys.exit, os._exit or an exception.
+
+Neither sys.excepthook nor a signal handler is touched. The interpreter leaves an exception that nobody caught in
+``sys.last_value`` before it calls the hook; the background thread and the last atexit handler look there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+from ..guard import guarded
+from ..session import Session
+
+_LONGEST_MESSAGE = 8000
+_MOST_FRAMES = 60
+
+
+class _Ends:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.raised = False
+        self.asked: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """Write down the exception that ended the main thread, once, where there is one."""
+        error = getattr(sys, "last_value", None)
+        if error is not None and not self.raised:
+            tell_raised(self.session, error)
+            self.raised = True
+
+    def at_exit(self) -> None:
+        """The script is over; what the process does after this is nobody's fault."""
+        self.look()
+        how = "exception" if self.raised else "exit" if self.asked else "returned"
+        tell_exit(self.session, how, **self.asked)
+
+
+def install(session: Session) -> None:
+    """Watch the ways out of the main module."""
+    ends = _Ends(session)
+    atexit.register(guarded(ends.at_exit))
+    session.writer.ticks.append(guarded(ends.look))
+    session.patch(sys, "exit", functools.partial(_watch_exit, session, ends))
+    session.patch(os, "_exit", functools.partial(_watch_hard_exit, session))
+
+
+def tell_raised(session: Session, error: BaseException) -> None:
+    """Write an exception down, with its frames and what led to it."""
+    session.event(
+        "raised",
+        at=session.sites.of_traceback(error.__traceback__),
+        now=True,
+        type=_name(error),
+        message=str(error)[:_LONGEST_MESSAGE],
+        frames=list(_frames(error.__traceback__))[-_MOST_FRAMES:],
+        causes=[f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)],
+    )
+
+
+def tell_exit(session: Session, how: str, *, at: int | None = None, status: Any = None) -> None:
+    """Write the end of the script down and close the record."""
+    session.event("exit", at=at, now=True, how=how, status=status)
+    session.writer.flush()
+
+
+def _name(error: BaseException) -> str:
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name
+        trace = trace.tb_next
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The chain behind an exception as Python prints it, the first of them first."""
+    chain: list[BaseException] = []
+    while len(chain) < 10:
+        before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if before is None or before in chain:
+            break
+        chain.insert(0, before)
+        error = before
+    return chain
+
+
+def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def exit(status: Any = None, /) -> Any:
+        ends.asked = {"at": session.here(), "status": status if isinstance(status, int) else bool(status)}
+        return original(status)
+
+    return exit
+
+
+def _watch_hard_exit(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _exit(status: int) -> Any:
+        if not session.in_worker:
+            guarded(tell_exit)(session, "os._exit", at=session.here(), status=status)
+        return original(status)
+
+    return _exit

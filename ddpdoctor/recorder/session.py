@@ -1,0 +1,152 @@
+"""One process being recorded: where patches leave what they saw."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any
+
+from . import guard
+from .after_import import when_imported
+from .options import Options
+from .sites import Sites
+from .writer import Writer
+
+LAUNCHER_VARIABLES = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
+    *(
+        "OMP_NUM_THREADS",
+        "CUDA_VISIBLE_DEVICES",
+        "SLURM_PROCID",
+        "SLURM_NTASKS",
+        "TORCHELASTIC_USE_AGENT_STORE",
+    ),
+)
+MARK = "__ddpdoctor__"
+Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Session:
+    """What the patches share. All of it may run in any thread of the user's."""
+
+    def __init__(self, folder: str, torch: Any) -> None:
+        self.folder = folder
+        self.torch = torch
+        self.options = Options.of_environment()
+        self.writer = Writer(folder)
+        self.sites = Sites(os.path.dirname(os.path.abspath(torch.__file__)))
+        self.rank: int | None = None
+        """In the default process group, once there is one."""
+        self.detailed = True
+        """Whether the current training step is written down in full."""
+        self.steps = 0
+        """Training steps so far."""
+        self.in_worker = False
+        """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
+        self._undo: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        """Put every patch in place. One that fails leaves a note, and the others stand."""
+        guard.on_fault(self.note)
+        self.writer.header = self._header()
+        os.register_at_fork(after_in_child=self._in_child)
+        from .patches import NAMES
+
+        for name in NAMES:
+            self._install(name)
+        if self.options.rehearse:
+            self._rehearse()
+
+    def _header(self) -> dict[str, Any]:
+        environ = {name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ}
+        return {
+            "began": time.time_ns(),
+            "t": round(time.monotonic(), 6),
+            "pid": os.getpid(),
+            "parent": os.getppid(),
+            "host": platform.node(),
+            "torch": str(self.torch.__version__),
+            "python": platform.python_version(),
+            "argv": sys.argv[:1],
+            "environ": environ,
+        }
+
+    @guard.guarded
+    def _install(self, name: str) -> None:
+        importlib.import_module(f".patches.{name}", __package__).install(self)
+
+    @guard.guarded
+    def _rehearse(self) -> None:
+        from .rehearse import install
+
+        self._undo.append(install(self.event, hosts=self.options.rehearse))
+
+    def _in_child(self) -> None:
+        self.writer.after_fork()
+        self.in_worker = True
+        self.writer.header = self._header()
+
+    def event(self, kind: str, *, at: int | None = None, now: bool = False, **fields: Any) -> None:
+        """Write an event down.
+
+        Args:
+            kind: ``area.what``; the reader's method is ``on_area_what``.
+            at: the place in the user's code, from :meth:`here`.
+            now: bring it to the file before this returns, for what may be the process's last words.
+            fields: plain values.
+        """
+        if self.sites.fresh:
+            fresh, self.sites.fresh = self.sites.fresh, []
+            for site in fresh:
+                self.writer.write(site)
+        record = {"k": kind, "t": round(time.monotonic(), 6), **fields}
+        if at is not None:
+            record["at"] = at
+        self.writer.write(record, now=now)
+
+    def here(self) -> int | None:
+        """The user's line that led to the caller, as a number for ``at``."""
+        return self.sites.here()
+
+    def note(self, topic: str, text: str) -> None:
+        """Tell the report of something that the recorder could not do."""
+        self.event("note", topic=topic, text=text[:2000])
+
+    def when_imported(self, name: str, callback: Callable[[], object]) -> None:
+        """Call back once a module was imported, by the user's script or now; never import it for that."""
+        when_imported(name, guard.guarded(callback))
+
+    def patch(self, owner: Any, name: str, make: Make) -> None:
+        """Replace ``owner.name`` by ``make`` of it, once, until :meth:`undo`."""
+        original = getattr(owner, name, None)
+        if original is None or hasattr(original, MARK):
+            return
+        own = vars(owner).get(name, MARK)
+        replacement = make(original)
+        setattr(replacement, MARK, True)
+        setattr(owner, name, replacement)
+        # What was inherited is inherited again.
+        self._undo.append(lambda: delattr(owner, name) if own is MARK else setattr(owner, name, own))
+
+    def patch_function(self, modules: Iterable[str | ModuleType], name: str, make: Make) -> None:
+        """Replace a function in every module that holds it under its name, by one replacement."""
+        found = [sys.modules.get(one) if isinstance(one, str) else one for one in modules]
+        holders = [module for module in found if module is not None and hasattr(module, name)]
+        if not holders:
+            return
+        original = getattr(holders[0], name)
+        replacement = make(original)
+        for module in holders:
+            if getattr(module, name) is original:
+                self.patch(module, name, lambda _: replacement)
+
+    def undo(self) -> None:
+        """Take every patch back, the last first."""
+        while self._undo:
+            self._undo.pop()()

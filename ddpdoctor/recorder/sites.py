@@ -1,0 +1,73 @@
+"""Finds the user's own line: the innermost frame outside torch, site-packages, Python itself and the recorder."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import CodeType, FrameType, TracebackType
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+def _python_itself() -> tuple[str, ...]:
+    places = (sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib"))
+    return tuple(place + os.sep for place in places if place)
+
+
+class Sites:
+    """Places in code, each with a number of its own."""
+
+    def __init__(self, torch_folder: str) -> None:
+        self._foreign = (torch_folder + os.sep, _HERE + os.sep, *_python_itself())
+        self._is_foreign: dict[str, bool] = {}
+        self._numbers: dict[tuple[CodeType, int], int] = {}
+        self.fresh: list[dict[str, object]] = []
+        """Places that nobody has written down yet."""
+
+    def is_foreign(self, file: str) -> bool:
+        """Whether code in this file is somebody else's than the user's."""
+        known = self._is_foreign.get(file)
+        if known is None:
+            known = self._is_foreign[file] = self._look(file)
+        return known
+
+    def _look(self, file: str) -> bool:
+        if file.startswith("<"):
+            return True
+        place = os.path.abspath(file)
+        return place.startswith(self._foreign) or any(part in place for part in _FOREIGN_PARTS)
+
+    def here(self) -> int | None:
+        """The number of the place from which the user's code came to the caller; None where there is none."""
+        frame: FrameType | None = sys._getframe(1)
+        outermost_script = None
+        while frame is not None:
+            if not self.is_foreign(frame.f_code.co_filename):
+                return self.number(frame.f_code, frame.f_lineno)
+            if frame.f_globals.get("__name__") == "__main__":
+                outermost_script = frame
+            frame = frame.f_back
+        # A script that is itself installed, run by -m.
+        return outermost_script and self.number(outermost_script.f_code, outermost_script.f_lineno)
+
+    def number(self, code: CodeType, line: int) -> int:
+        """The number of a place."""
+        key = (code, line)
+        known = self._numbers.get(key)
+        if known is None:
+            known = self._numbers[key] = len(self._numbers)
+            function = getattr(code, "co_qualname", code.co_name)
+            file = os.path.abspath(code.co_filename)
+            self.fresh.append({"k": "site", "id": known, "file": file, "line": line, "function": function})
+        return known
+
+    def of_traceback(self, trace: TracebackType | None) -> int | None:
+        """The innermost place of the user's in a traceback."""
+        found = None
+        while trace is not None:
+            if not self.is_foreign(trace.tb_frame.f_code.co_filename):
+                found = self.number(trace.tb_frame.f_code, trace.tb_lineno)
+            trace = trace.tb_next
+        return found

@@ -1,0 +1,115 @@
+"""Reads what a process recorded of itself: its groups, its notes, how it ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised, RaisedFrame
+
+
+class ProcessReader:
+    """The area of :mod:`ddpdoctor.trace.process`."""
+
+    def __init__(self, file: Path) -> None:
+        self._header: dict[str, Any] = {}
+        self._joining: dict[str, Any] = {}
+        self._groups: list[GroupEvent] = []
+        self._notes: list[Note] = []
+        self._devices: list[Device] = []
+        self._facts: dict[str, Any] = {}
+        self._raised: Raised | None = None
+        self._exit: Exit | None = None
+
+    def on_start(self, event: dict[str, Any], at: Where | None) -> None:
+        """The first event of every record."""
+        self._header = event
+
+    def on_group_joining(self, event: dict[str, Any], at: Where | None) -> None:
+        """init_process_group was called."""
+        self._joining = event
+        self._groups.append(
+            GroupEvent("joining", event["t"], at, arguments=event["arguments"], environ=event["environ"])
+        )
+
+    def on_group_refused(self, event: dict[str, Any], at: Where | None) -> None:
+        """init_process_group raised."""
+        self._groups[-1] = GroupEvent(
+            "refused",
+            event["t"],
+            at,
+            arguments=self._joining["arguments"],
+            environ=self._joining["environ"],
+            error=event["error"],
+        )
+
+    def on_group_init(self, event: dict[str, Any], at: Where | None) -> None:
+        """init_process_group returned."""
+        self._facts["threads"] = event["threads"]
+        self._groups[-1] = GroupEvent(
+            "init",
+            event["t"],
+            at,
+            event["backend"],
+            event["rank"],
+            event["size"],
+            arguments=event["arguments"],
+            environ=self._joining["environ"],
+        )
+
+    def on_group_new(self, event: dict[str, Any], at: Where | None) -> None:
+        """new_group returned."""
+        ranks = tuple(event["ranks"])
+        self._groups.append(
+            GroupEvent("new_group", event["t"], at, rank=event["rank"], size=event["size"], ranks=ranks)
+        )
+
+    def on_group_destroy(self, event: dict[str, Any], at: Where | None) -> None:
+        """destroy_process_group is about to be entered."""
+        if event["whole"]:
+            self._groups.append(GroupEvent("destroy", event["t"], at))
+
+    def on_raised(self, event: dict[str, Any], at: Where | None) -> None:
+        """An exception left the main module, or the function of a process."""
+        frames = tuple(RaisedFrame(*frame) for frame in event["frames"])
+        self._raised = Raised(event["type"], event["message"], event["t"], frames, at, tuple(event["causes"]))
+
+    def on_exit(self, event: dict[str, Any], at: Where | None) -> None:
+        """The script is over."""
+        if self._exit is None or self._exit.how == "returned":
+            self._exit = Exit(event["how"], event["t"], event["status"], at)
+
+    def on_note(self, event: dict[str, Any], at: Where | None) -> None:
+        """The recorder could not do something."""
+        self._notes.append(Note(event["topic"], event["text"]))
+
+    def on_device_set(self, event: dict[str, Any], at: Where | None) -> None:
+        """torch.cuda.set_device was called."""
+        self._devices.append(Device(event["index"], "set", at, event.get("valid", True)))
+
+    def on_device_use(self, event: dict[str, Any], at: Where | None) -> None:
+        """Something was placed on a device for the first time."""
+        self._devices.append(Device(event["index"], "use", at, event.get("valid", True)))
+
+    def on_device_note(self, event: dict[str, Any], at: Where | None) -> None:
+        """A rehearsal cannot do something faithfully."""
+        self._notes.append(Note("rehearsal", event["text"]))
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the Recording."""
+        argv = self._header.get("argv") or [""]
+        return {
+            "pid": self._header.get("pid", 0),
+            "host": self._header.get("host", ""),
+            "torch": self._header.get("torch", ""),
+            "script": argv[0],
+            "started": self._header.get("t", 0.0),
+            "environ": self._header.get("environ", {}),
+            "groups": tuple(self._groups),
+            "devices": tuple(self._devices),
+            "raised": self._raised,
+            "exit": self._exit,
+            "facts": self._facts,
+            "notes": tuple(self._notes),
+        }
