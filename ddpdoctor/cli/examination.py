@@ -79,7 +79,8 @@ class _Examination:
             if group_checks:
                 # First of all, since importing torch takes longer than reading all facts of the host.
                 folder, system = self._subfolder("group"), self.request.host.system
-                group = GroupRun(plan, _measurements(group_checks), folder, new_run_id(), system)
+                measurements = _measurements(group_checks)
+                group = GroupRun(plan, measurements, folder, new_run_id(), system, if_orphaned=[self.folder])
                 started.callback(group.stop)
             self._examine_host()
             broken = self._examine_group(group, started) if group_checks else None
@@ -120,7 +121,8 @@ class _Examination:
     def _start_trainer(self, started: ExitStack) -> None:
         """Start torchrun, whose own import of torch takes a second, while the group is still at work."""
         if self.trainer is None and self.request.checks(Source.RUN):
-            self.trainer = TrainerRun(self.request.host.plan, self._subfolder("trainer"))
+            plan, folder = self.request.host.plan, self._subfolder("trainer")
+            self.trainer = TrainerRun(plan, folder, if_orphaned=[self.folder])
             started.callback(self.trainer.stop)
 
     def _cause_on_host(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,8 +53,19 @@ class GroupRun:
     """The live group while it runs."""
 
     def __init__(
-        self, plan: Plan, measurements: Iterable[str], folder: Path, run_id: str, system: System
+        self,
+        plan: Plan,
+        measurements: Iterable[str],
+        folder: Path,
+        run_id: str,
+        system: System,
+        if_orphaned: Sequence[Path] = (),
     ) -> None:
+        """Start the engine, which imports torch and waits.
+
+        Args:
+            if_orphaned: folders that are removed where this process is killed before the end.
+        """
         self.plan, self.folder, self.system = plan, folder, system
         self.measurements = list(measurements)
         self._run_id = run_id
@@ -68,6 +79,7 @@ class GroupRun:
             grace=END_GRACE_SECONDS,
             stdout=folder / files.LOG,
             stderr=folder / files.LOG,
+            if_orphaned=(files.checkpoint_folder(folder, plan.checkpoint_dir), *if_orphaned),
         )
         first = plan.node_rank * plan.nproc
         # Other nodes may be started by hand, a minute later.

@@ -1,12 +1,14 @@
 """Runs one command so that nothing of it survives.
 
-    python -I guard.py --run-id ID [--grace SECONDS] [--report FILE] [--parent PID] -- COMMAND...
+    python -I guard.py --run-id ID [--grace SECONDS] [--report FILE] [--parent PID] [--if-orphaned FOLDER]...
+        -- COMMAND...
 
 The command ends, this process gets SIGTERM or SIGINT, or its parent dies, by SIGKILL too: in each case every
 process that the command started is gone before this one is. A worker that leads its own session, as
 torchrun's do, or a daemon that forked twice, is found as a descendant, because orphans are handed to the
 nearest subreaper, which is this process; and whatever else carries DDPDOCTOR_RUN=ID in its environment is
-found by that. Exits with the command's status, 128 + n where a signal n ended it.
+found by that. Where the parent died, the folders that it would have removed are removed too. Exits with the
+command's status, 128 + n where a signal n ended it.
 
 Standard library only, and run by path: it starts in milliseconds and works where an import would not.
 """
@@ -18,6 +20,7 @@ import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -96,7 +99,12 @@ class Guard:
     @property
     def told_to_stop(self) -> bool:
         """Whether a signal said so, or nobody is left to want the result."""
-        return self.stops > 0 or os.getppid() != self.parent
+        return self.stops > 0 or self.orphaned
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the parent died."""
+        return os.getppid() != self.parent
 
     def let_end(self, seconds: float) -> list[int]:
         """Give what is alive this long to end, less where another signal asks for haste; return what is left."""
@@ -250,6 +258,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--grace", type=float, default=1.0)
     parser.add_argument("--report", type=Path)
     parser.add_argument("--parent", type=int, default=os.getppid())
+    parser.add_argument("--if-orphaned", type=Path, action="append", default=[])
     return parser.parse_args(arguments)
 
 
@@ -267,6 +276,9 @@ def main(arguments: Sequence[str]) -> int:
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     if options.report:
         _write(options.report, ending)
+    if guard.orphaned:
+        for folder in options.if_orphaned:
+            shutil.rmtree(folder, ignore_errors=True)
     return ending.status if ending.status >= 0 else 128 - ending.status
 
 

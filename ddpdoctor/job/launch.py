@@ -104,6 +104,7 @@ def start(
     grace: float,
     stdout: Path,
     stderr: Path,
+    if_orphaned: Sequence[Path] = (),
 ) -> Running:
     """Start a command in the current directory, without standard input.
 
@@ -113,6 +114,7 @@ def start(
         environ: the whole environment of the command.
         grace: seconds between SIGTERM and SIGKILL when it is stopped, and for what it leaves when it ends.
         stdout, stderr: files that are appended to; may be the same.
+        if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
     """
     report = folder / "guard.json"
     options = [
@@ -124,6 +126,7 @@ def start(
         str(report),
         "--parent",
         str(os.getpid()),
+        *(f"--if-orphaned={path}" for path in if_orphaned),
     ]
     with stdout.open("ab") as out, stderr.open("ab") as err:
         process = subprocess.Popen(

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,15 @@ def trainer_script() -> Path:
 class TrainerRun:
     """The trainer on this node's ranks while it runs."""
 
-    def __init__(self, plan: Plan, folder: Path, script: Path | None = None) -> None:
+    def __init__(
+        self, plan: Plan, folder: Path, script: Path | None = None, if_orphaned: Sequence[Path] = ()
+    ) -> None:
         """Start it.
 
         Args:
             folder: empty; everything that is written goes there.
             script: the one to run, with the trainer's options; the trainer itself where none is given.
+            if_orphaned: folders that are removed where this process is killed before the end.
         """
         self.plan, self.folder = plan, folder
         self._begun = time.monotonic()
@@ -66,6 +70,7 @@ class TrainerRun:
             grace=_GRACE,
             stdout=self._log,
             stderr=self._log,
+            if_orphaned=if_orphaned,
         )
 
     def stop(self) -> Ending:

@@ -85,9 +85,10 @@ def test_a_signal_ends_everything(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_sigkill_to_the_command_itself(stuck_check: subprocess.Popen[bytes]) -> None:
+def test_sigkill_to_the_command_itself(stuck_check: subprocess.Popen[bytes], tmp_path: Path) -> None:
     stuck_check.kill()
     assert stuck_check.wait(PATIENCE) == -signal.SIGKILL
+    wait_until(lambda: not any((tmp_path / "tmp").iterdir()), PATIENCE, "the run's folders are left")
 
 
 def test_a_healthy_check_leaves_nothing(tmp_path: Path) -> None:

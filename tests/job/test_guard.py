@@ -155,6 +155,19 @@ def test_sigkill_to_the_guards_parent_ends_everything(tmp_path):
     wait_until(lambda: not carrying(run_id) and not any(map(alive, workers)), seconds=3)
 
 
+def test_an_orphan_removes_the_folders_of_its_parent_and_no_other_guard_does(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "rank0.jsonl").touch()
+    command = guard_command(new_run_id(), "true", report=folder / "guard.json")
+    command[command.index("--") : command.index("--")] = ["--if-orphaned", str(folder)]
+    subprocess.run(command, check=True)
+    assert (folder / "guard.json").exists()
+    command[command.index("--") : command.index("--")] = ["--parent", str(os.getpid() + 1)]
+    subprocess.run(command, check=False)
+    assert not folder.exists()
+
+
 def test_the_end_of_the_thread_that_started_it_is_not_the_parents_death():
     script = f"""
 import subprocess, sys, threading
