@@ -42,6 +42,10 @@ class Check:
     """Codes of diseases of which this one is a symptom. Where one of them was found (fail or warn), what this check
     found is dropped: one cause, one finding."""
 
+    log_words: ClassVar[tuple[str, ...]] = ()
+    """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
+    and ends of processes are read without them."""
+
     @classmethod
     def sources(cls) -> tuple[Source, ...]:
         """The sources this check can look at, in the order of :class:`~ddpdoctor.model.Source`."""

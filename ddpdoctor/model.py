@@ -63,6 +63,32 @@ class Confidence(str, Enum):
     LIKELY = "likely"
 
 
+class Role(str, Enum):
+    """What a line of job output is to the failure that it tells of; in order of what it explains."""
+
+    SYSTEM = "system"
+    """The kernel, the scheduler or the driver says what it did; it says so late, and it came first."""
+    CAUSE = "cause"
+    """It says itself what is wrong, in words that name the disease."""
+    EXCEPTION = "exception"
+    """An exception of the script's own."""
+    DEATH = "death"
+    """A process ended without a word of its own."""
+    MESSENGER = "messenger"
+    """A survivor tells that a peer is gone, or that it waited in vain."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Where in a job's output a finding was seen, and what the line is to the failure."""
+
+    file: str
+    line: int
+    position: int
+    """Among all lines of all files."""
+    role: Role = Role.CAUSE
+
+
 @dataclass(frozen=True)
 class Where:
     """A place in the user's code; ``file`` is relative to the working directory where it lies below it."""
@@ -93,6 +119,8 @@ class Finding:
     where: Where | None = None
     evidence: tuple[Evidence, ...] = ()
     confidence: Confidence = Confidence.CERTAIN
+    seen: Sighting | None = None
+    """Where in the job's output, for what was found there."""
 
     @property
     def more(self) -> str:

@@ -4,7 +4,9 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
 from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.messengers import first_cause
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
@@ -53,6 +55,25 @@ class RankFailedFirst(Check):
         if trace.timed_out or (first and first.killed_by):
             raise NotMeasured(trace.broken)
         return [self._failed_in_run(trace, first) if first else self._launcher_failed(trace)]
+
+    def examine_log(self, log: Log) -> Judgement:
+        first = first_cause(log)
+        if first:
+            return [self._raised(log, first)]
+        return UNSAID if log.failed else Passed(f"no line of {log.read} tells of a failure")
+
+    def _raised(self, log: Log, first: Raised) -> Finding:
+        root = first.root
+        ranks = log.ranks_of(root)
+        others = "" if root is first else f", and was raised again as {first.kind}"
+        return self.fail(
+            f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
+            + (f" {quote(root.message.splitlines()[0])}" if root.message else ""),
+            why="It is the first exception that ended a process and is not about a peer or a launcher"
+            f"{others}. What other ranks said afterwards is a consequence.",
+            fix="look at the line named here; the tracebacks of the others are those of victims",
+            **told_by(root, role=Role.EXCEPTION, ranks=ranks),
+        )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
         others = [one.rank for one in trace.ranks if one.rank != first.rank]

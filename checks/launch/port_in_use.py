@@ -1,15 +1,19 @@
 import errno
+import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
+_TAKEN = r"(?i)address already in use|EADDRINUSE"
+_PORT = re.compile(r"bind to \S+:(\d+)|port:? (\d+)|\]:(\d+)")
 
 
 class PortInUse(Check):
@@ -37,6 +41,8 @@ class PortInUse(Check):
     name = "port-in-use"
     family = Family.LAUNCH
     title = "the master port is free"
+    raises = (_TAKEN,)
+    log_words = ("in use", "EADDRINUSE")
 
     def examine_host(self, host: Host) -> Judgement:
         plan = host.plan
@@ -63,6 +69,27 @@ class PortInUse(Check):
         if use.after:
             return [self._not_given_back(use.port)]
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
+
+    def examine_log(self, log: Log) -> Judgement:
+        line = log.first(_TAKEN)
+        raised = log.raised_as(*self.raises)
+        if line is None or not log.failed:
+            return UNSAID  # a job that goes on has found another port
+        found = _PORT.search(line.text)
+        port = next(filter(None, found.groups())) if found else ""
+        listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
+        return [
+            self.fail(
+                f"port {port} was taken when the job started"
+                if port
+                else "the master port was taken when the job started",
+                why="Another process had it, mostly another job on the node, a second launcher of this one (one for "
+                "each task of srun), or a worker that an earlier run left behind.",
+                fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
+                f"see who has it: {listener}",
+                **told_by(line, *([raised] if raised and raised.line != line else [])),
+            )
+        ]
 
     def _not_held(self, port: int) -> Finding:
         return self.fail(

@@ -1,0 +1,64 @@
+"""One failure, one finding: of everything that the checks found in an output, the root cause.
+
+Each finding says by its :class:`~ddpdoctor.model.Sighting` where it was seen and what that line is to the failure.
+The rule is the order of :class:`~ddpdoctor.model.Role`, with one refinement: what names a disease and what is only
+an exception are both causes, so the earlier of them wins, and the name where both are the same line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import Verdict, judge
+from ddpdoctor.logs.log import Log
+from ddpdoctor.model import Finding, Level, Outcome, Role, Source
+
+_ORDER = (
+    {Role.SYSTEM},
+    {Role.CAUSE, Role.EXCEPTION},
+    {Role.DEATH},
+    {Role.MESSENGER},
+)
+
+
+def root_cause(findings: Sequence[Finding]) -> Finding | None:
+    """The failure among them that explains the others; None where nothing failed."""
+    failed = [one for one in findings if one.level is Level.FAIL]
+    return min(failed, key=_explains, default=None)
+
+
+def _explains(finding: Finding) -> tuple[int, int, bool, str]:
+    seen = finding.seen
+    if seen is None:
+        return 0, 0, False, finding.code
+    standing = next(number for number, roles in enumerate(_ORDER) if seen.role in roles)
+    return standing, seen.position, seen.role is Role.EXCEPTION, finding.code
+
+
+def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with the root cause only, beside what is no failure; the others' become skips with its code."""
+    cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
+    return [_cleared(verdict, cause) if cause else verdict for verdict in verdicts]
+
+
+def _cleared(verdict: Verdict, cause: Finding) -> Verdict:
+    kept = tuple(one for one in verdict.findings if one is cause or one.level is not Level.FAIL)
+    if kept == verdict.findings:
+        return verdict
+    reason = f"what it found, {cause.code} explains"
+    if kept:
+        return replace(verdict, findings=kept)
+    line = replace(verdict.result, outcome=Outcome.SKIP, text=reason, reason=reason)
+    return replace(verdict, findings=(), result=line)
+
+
+def examine(log: Log, checks: Iterable[Check], on_error: Callable[[str], None]) -> list[Verdict]:
+    """What the checks say of a job's output, without symptoms."""
+    return without_symptoms(judge(Source.LOG, checks, log, on_error))
+
+
+def words(checks: Iterable[Check]) -> list[str]:
+    """What the readers have to look for, so that these checks see their lines."""
+    return [word for check in checks for word in check.log_words]

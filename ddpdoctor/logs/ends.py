@@ -1,0 +1,205 @@
+"""How processes ended and what they waited for, as launchers, shells, schedulers and watchdogs write it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ddpdoctor.logs.log import Ended, Line, Progress, Wait
+
+WORDS = (
+    "exitcode",
+    "local_rank:",
+    "host      :",
+    "rank      :",
+    "received by PID",
+    "return code",
+    "srun: error",
+    "exited with",
+    "exited on signal",
+    "exit status",
+    "died with <Signals",
+    "terminated with",
+    "closing signal",
+    "death signal",
+    "got signal",
+    "Killed",
+    "killed",
+    "Bus error",
+    "Segmentation fault",
+    "(core dumped)",
+    "Aborted",
+    "Terminated",
+    "Hangup",
+    "Watchdog caught",
+    "detected by watchdog",
+    "Timeout at NCCL work",
+    "nranks",
+    "world_size",
+    "world size",
+    "MEMBER:",
+)
+"""Words of the lines that are read here."""
+
+_SIGNALS = {
+    "Killed": signal.SIGKILL,
+    "Bus error": signal.SIGBUS,
+    "Segmentation fault": signal.SIGSEGV,
+    "Aborted": signal.SIGABRT,
+    "Terminated": signal.SIGTERM,
+    "Hangup": signal.SIGHUP,
+    "Illegal instruction": signal.SIGILL,
+    "Out Of Memory": signal.SIGKILL,
+}
+_NAMED = "|".join(_SIGNALS)
+_ELASTIC = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
+)
+_SUMMARY_HOST = re.compile(r"^\s*host\s+: (?P<host>\S+)")
+_SUMMARY_RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_SUMMARY_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_OTHERS = (
+    re.compile(r"exits with return code = (?P<code>-?\d+)"),
+    re.compile(
+        r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): "
+        rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))"
+    ),
+    re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
+    re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
+    re.compile(r"exited on signal (?P<signal>\d+)"),
+    re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
+    re.compile(r"rank\s+(?P<rank>\d+) \(PID (?P<pid>\d+)\): .*exited"),
+)  # fmt: skip
+_WATCHDOG = re.compile(
+    r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>.{0,400}?)\) ran for (?P<ms>\d+) milli"
+)
+_STATUS = re.compile(
+    r"(?:work sequence id: (?P<seq>\d+) PG status|Timeout at NCCL work: (?P<old>\d+)).{0,20}?"
+    r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+)
+_RANK = re.compile(r"\bRank (\d+)\]")
+_FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
+_BAR = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\s+\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)")
+_SIZE = re.compile(r"\bnranks (\d+)|\b[Ww]orld[_ ]?[Ss]ize['\"]?\s?[:=]\s?(\d+)|MEMBER: \d+/(\d+)")
+
+
+@dataclass
+class Ends:
+    """Fed with lines; keeps what they say of ends and waits."""
+
+    ended: dict[object, Ended] = field(default_factory=dict)
+    waits: dict[object, Wait] = field(default_factory=dict)
+    progress: dict[int | None, Progress] = field(default_factory=dict)
+    world_size: int | None = None
+    _host: str = ""
+    _rank: tuple[int, int] | None = None
+
+    def feed(self, line: Line) -> None:
+        """Take one line."""
+        self._take_summary(line)
+        for ended in _ends(line):
+            self._keep(ended)
+        self._take_wait(line)
+        bar = _BAR.search(line.text)
+        if bar:
+            self.progress[line.rank] = Progress(
+                line, int(bar["done"]), int(bar["total"]), _seconds(bar["elapsed"])
+            )
+        size = _SIZE.search(line.text)
+        if size:
+            self.world_size = max(self.world_size or 0, int(next(filter(None, size.groups()))))
+
+    def _take_summary(self, line: Line) -> None:
+        """torchrun's summary says host, rank and exit code in lines of their own."""
+        host, rank = _SUMMARY_HOST.match(line.text), _SUMMARY_RANK.match(line.text)
+        if host:
+            self._host = host["host"]
+        if rank:
+            self._rank = int(rank["rank"]), int(rank["local"])
+        code = _SUMMARY_CODE.match(line.text)
+        if code and self._rank:
+            self._keep(Ended(int(code["code"]), line, *self._rank, pid=int(code["pid"]), host=self._host))
+            self._rank = None
+
+    def _keep(self, ended: Ended) -> None:
+        """One entry for each process: the launcher's line, then with the rank that its summary adds."""
+        key = ended.pid or (ended.code, ended.rank, ended.host)
+        known = self.ended.get(key)
+        self.ended[key] = (
+            ended
+            if known is None
+            else replace(
+                known, rank=known.rank if ended.rank is None else ended.rank, host=ended.host or known.host
+            )
+        )
+
+    def _take_wait(self, line: Line) -> None:
+        found = _WATCHDOG.search(line.text)
+        rank = _rank_of(line)
+        if found:
+            fields = dict(_FIELD.findall(found["work"]))
+            sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
+            elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
+            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(found["ms"]) / 1000, elements)
+            self.waits.setdefault((rank, sequence), wait)
+        status = _STATUS.search(line.text)
+        if status:
+            sequence = int(status["seq"] or status["old"])
+            for key, wait in self.waits.items():
+                if wait.rank == rank and wait.sequence in (sequence, None):
+                    enqueued, completed = int(status["enqueued"]), int(status["completed"])
+                    self.waits[key] = replace(wait, sequence=sequence, enqueued=enqueued, completed=completed)
+
+
+def _rank_of(line: Line) -> int | None:
+    found = _RANK.search(line.text)
+    return int(found[1]) if found else line.rank
+
+
+def _ends(line: Line) -> Iterator[Ended]:
+    elastic = _ELASTIC.search(line.text)
+    if elastic:
+        yield Ended(int(elastic["code"]), line, None, int(elastic["local"]), int(elastic["pid"]))
+        return
+    for pattern in _OTHERS:
+        found = pattern.search(line.text)
+        if found:
+            said = {name: value for name, value in found.groupdict().items() if value is not None}
+            ranks = (
+                _tasks(said["tasks"]) if "tasks" in said else [int(said["rank"]) if "rank" in said else None]
+            )
+            pid = int(said["pid"]) if "pid" in said else None
+            for rank in ranks:
+                yield Ended(_code(said), line, rank, pid=pid, host=said.get("host", ""))
+            return
+
+
+def _code(said: dict[str, str]) -> int:
+    """The exit status as Python has it: shells and Slurm write 137 for signal 9."""
+    if "name" in said:
+        name = said["name"]
+        return -int(_SIGNALS[name] if name in _SIGNALS else getattr(signal, name, 0))
+    if "signal" in said:
+        return -int(said["signal"])
+    code = int(said.get("code", 1))
+    return 128 - code if 128 < code < 160 else code
+
+
+def _tasks(text: str) -> list[int | None]:
+    """``1-3,5`` as numbers; a job is rarely larger than what is looked at here."""
+    numbers: list[int | None] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first:
+            numbers += range(int(first), min(int(last or first), int(first) + 4096) + 1)
+    return numbers or [None]
+
+
+def _seconds(clock: str) -> float:
+    total = 0
+    for part in clock.split(":"):
+        total = total * 60 + int(part)
+    return float(total)

@@ -1,0 +1,52 @@
+"""Takes from a line what launchers, containers and terminals put around it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+_LABEL = re.compile(
+    r"""
+      \[[A-Za-z_]*?(?P<rank>\d{1,6})\]:\s?                         # torchrun: [rank0]:, [default0]:
+    | \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
+    | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|$)                              # srun --label
+    | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
+    | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=\d+[^)]*)\)\s?             # Ray, vLLM
+    | \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
+    | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
+    | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
+    | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
+    | (?:ERROR|WARNING|INFO|CRITICAL)\s+(?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "))
+    | (?=[\w.-]*\d)[A-Za-z][\w.-]*:\s(?=Traceback|\s\s|\[|W\d{4}|E\d{4})  # pdsh and its kin: the host's name
+    """,
+    re.VERBOSE,
+)
+_MOST_LABELS = 4
+_RANKS = ("rank", "mpi", "task", "lightning", "actor")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A line without its labels."""
+
+    text: str
+    label: str = ""
+    """What stood before it, as far as it tells one process from another."""
+    rank: int | None = None
+
+
+def strip(raw: str) -> Labelled:
+    """The line as its process wrote it, and which process that was as far as the labels tell."""
+    text = _CODES.sub("", raw) if "\x1b" in raw else raw
+    label, rank = "", None
+    for _ in range(_MOST_LABELS):
+        found = _LABEL.match(text)
+        if found is None:
+            break
+        number = next((found[name] for name in _RANKS if found[name] is not None), None)
+        if number is not None:
+            rank = int(number)
+            label += f"{found.lastgroup}{number} "
+        text = text[found.end() :]
+    return Labelled(text, label, rank)

@@ -1,0 +1,206 @@
+"""A job's output, as ``examine_log`` gets it: what its lines say, with file and line number. Plain data, no torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ddpdoctor.hang.stacks import Frame, short_path
+from ddpdoctor.logs.nccl import NcclFacts
+from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
+from ddpdoctor.text import shorten
+
+_LONGEST_QUOTE = 300
+_INSTALLED = re.compile(r"site-packages|dist-packages|/lib/python3|^<|importlib|/torch/distributed/")
+
+
+UNSAID = Skipped("the output does not speak of it")
+"""The judgement where no line is about the disease, which is no bill of health."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line, without the launcher's prefixes, timestamps of containers, and colours."""
+
+    text: str
+    number: int = 1
+    file: str = "-"
+    rank: int | None = None
+    """The rank that its prefix names, or the file it stands in."""
+    position: int = 0
+    """Its place among all lines of all files, in the order in which they were written as far as that is known."""
+
+    def seen(self, role: Role = Role.CAUSE) -> Sighting:
+        """Where a finding that rests on this line was seen."""
+        return Sighting(self.file, self.number, self.position, role)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The line as a report quotes it."""
+        text = shorten(self.text.strip(), _LONGEST_QUOTE)
+        return Evidence(f"{self.file}:{self.number}: {text}", () if self.rank is None else (self.rank,))
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception that a process printed."""
+
+    kind: str
+    """As printed: ``ValueError``, ``torch.distributed.DistBackendError``."""
+    message: str
+    """All its lines."""
+    line: Line
+    """The line with ``kind: message``."""
+    frames: tuple[Frame, ...] = ()
+    """Outermost first; empty where no traceback stands above it."""
+    rank: int | None = None
+    cause: Raised | None = None
+    """The exception that was printed above it as its cause, or while it was handled."""
+    explicit: bool = False
+    """Whether ``cause`` was given by ``raise ... from``."""
+    survived: bool = False
+    """Whether its process went on: somebody caught it and printed it."""
+
+    @property
+    def text(self) -> str:
+        """``Type: message``, with the type as Python's source names it."""
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
+    @property
+    def chain(self) -> tuple[Raised, ...]:
+        """This exception, then what caused it, and so on."""
+        return (self, *(self.cause.chain if self.cause else ()))
+
+    @property
+    def root(self) -> Raised:
+        """The exception to show for the chain: what was handled on purpose stands behind what came of it."""
+        return self.cause.root if self.cause and self.explicit else self
+
+    @property
+    def where(self) -> Where | None:
+        """The innermost line that is the script's own: not torch's, nor another package's."""
+        own = [frame for frame in self.frames if not _INSTALLED.search(frame.file)]
+        if not own:
+            return None
+        return Where(short_path(own[-1].file), own[-1].line, own[-1].function or None)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended, as its launcher, the shell or the scheduler tells."""
+
+    code: int
+    """Its exit status; negative for a signal."""
+    line: Line
+    rank: int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A collective that one rank waited in until its timeout."""
+
+    rank: int | None
+    operation: str
+    """As torch names it: ``ALLREDUCE``, ``BROADCAST``."""
+    line: Line
+    sequence: int | None = None
+    """Its number among the collectives of its group."""
+    seconds: float | None = None
+    """How long it waited."""
+    elements: int | None = None
+    enqueued: int | None = None
+    """The last collective that this rank had started, and the last that was done; -1 for none."""
+    completed: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The last progress bar of one rank."""
+
+    line: Line
+    done: int
+    total: int
+    seconds: float | None = None
+    """How long it had been running."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """Everything that the readers found in a job's output."""
+
+    lines: tuple[Line, ...] = ()
+    """The lines that have a word that some check asks for (``Check.log_words``), in order."""
+    raised: tuple[Raised, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    nccl: Mapping[str, NcclFacts] = field(default_factory=dict)
+    """What NCCL said, by the process that said it: ``host:pid``."""
+    world_size: int | None = None
+    read: int = 0
+    """How many lines were read."""
+    trained: Line | None = None
+    """The last line that shows training to go on: a loss, a step, a saved checkpoint."""
+    hung: Line | None = None
+    """The line by which a person, a scheduler or a supervisor says that nothing more came."""
+    last: Line | None = None
+
+    def find(self, *patterns: str) -> tuple[Line, ...]:
+        """The lines in which any of these regular expressions is found, in order."""
+        compiled = [re.compile(pattern) for pattern in patterns]
+        return tuple(line for line in self.lines if any(one.search(line.text) for one in compiled))
+
+    def first(self, *patterns: str) -> Line | None:
+        """The first such line."""
+        return next(iter(self.find(*patterns)), None)
+
+    def raised_as(self, *patterns: str) -> Raised | None:
+        """The first exception that ended its process and has any of these in its ``Type: message`` or its causes'."""
+        compiled = [re.compile(pattern) for pattern in patterns]
+        for one in self.fatal:
+            for link in one.chain:
+                if any(pattern.search(link.text) for pattern in compiled):
+                    return link
+        return None
+
+    @property
+    def fatal(self) -> Iterator[Raised]:
+        """The exceptions that ended a process."""
+        return (one for one in self.raised if not one.survived)
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything here says that the job did not end well."""
+        return bool(self.waits) or any(one.code for one in self.ended) or any(self.fatal)
+
+    def ranks_of(self, raised: Raised) -> tuple[int, ...]:
+        """The ranks that printed this exception, told by the same message at the same line."""
+        same = (
+            one.rank
+            for one in self.raised
+            for one in one.chain
+            if one.rank is not None and (one.kind, one.where) == (raised.kind, raised.where)
+        )
+        return tuple(sorted({*same, *(() if raised.rank is None else (raised.rank,))}))
+
+
+def told_by(
+    *told: Line | Raised, role: Role = Role.CAUSE, ranks: Iterable[int] | None = None
+) -> dict[str, Any]:
+    """The fields of a finding that rests on these lines or exceptions, the first of them first of all.
+
+    ``self.fail(headline, why=..., fix=..., **told_by(line))`` fills in ranks, where, evidence and seen.
+    """
+    lines = [one.line if isinstance(one, Raised) else one for one in told]
+    named = {one.rank for one in told if one.rank is not None} if ranks is None else set(ranks)
+    return {
+        "ranks": tuple(sorted(named)),
+        "where": next((one.where for one in told if isinstance(one, Raised) and one.where), None),
+        "evidence": tuple(line.evidence for line in lines),
+        "seen": lines[0].seen(role),
+    }

@@ -1,0 +1,47 @@
+"""Tells an exception that a survivor, a launcher or a killed helper raised from one that names a cause."""
+
+from __future__ import annotations
+
+import re
+
+from ddpdoctor.logs.log import Log, Raised
+
+_PEER_IS_GONE = re.compile(
+    r"closed by (?:remote )?peer|[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)|Broken pipe|ncclRemoteError"
+    r"|remote process (?:has )?exited|Socket recv failed|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
+    r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
+    r"|successfully reached monitoredBarrier|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
+)
+_WAITED_IN_VAIN = re.compile(
+    r"[Ww]atchdog caught collective operation timeout|Timed out waiting \d+ms|[Ss]ocket [Tt]imeout"
+    r"|failed to pass monitored|wait timeout after \d+ms|collective operation timeout"
+    r"|Application timeout caused pair closure|store->get\(.{0,80}got error"
+    r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
+)
+_LAUNCHER = re.compile(
+    r"(?:^|\.)(?:ChildFailedError|ProcessExitedException|SignalException|CalledProcessError|SystemExit|KeyboardInterrupt"
+    r"|DistributedException)$"
+)
+_SUBPROCESS = re.compile(
+    r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)|process \d+ terminated with"
+)
+
+
+def speaks_of_a_peer(raised: Raised) -> bool:
+    """Whether it says no more than that a peer is gone or did not come."""
+    return any(_PEER_IS_GONE.search(one.text) or _WAITED_IN_VAIN.search(one.text) for one in raised.chain)
+
+
+def peer_is_gone(text: str) -> bool:
+    """Whether a line says that the other end of a connection has gone."""
+    return bool(_PEER_IS_GONE.search(text))
+
+
+def is_of_the_launcher(raised: Raised) -> bool:
+    """Whether it only passes on that a process failed."""
+    return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(one.text) for one in raised.chain)
+
+
+def first_cause(log: Log) -> Raised | None:
+    """The first exception that ended a process for a reason of its own."""
+    return next((one for one in log.fatal if not speaks_of_a_peer(one) and not is_of_the_launcher(one)), None)

@@ -1,0 +1,148 @@
+"""Reads a job's output, one stream or many files, into a :class:`~ddpdoctor.logs.log.Log`."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ddpdoctor.logs import ends, labels, nccl
+from ddpdoctor.logs.ends import Ends
+from ddpdoctor.logs.log import Line, Log, Raised
+from ddpdoctor.logs.scan import Scanner
+from ddpdoctor.logs.tracebacks import Tracebacks
+
+MOST_LINES = 50_000
+"""Lines kept; a job that fails in more is read no further for them."""
+MOST_ALIKE = 64
+"""Lines kept that differ in numbers only, of one rank."""
+MOST_PROCESSES = 4096
+MOST_NCCL_LINES = 200
+"""Of one process."""
+GOES_ON = 5
+"""Lines of training after an exception that show it to have been caught."""
+
+_NCCL = re.compile(r"(\S+:\d+):\d+ \[-?\d+\] .{0,200}?NCCL (?:INFO|WARN)|NCCL version")
+_NCCL_WORDS = (
+    "NCCL WARN",
+    "NCCL version",
+    "set by environment",
+    "Bootstrap",
+    "NET/IB : Using",
+    "NET/Socket : Using",
+    "Using network",
+    "cudaDriverVersion",
+    "coll channels",
+    "Init COMPLETE",
+)
+_NCCL_SAMPLES = (" via ",)
+_HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
+_HUNG = re.compile(
+    r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
+    r"|(?:it |job |training |process(?:es)? |program )?(?:hangs?|stuck|hung)"
+    r"(?: here| forever| at this point| indefinitely)\b|DUE TO TIME LIMIT"
+)
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One file, or what comes through a pipe."""
+
+    name: str
+    chunks: Iterable[bytes]
+    rank: int | None = None
+    """Whose output it is, where the name of its folder tells."""
+
+
+def read(streams: Iterable[Stream], words: Sequence[str]) -> Log:
+    """Everything that the streams say, in one pass over each.
+
+    Args:
+        words: what the checks ask for (``Check.log_words``).
+    """
+    reading = _Reading(words)
+    for stream in streams:
+        reading.take(stream)
+    return reading.log()
+
+
+class _Reading:
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+        self._scanner = Scanner((*words, *ends.WORDS, *_NCCL_WORDS, *_HUNG_WORDS), _NCCL_SAMPLES)
+        self._lines: list[Line] = []
+        self._alike: Counter[tuple[str, int | None]] = Counter()
+        self._tracebacks = Tracebacks()
+        self._ends = Ends()
+        self._nccl: dict[str, list[str]] = defaultdict(list)
+        self._hung: Line | None = None
+        self._last: Line | None = None
+        self._starts: list[tuple[int, str]] = []
+        """Before which line of all each stream begins, and its name."""
+
+    def take(self, stream: Stream) -> None:
+        """Read one stream to its end."""
+        before = self._scanner.read
+        self._starts.append((before, stream.name))
+        for place, raw in self._scanner.scan(stream.chunks):
+            for text in raw.decode("utf-8", "replace").split("\r"):
+                if text.strip():
+                    self._line(text, Line("", place - before, stream.name, stream.rank, place))
+
+    def _line(self, raw: str, at: Line) -> None:
+        labelled = labels.strip(raw)
+        line = replace(at, text=labelled.text, rank=at.rank if labelled.rank is None else labelled.rank)
+        self._tracebacks.feed(line, f"{at.file} {labelled.label}")
+        self._ends.feed(line)
+        self._take_nccl(line)
+        if _HUNG.search(line.text):
+            self._hung = line
+        self._last = line
+        if any(word in line.text for word in self._words):
+            self._keep(line)
+
+    def _keep(self, line: Line) -> None:
+        alike = (_DIGITS.sub("", line.text), line.rank)
+        self._alike[alike] += 1
+        if self._alike[alike] <= MOST_ALIKE and len(self._lines) < MOST_LINES:
+            self._lines.append(line)
+
+    def _take_nccl(self, line: Line) -> None:
+        found = _NCCL.search(line.text) if "NCCL" in line.text else None
+        if found is None:
+            return
+        process = found[1] or ""
+        known = process in self._nccl or len(self._nccl) < MOST_PROCESSES
+        if known and len(self._nccl[process]) < MOST_NCCL_LINES:
+            self._nccl[process].append(line.text)
+
+    def log(self) -> Log:
+        """What was read."""
+        trained = [self._located(place, raw) for place, raw in self._scanner.training]
+        return Log(
+            lines=tuple(self._lines),
+            raised=tuple(_survivors_marked(self._tracebacks.finish(), trained)),
+            ended=tuple(self._ends.ended.values()),
+            waits=tuple(self._ends.waits.values()),
+            progress=tuple(self._ends.progress.values()),
+            nccl={process: nccl.parse("\n".join(said)) for process, said in self._nccl.items()},
+            world_size=self._ends.world_size,
+            read=self._scanner.read,
+            trained=trained[-1] if trained else None,
+            hung=self._hung,
+            last=self._last,
+        )
+
+    def _located(self, place: int, raw: bytes) -> Line:
+        before, name = next(start for start in reversed(self._starts) if start[0] < place)
+        labelled = labels.strip(raw[:1000].decode("utf-8", "replace"))
+        return Line(labelled.text, place - before, name, labelled.rank, place)
+
+
+def _survivors_marked(raised: Iterable[Raised], trained: Sequence[Line]) -> Iterable[Raised]:
+    """The exceptions after which training went on are marked: somebody caught them."""
+    for one in raised:
+        later = sum(line.position > one.line.position for line in trained)
+        yield replace(one, survived=later >= GOES_ON)

@@ -1,0 +1,81 @@
+"""Opens what is to be read: files, packed files, folders of a launcher, a pipe."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ddpdoctor.logs.read import Stream
+
+CHUNK = 1 << 20
+"""Bytes read at once."""
+STANDARD_INPUT = "-"
+_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
+_RANK_FOLDER = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:stdout|stderr)\.log$")
+
+
+class UnreadableInput(Exception):
+    """A file or folder cannot be read; the text says which and why."""
+
+
+def streams(paths: list[str]) -> list[Stream]:
+    """A stream for each file meant, opened when it is read.
+
+    Raises:
+        UnreadableInput: one does not exist, or a folder holds no file.
+    """
+    return [stream for path in paths for stream in _streams(path)]
+
+
+def _streams(path: str) -> Iterator[Stream]:
+    if path == STANDARD_INPUT:
+        yield Stream(path, _chunks(sys.stdin.buffer))
+    elif Path(path).is_dir():
+        files = _last_attempts(sorted(one for one in Path(path).rglob("*") if one.is_file()))
+        if not files:
+            raise UnreadableInput(f"the folder {path!r} holds no file")
+        yield from (_stream(file) for file in files)
+    elif Path(path).exists():
+        yield _stream(Path(path))
+    else:
+        raise UnreadableInput(f"there is no file {path!r}")
+
+
+def _last_attempts(files: list[Path]) -> list[Path]:
+    """Of a launcher's folder the files of the last attempt, since the ones before were started again."""
+    attempts: dict[Path, int] = {}
+    found = {file: _RANK_FOLDER.search(str(file)) for file in files}
+    for file, known in found.items():
+        if known:
+            attempts[file.parents[2]] = max(attempts.get(file.parents[2], 0), int(known["attempt"]))
+    return [
+        file
+        for file, known in found.items()
+        if not known or int(known["attempt"]) == attempts[file.parents[2]]
+    ]
+
+
+def _stream(path: Path) -> Stream:
+    known = _RANK_FOLDER.search(str(path))
+    return Stream(str(path), _file_chunks(path), int(known["rank"]) if known else None)
+
+
+def _file_chunks(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as plain:
+            start = plain.read(8)
+        unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
+        with unpack(path, "rb") if unpack else path.open("rb") as file:
+            yield from _chunks(file)
+    except (OSError, EOFError, lzma.LZMAError) as failed:
+        raise UnreadableInput(f"{str(path)!r} cannot be read: {failed}") from None
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK):
+        yield chunk

@@ -1,0 +1,176 @@
+"""Puts tracebacks together again, those of several processes that wrote into one stream too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.logs.log import Line, Raised
+
+START = "Traceback (most recent call last)"
+_FRAME = re.compile(
+    r"[\s│|]*File [\"'](?P<file>[^\"']{1,500})[\"'], line (?P<line>\d+)(?:, in (?P<function>.*))?"
+)
+_RICH_FRAME = re.compile(r"[\s│|]*(?P<file>/?[^\s:│]{1,500}\.py):(?P<line>\d+) in (?P<function>\S+)")
+_NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
+_EXCEPTION = re.compile(rf"\s*(?P<kind>{_NAME})(?::\s?(?P<message>.*))?$")
+_SURE = re.compile(
+    r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Warning|Empty|Full|Refused|Expired|Closed"
+    r"|BadZipFile|gaierror|timeout|herror|NotFound|OutOfMemory)$"
+)
+_BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
+_HANDLED = "During handling of the above exception"
+_CAUSED = "The above exception was the direct cause"
+_NEW_RECORD = re.compile(
+    r"\[?\d{4}-\d\d-\d\d|[EWIF]\d{4} |\[[EWIF]\d* |\[rank|(?:INFO|ERROR|WARNING|DEBUG|srun|slurmstepd|usage)\b"
+    r"|\s*\d+%\||=====|-----|terminate called|frame #\d|\$ |\S+:\d+:\d+ \[\d|ncclComm|Fatal Python"
+)
+_LONGEST_MESSAGE = 40
+_MOST_FRAMES = 100
+_MOST_LABELS = 8192
+MOST_RAISED = 4096
+"""Exceptions kept of one output; the ones after that are repetitions."""
+
+
+@dataclass
+class _Open:
+    """A traceback that has begun."""
+
+    frames: list[Frame] = field(default_factory=list)
+    indent: int = 0
+    fresh: bool = True
+    """Whether the line before was one of its own."""
+
+
+@dataclass
+class _Process:
+    """What one process is printing."""
+
+    open: _Open | None = None
+    raised: Raised | None = None
+    """The exception whose message may go on, or whose consequence may follow."""
+    message: list[str] = field(default_factory=list)
+    going_on: bool = False
+    link: str | None = None
+
+
+class Tracebacks:
+    """Fed line by line; gives back the exceptions."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, _Process] = {}
+        self._done: list[Raised] = []
+
+    def feed(self, line: Line, label: str) -> bool:
+        """Take one line; whether it belongs to a traceback."""
+        process = self._processes.get(label)
+        if process is None:
+            if not _may_begin(line.text):
+                return False
+            if len(self._processes) >= _MOST_LABELS:
+                self._processes.clear()
+            process = self._processes[label] = _Process()
+        return self._take(process, line)
+
+    def _take(self, process: _Process, line: Line) -> bool:
+        text = line.text
+        if START in text:
+            self._keep_message(process)
+            process.open = _Open()
+            return True
+        frame = _frame(text)
+        if frame:
+            self._keep_message(process)
+            process.open = process.open or _Open()
+            process.open.indent = len(text) - len(text.lstrip())
+            process.open.fresh = True
+            if len(process.open.frames) < _MOST_FRAMES:
+                process.open.frames.append(frame)
+            return True
+        if _HANDLED in text or _CAUSED in text:
+            process.link = _HANDLED if _HANDLED in text else _CAUSED
+            return True
+        return self._take_exception(process, line) or self._go_on(process, text)
+
+    def _take_exception(self, process: _Process, line: Line) -> bool:
+        found = _EXCEPTION.match(line.text)
+        if found is None or not _is_exception(found, process.open, line.text):
+            return False
+        self._keep_message(process)
+        frames = tuple(process.open.frames) if process.open else ()
+        raised = Raised(found["kind"], found["message"] or "", line, frames, line.rank)
+        if process.link and process.raised:
+            raised = replace(raised, cause=process.raised, explicit=process.link is _CAUSED)
+            self._forget(process.raised)
+        process.raised, process.open, process.link = raised, None, None
+        process.message, process.going_on = [raised.message], True
+        if len(self._done) < MOST_RAISED:
+            self._done.append(raised)
+        return True
+
+    def _forget(self, raised: Raised) -> None:
+        if raised in self._done:
+            self._done.remove(raised)
+
+    def _go_on(self, process: _Process, text: str) -> bool:
+        if process.open:
+            inside = not text.strip() or text[:1].isspace() or text[:1] in "│╭╰^~"
+            process.open.fresh = inside
+            return inside
+        if not process.going_on:
+            return False
+        if not text.strip() or _NEW_RECORD.match(text) or len(process.message) >= _LONGEST_MESSAGE:
+            self._keep_message(process)
+            return False
+        process.message.append(text)
+        return True
+
+    def _keep_message(self, process: _Process) -> None:
+        """The exception's message is complete."""
+        if process.going_on and process.raised and len(process.message) > 1:
+            whole = replace(process.raised, message="\n".join(process.message).rstrip())
+            if process.raised in self._done:
+                self._done[self._done.index(process.raised)] = whole
+            process.raised = whole
+        process.going_on = False
+
+    def finish(self) -> Iterator[Raised]:
+        """All exceptions, in the order in which they were printed."""
+        for process in self._processes.values():
+            self._keep_message(process)
+        yield from sorted(self._done, key=lambda one: one.line.position)
+
+
+def _may_begin(text: str) -> bool:
+    return START in text or _frame(text) is not None or _bare(_EXCEPTION.match(text))
+
+
+def _frame(text: str) -> Frame | None:
+    if "File" not in text and ".py:" not in text:
+        return None
+    found = _FRAME.match(text) or _RICH_FRAME.match(text)
+    if found is None:
+        return None
+    return Frame((found["function"] or "").strip(" │|"), found["file"], int(found["line"]))
+
+
+def _bare(found: re.Match[str] | None) -> bool:
+    """Whether it is an exception's last line though no traceback stands above: only names that leave no doubt."""
+    if found is None or not found["message"] or found[0][:1].isspace():
+        return False
+    return _BARE.search(found["kind"]) is not None
+
+
+def _is_exception(found: re.Match[str], open_: _Open | None, text: str) -> bool:
+    if open_ is None:
+        return _bare(found)
+    if len(text) - len(text.lstrip()) > open_.indent:
+        return False
+    if _SURE.search(found["kind"]):
+        return True
+    name = found["kind"].rpartition(".")[2]
+    return open_.fresh and (
+        "." in found["kind"] or (name[:1].isupper() and not name.isupper() and found["message"] is not None)
+    )

@@ -1,0 +1,41 @@
+from ddpdoctor.model import Role, Source, Where
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.logs import TRAINING, explained, log, raised, summary
+
+VICTIM = raised(
+    0, "RuntimeError", "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:33177"
+)
+
+
+def test_the_first_exception_is_named_and_not_its_victims():
+    text = VICTIM + raised(2, "ValueError", "sample 17 has no label", line=88) + summary(2)
+    finding = only_finding("DD304", Source.LOG, log(text))
+    assert finding.headline == "rank 2 failed with ValueError 'sample 17 has no label'"
+    assert finding.where == Where("/home/user/train.py", 88, "main")
+    assert (finding.ranks, finding.seen.role, finding.seen.line) == ((2,), Role.EXCEPTION, 8)
+    assert [one.code for one in explained(text)] == ["DD304"]
+
+
+def test_ranks_that_raised_the_same_are_one():
+    text = "".join(raised(rank, "KeyError", "'label'") for rank in range(4))
+    assert (
+        only_finding("DD304", Source.LOG, log(text)).headline == "ranks 0-3 failed with KeyError \"'label'\""
+    )
+
+
+def test_the_cause_of_a_chain_is_shown():
+    text = raised(1, "FileNotFoundError", "no such file") + (
+        "[rank1]: \n[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
+    )
+    finding = only_finding("DD304", Source.LOG, log(text + raised(1, "RuntimeError", "could not build")))
+    assert finding.headline == "rank 1 failed with FileNotFoundError 'no such file'"
+    assert "raised again as RuntimeError" in finding.why
+
+
+def test_training_that_goes_on_has_caught_it():
+    text = raised(1, "ValueError", "could not upload") + 8 * TRAINING
+    assert passed("DD304", Source.LOG, log(text)).text == "no line of 12 tells of a failure"
+
+
+def test_victims_alone_name_no_cause():
+    skipped("DD304", Source.LOG, log(VICTIM + summary(0)))

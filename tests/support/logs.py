@@ -1,0 +1,59 @@
+"""A job's output as a check reads it, from its text."""
+
+from ddpdoctor import registry
+from ddpdoctor.judge import merge
+from ddpdoctor.logs import blame
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.read import Stream, read
+from ddpdoctor.model import Finding, Source
+
+SUMMARY = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-01-02_03:04:05
+  host      : node-a
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: {pid})
+  error_file: <N/A>
+  traceback : {traceback}
+============================================================
+"""
+TRAINING = "epoch 1 step 10 loss 2.31\n"
+
+
+def log(text: str, *more: str) -> Log:
+    """What the readers make of this text, and of further texts as further files."""
+    texts = {f"job{number}.log" if number else "job.log": one for number, one in enumerate((text, *more))}
+    streams = [Stream(name, [one.encode()]) for name, one in texts.items()]
+    return read(streams, blame.words(registry.all_checks()))
+
+
+def explained(text: str, *more: str) -> tuple[Finding, ...]:
+    """What ``ddpdoctor explain`` finds, the root cause first."""
+    broken: list[str] = []
+    verdicts = blame.examine(log(text, *more), registry.select(Source.LOG), broken.append)
+    assert not broken, broken
+    return merge(verdicts)[1]
+
+
+def raised(rank: int, kind: str, message: str, file: str = "/home/user/train.py", line: int = 12) -> str:
+    """A rank's traceback, with the prefix that torch gives it."""
+    text = f'Traceback (most recent call last):\n  File "{file}", line {line}, in main\n    step()\n{kind}: {message}'
+    return "".join(f"[rank{rank}]: {part}\n" for part in text.splitlines())
+
+
+def summary(rank: int = 0, code: int = 1, pid: int = 100) -> str:
+    """The end of torchrun's output where a rank ended with this exit status."""
+    said = (
+        f"Signal {-code} received by PID {pid}"
+        if code < 0
+        else "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+    )
+    return SUMMARY.format(rank=rank, code=code, pid=pid, traceback=said)
