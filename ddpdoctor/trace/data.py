@@ -26,6 +26,8 @@ class Sampler:
     drop_last: bool | None = None
     total: int | None = None
     """total_size: all ranks' samples with padding."""
+    at: Where | None = None
+    """Where it was constructed, where that was seen."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Loader:
     dataset: str
     """The class of the dataset, looked through Subset."""
     samples: int | None = None
-    """len(dataset); None for one that streams."""
+    """len(dataset), of a Subset its own; None for one that streams."""
     streams: bool = False
     """Whether the dataset is an IterableDataset."""
     batch_size: int | None = None
@@ -48,8 +50,8 @@ class Loader:
     sampler: Sampler | None = None
     """As it was at the first iteration."""
     content: str | None = None
-    """Digest of what the dataset holds, in order, where that can be told cheaply: its list of files, labels or
-    tensors."""
+    """Digest of what the innermost dataset holds, in order, where that can be told cheaply: its list of files,
+    labels or tensors."""
     replaced: str | None = None
     """The class of the sampler that the script gave, where another one draws."""
 
@@ -65,6 +67,8 @@ class Worker:
     """Digests of the random states with which it began to load: ``torch``, ``python``, ``numpy``."""
     samples: tuple[str, ...] = ()
     """Digests of its first samples."""
+    drew: tuple[str, ...] = ()
+    """Which of these random states moved while it loaded its first samples; empty where nothing drew."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,8 @@ class Pass:
     sampler: Sampler | None = None
     """As it was when the pass began."""
     indices: Sequence[int] | None = None
-    """The samples of the whole pass in the order in which this rank would draw them; None where it streams."""
+    """The samples of the whole pass in the order in which this rank would draw them, as positions in the innermost
+    dataset, looked through Subset; None where it streams."""
     batches: int | None = None
     """How many the whole pass has on this rank; None where that cannot be known before."""
     drawn: int = 0

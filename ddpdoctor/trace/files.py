@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ddpdoctor.model import Where
 
@@ -42,6 +43,8 @@ class Load:
     """Where the tensors came to lie, ``cuda:0`` also in a rehearsal."""
     error: str | None = None
     """``Type: message`` where it raised."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
 
 
 @dataclass(frozen=True)
