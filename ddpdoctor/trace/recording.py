@@ -12,7 +12,7 @@ from typing import Any
 from ddpdoctor.trace.data import Loader, Pass, Split
 from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
 from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
-from ddpdoctor.trace.training import Buffers, Collective, Optimizer, TrainingStep, Wrapper
+from ddpdoctor.trace.training import Buffers, Collective, Optimizer, Shadow, TrainingStep, Wrapper
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Recording:
     loads: tuple[Load, ...] = ()
     state_loads: tuple[StateLoad, ...] = ()
     buffers: tuple[Buffers, ...] = ()
+    shadows: tuple[Shadow, ...] = ()
     collectives: tuple[Collective, ...] = ()
     """All that the script issued, inside training steps and outside."""
     files: tuple[FileEvent, ...] = ()
@@ -65,5 +66,7 @@ class Recording:
         for event in self.groups:
             if event.action == "init":
                 return event.rank
+            if "rank" in event.arguments:
+                return int(event.arguments["rank"])
         text = self.environ.get("RANK", "")
         return int(text) if text.isdigit() else None

@@ -77,6 +77,8 @@ class Forward:
     unknown: tuple[str, ...] = ()
     """Names of trainable parameters that were not there when the module was wrapped, or are others now."""
     seconds: float = 0.0
+    batch_norms: int | None = None
+    """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; None where it was not looked at."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,14 @@ class Backward:
     collectives: int = 0
     """How many collectives the default group counted during it, DDP's own included."""
     seconds: float = 0.0
+    factor: float | None = None
+    """What the loss was multiplied by last, a GradScaler's scale apart: 0.25 where it was divided by 4; None where
+    that cannot be told."""
+    loss: str | None = None
+    """Digest of the loss."""
+    gathered: bool | None = None
+    """Whether the graph of the loss holds tensors as long as what all_gather returned before in this step; None
+    where nothing that carries a gradient was gathered."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +182,8 @@ class OptimizerStep:
     finite: bool | None = None
     """Whether all gradients were finite, where it was looked at."""
     seconds: float = 0.0
+    norms: Mapping[str, float] = field(default_factory=dict)
+    """Norms of those gradients that the script itself gave to a collective, just before the step."""
 
 
 @dataclass(frozen=True)
@@ -197,6 +209,8 @@ class Collective:
     seconds: float = 0.0
     peer: int | None = None
     """The source or destination, of those that have one."""
+    norm: float | None = None
+    """The norm of the gradient given, before it was reduced, where it is a gradient."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +235,20 @@ class TrainingStep:
     """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective`` and, as ``total``, between updates."""
     joined: bool = False
     """Whether a Join was active, under which ranks differ by design."""
+
+
+@dataclass(frozen=True)
+class Shadow:
+    """An unwrapped copy of a wrapped module, an average of its weights for instance, at a no-grad forward."""
+
+    wrapper: int
+    """The wrapper whose parameters have the same names and shapes."""
+    number: int
+    """Which copy, in order of first use."""
+    time: float
+    at: Where | None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of its parameters and buffers."""
 
 
 @dataclass(frozen=True)
