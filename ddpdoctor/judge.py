@@ -128,3 +128,13 @@ def _merge_lines(same: Sequence[CheckResult]) -> CheckResult:
         seconds=sum(line.seconds for line in same),
         evidence=tuple(evidence for line in same for evidence in line.evidence),
     )
+
+
+def exit_status(
+    findings: Iterable[Finding], results: Iterable[CheckResult], fail_on: Level, unfinished: str | None
+) -> int:
+    """0 nothing above info, 1 findings, 2 where a check broke or could not look: that is no bill of health."""
+    bad = {Level.FAIL} if fail_on is Level.FAIL else {Level.FAIL, Level.WARN}
+    if any(finding.level in bad for finding in findings):
+        return 1
+    return 2 if unfinished or any(result.outcome is Outcome.ERROR for result in results) else 0

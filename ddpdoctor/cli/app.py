@@ -154,9 +154,43 @@ def checks(
 
 
 @app.command()
-def explain(code: Annotated[str, typer.Argument(help="A check's code or name.", metavar="CODE")]) -> None:
-    """Print a check's page: what it finds, why it matters, an example, the fix."""
+def explain(
+    subjects: Annotated[
+        list[str],
+        typer.Argument(
+            help="A check's code or name, or files and folders of a job's output, - for a pipe.",
+            metavar="CODE | FILE...",
+        ),
+    ],
+    fail_on: Annotated[
+        FailOn, typer.Option(help="The least level that makes the exit status 1.")
+    ] = FailOn.WARN,
+    format_: Annotated[ReportFormat, typer.Option("--format", help="How to write the report.")] = (
+        ReportFormat.TERMINAL
+    ),
+    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the checks too that the output does not speak of.")
+    ] = False,
+) -> int:
+    """Print a check's page, or name the root cause in a job's output.
+
+    Exit status for output: 0 nothing above info, 1 findings, 2 could not read.
+    """
     from ddpdoctor.cli import pages
     from ddpdoctor.cli.output import write_out
 
-    write_out(pages.explain(code) + "\n")
+    if pages.is_subject(subjects):
+        write_out(pages.explain(subjects[0]) + "\n")
+        return 0
+    from ddpdoctor.cli.explain import Options, run_explain
+
+    return run_explain(
+        Options(
+            paths=tuple(subjects),
+            fail_on=Level(fail_on.value),
+            format=format_.value,
+            output=output,
+            verbose=verbose,
+        )
+    )

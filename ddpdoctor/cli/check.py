@@ -16,15 +16,15 @@ from typing import NoReturn
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.examination import Request, examine
-from ddpdoctor.cli.output import write_out
+from ddpdoctor.cli.output import open_output, split_selectors, write_report
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.model import Level, Report
+from ddpdoctor.model import Level
 from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean, quote
-from ddpdoctor.report import Format, render
+from ddpdoctor.report import Format
 
 RANKS_PER_CPU = 32
 """More than this on one CPU start for minutes and measure nothing but each other."""
@@ -62,19 +62,19 @@ def run_check(options: Options) -> int:
         UsageError: an option asks for what cannot be.
     """
     request = _request(options)
-    output = _open_output(options.output)
+    output = open_output(options.output)
     try:
         with _stopped_by_signals(), Progress(quiet=options.quiet) as progress:
             report = examine(request, progress)
     except KeyboardInterrupt:
         print("ddpdoctor: stopped; nothing of it is left running", file=sys.stderr)
         return INTERRUPTED
-    _write(clean(report, os.environ), options, output)
+    write_report(clean(report, os.environ), Format(options.format), output, verbose=options.verbose)
     return report.exit_status
 
 
 def _request(options: Options) -> Request:
-    selected, ignored = _split(options.select), _split(options.ignore)
+    selected, ignored = split_selectors(options.select), split_selectors(options.ignore)
     try:
         registry.verify_selectors((*selected, *ignored))
     except registry.UnknownSelector as unknown:
@@ -82,10 +82,6 @@ def _request(options: Options) -> Request:
     host = Host(Plan())
     plan = _plan(options, host)
     return Request(host.with_plan(plan), selected, ignored, options.fail_on, tuple(sys.argv[1:]))
-
-
-def _split(selectors: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(one.strip() for text in selectors for one in text.split(",") if one.strip())
 
 
 def _plan(options: Options, host: Host) -> Plan:
@@ -148,30 +144,6 @@ def _temporary_folder() -> str:
         return tempfile.gettempdir()
     except FileNotFoundError:
         raise UsageError("no temporary folder can be written; TMPDIR names the one to use") from None
-
-
-def _open_output(path: str | None) -> Path | None:
-    """Refuse an output file that cannot be written before anything else is done."""
-    if path is None:
-        return None
-    if Path(path).is_fifo():  # opened once, by the report: its reader leaves when it is closed
-        return Path(path)
-    try:
-        with Path(path).open("a"):
-            return Path(path)
-    except OSError as failed:
-        raise UsageError(f"--output {quote(path)} cannot be written: {failed.strerror}") from None
-
-
-def _write(report: Report, options: Options, output: Path | None) -> None:
-    text = render(report, Format(options.format), verbose=options.verbose, to_terminal=output is None)
-    if output is None:
-        write_out(text)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as failed:
-        raise UsageError(f"--output {quote(str(output))} cannot be written: {failed.strerror}") from None
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +18,8 @@ from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.host import Host
 from ddpdoctor.job.launch import new_run_id
 from ddpdoctor.job.trainer import TrainerRun
-from ddpdoctor.judge import Verdict, judge, merge, skip_all
-from ddpdoctor.model import CheckResult, Evidence, Finding, Level, Outcome, Report, Source
+from ddpdoctor.judge import Verdict, exit_status, judge, merge, skip_all
+from ddpdoctor.model import Evidence, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files
 
@@ -159,7 +158,7 @@ class _Examination:
     def _compose(self) -> Report:
         plan = self.request.host.plan
         results, findings = merge(self.verdicts)
-        status = _exit_status(findings, results, self.request.fail_on, self.unfinished)
+        status = exit_status(findings, results, self.request.fail_on, self.unfinished)
         if self.unfinished:
             self.notes.append(f"the examination did not get to its end: {self.unfinished}")
         run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend, "torch": None, **self.run}
@@ -190,13 +189,3 @@ def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:
 def _measurements(checks: tuple[Check, ...]) -> list[str]:
     wanted = {name for check in checks for name in check.measurements}
     return [name for name in ORDER if name in wanted]
-
-
-def _exit_status(
-    findings: Iterable[Finding], results: Iterable[CheckResult], fail_on: Level, unfinished: str | None
-) -> int:
-    """0 nothing above info, 1 findings, 2 where a check broke or could not look: that is no bill of health."""
-    bad = {Level.FAIL} if fail_on is Level.FAIL else {Level.FAIL, Level.WARN}
-    if any(finding.level in bad for finding in findings):
-        return 1
-    return 2 if unfinished or any(result.outcome is Outcome.ERROR for result in results) else 0

@@ -1,12 +1,16 @@
-"""Writes a command's result to stdout, whatever stdout is."""
+"""Writes a command's result to stdout, whatever stdout is, or to a file."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.model import Report
+from ddpdoctor.redact import quote
+from ddpdoctor.report import Format, render
 
 
 def write_out(text: str) -> None:
@@ -30,3 +34,41 @@ def write_out(text: str) -> None:
 def _discard_the_rest() -> None:
     """Python would complain once more when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_output(path: str | None) -> Path | None:
+    """Refuse an output file that cannot be written before anything else is done.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if path is None:
+        return None
+    if Path(path).is_fifo():  # opened once, by the report: its reader leaves when it is closed
+        return Path(path)
+    try:
+        with Path(path).open("a"):
+            return Path(path)
+    except OSError as failed:
+        raise UsageError(f"--output {quote(path)} cannot be written: {failed.strerror}") from None
+
+
+def write_report(report: Report, format: Format, output: Path | None, *, verbose: bool) -> None:
+    """Write a cleaned report to the output file, or to stdout where there is none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    text = render(report, format, verbose=verbose, to_terminal=output is None)
+    if output is None:
+        write_out(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as failed:
+        raise UsageError(f"--output {quote(str(output))} cannot be written: {failed.strerror}") from None
+
+
+def split_selectors(selectors: tuple[str, ...]) -> tuple[str, ...]:
+    """``("DD1,DD2", "host")`` as ``("DD1", "DD2", "host")``."""
+    return tuple(one.strip() for text in selectors for one in text.split(",") if one.strip())

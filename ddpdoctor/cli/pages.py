@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+from collections.abc import Sequence
 
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
@@ -18,6 +20,14 @@ def list_checks(format: str) -> str:
     if format == "json":
         return json.dumps(pages.list_values(checks), indent=2)
     return pages.text_list(checks, width_of_stdout())
+
+
+def is_subject(subjects: Sequence[str]) -> bool:
+    """Whether a page is asked for: by the code or name of a check, or by what is neither that nor a file."""
+    (first, *others) = subjects
+    if others:
+        return False
+    return registry.by_code(first) is not None or not (first == "-" or os.path.lexists(first))
 
 
 def explain(code: str) -> str:

@@ -15,6 +15,7 @@ from ddpdoctor.logs.read import Stream
 CHUNK = 1 << 20
 """Bytes read at once."""
 STANDARD_INPUT = "-"
+NAME_OF_STANDARD_INPUT = "stdin"
 _PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
 _RANK_FOLDER = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:stdout|stderr)\.log$")
 
@@ -34,7 +35,7 @@ def streams(paths: list[str]) -> list[Stream]:
 
 def _streams(path: str) -> Iterator[Stream]:
     if path == STANDARD_INPUT:
-        yield Stream(path, _chunks(sys.stdin.buffer))
+        yield Stream(NAME_OF_STANDARD_INPUT, _chunks(sys.stdin.buffer))
     elif Path(path).is_dir():
         files = _last_attempts(sorted(one for one in Path(path).rglob("*") if one.is_file()))
         if not files:

@@ -1,0 +1,79 @@
+"""``ddpdoctor explain FILE...``: the root cause in a job's output."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+
+from ddpdoctor import __version__, registry
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError
+from ddpdoctor.cli.output import open_output, write_report
+from ddpdoctor.judge import exit_status, merge
+from ddpdoctor.logs import blame
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.read import read
+from ddpdoctor.logs.sources import UnreadableInput, streams
+from ddpdoctor.model import Level, Outcome, Report, Source
+from ddpdoctor.redact import clean
+from ddpdoctor.report import Format
+from ddpdoctor.text import plural
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``explain`` for files, as they were given."""
+
+    paths: tuple[str, ...]
+    fail_on: Level = Level.WARN
+    format: str = "terminal"
+    output: str | None = None
+    verbose: bool = False
+
+
+def run_explain(options: Options) -> int:
+    """Read, judge, write the report, and return the exit status.
+
+    Raises:
+        UsageError: a file cannot be read, or the report cannot be written.
+    """
+    output = open_output(options.output)
+    try:
+        report = _report(options)
+    except UnreadableInput as unreadable:
+        raise UsageError(str(unreadable)) from None
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    cleaned = clean(report, os.environ)
+    shown = cleaned if options.verbose or options.format != "terminal" else _in_one_screen(cleaned)
+    write_report(shown, Format(options.format), output, verbose=options.verbose)
+    return report.exit_status
+
+
+def _report(options: Options) -> Report:
+    started = time.monotonic()
+    checks = registry.select(Source.LOG)
+    log = read(streams(list(options.paths)), blame.words(checks))
+    results, findings = merge(blame.examine(log, checks, lambda text: print(text, file=sys.stderr)))
+    return Report(
+        version=__version__,
+        command=tuple(sys.argv[1:]),
+        exit_status=exit_status(findings, results, options.fail_on, None),
+        seconds=time.monotonic() - started,
+        checks=results,
+        findings=findings,
+        run={"files": list(options.paths), "lines": log.read, "fail_on": options.fail_on.value},
+        notes=_notes(options, log),
+    )
+
+
+def _notes(options: Options, log: Log) -> tuple[str, ...]:
+    return (f"read {plural(log.read, 'line')} of {plural(len(options.paths), 'input')}",)
+
+
+def _in_one_screen(report: Report) -> Report:
+    """The report without the lines of checks that the output does not speak of."""
+    return replace(
+        report, checks=tuple(check for check in report.checks if check.outcome is not Outcome.SKIP)
+    )
