@@ -1,0 +1,61 @@
+"""What is bound to happen before what on another rank: moments that no rank passes before all have come to them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+
+from ddpdoctor.trace.recording import Recording
+
+_ALL_WAIT = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter")
+_FROM_ONE = ("broadcast", "scatter")
+_NOT_OF_ALL = ("send", "recv")
+
+
+class Order:
+    """The order that collectives, updates and wrappers force upon the ranks of one run."""
+
+    def __init__(self, recordings: Mapping[int, Recording]) -> None:
+        self._moments = {rank: dict(_moments(recording)) for rank, recording in recordings.items()}
+
+    def is_forced(self, first: int, ended: float, second: int, begins: float) -> bool:
+        """Whether what rank ``first`` did until ``ended`` had to be over when rank ``second`` went on at ``begins``.
+
+        That one came later by the clock proves nothing: another day it may not.
+        """
+        if first == second:
+            return ended <= begins
+        own, other = self._moments.get(first, {}), self._moments.get(second, {})
+        return any(
+            came >= ended and (source is None or source == first) and key in other and other[key][0] < begins
+            for key, (came, source) in own.items()
+        )
+
+    def is_unforced(self, first: int, span: tuple[float, float], second: int, other: tuple[float, float]) -> bool:
+        """Whether two spans of time, one on each rank, may overlap."""
+        return not (
+            self.is_forced(first, span[1], second, other[0]) or self.is_forced(second, other[1], first, span[0])
+        )
+
+
+def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int | None]]]:
+    """Each moment by a key that all ranks share: when this rank came, and the one rank that others wait for.
+
+    Numbers count the calls of the default group, of which every rank makes the same.
+    """
+    calls = [
+        one
+        for one in recording.collectives
+        if one.group is None and not any(word in one.operation for word in _NOT_OF_ALL)
+    ]
+    for number, one in enumerate(calls):
+        if any(word in one.operation for word in _ALL_WAIT):
+            yield ("collective", number, one.operation), (one.time, None)
+        elif any(word in one.operation for word in _FROM_ONE) and one.peer is not None:
+            yield ("collective", number, one.operation), (one.time, one.peer)
+    for step in recording.steps:
+        for backward in (one for one in step.backwards if one.reduced):
+            yield ("step", step.index), (backward.time, None)
+    for wrapper in recording.wrappers:
+        yield ("wrapper", wrapper.index), (wrapper.time, None)
+    for number, event in enumerate(one for one in recording.groups if one.action == "init"):
+        yield ("group", number), (event.time, None)

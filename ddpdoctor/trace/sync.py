@@ -1,0 +1,232 @@
+"""Whether replicas stayed together: which gradients no reducer averaged, and which digests differ between ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Where
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Backward, Collective, Forward, OptimizerStep, TrainingStep, Wrapper
+
+Group = Mapping[int, Recording]
+"""The ranks that hold replicas of one model, and what was recorded of each."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimizer's step on every rank of a group, with the training step around it."""
+
+    index: int
+    """Of the training step."""
+    optimizer: int
+    taken: Mapping[int, OptimizerStep]
+    steps: Mapping[int, TrainingStep]
+
+    @property
+    def differing_gradients(self) -> tuple[str, ...]:
+        """The parameters whose gradients differ between ranks."""
+        return differing({rank: one.gradients for rank, one in self.taken.items()})
+
+    @property
+    def where(self) -> Where | None:
+        """The line of the optimizer's step on the first rank."""
+        return next(iter(self.taken.values())).at
+
+
+class Gap(Enum):
+    """Why a backward left gradients that no all-reduce averaged."""
+
+    AROUND = "the wrapped module was called around its wrapper"
+    PAUSED = "its forward ran while synchronisation was off"
+    FINISHED = "the reducer had finished in an earlier backward of the step"
+    DEAF = "its forward went through the wrapper, and the reducer did not hear of the gradients"
+
+
+@dataclass(frozen=True)
+class Unreduced:
+    """A backward after which no other averaged the gradients before the update."""
+
+    gap: Gap
+    backward: Backward
+    forward: Forward | None = None
+    """The forward that it belongs to, where one was seen."""
+
+    @property
+    def where(self) -> Where | None:
+        """The line to look at: the call around the wrapper, and otherwise the backward."""
+        return self.forward.at if self.forward and self.gap is Gap.AROUND else self.backward.at
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Gradients of a wrapper that went into an update unaveraged."""
+
+    update: Update
+    wrapper: Wrapper
+    by_rank: Mapping[int, Unreduced]
+    """The ranks on which no all-reduce came, and why."""
+    differing: tuple[str, ...]
+    """The parameters whose gradients differ; none where ranks read the same data."""
+    compared: int
+    """How many gradients were compared."""
+
+    @property
+    def first(self) -> Unreduced:
+        """What is so on the first rank."""
+        return next(iter(self.by_rank.values()))
+
+
+def replicas(trace: Trace) -> list[dict[int, Recording]]:
+    """The recordings of training, divided into groups of ranks that hold one model.
+
+    Where wrappers work in process groups of their own, the smallest of those divide the ranks.
+
+    Raises:
+        NotMeasured: no training was recorded, or no rank has another to compare it with.
+    """
+    seen = trace.training_of_several()
+    groups: dict[tuple[int, ...], dict[int, Recording]] = {}
+    for rank, recording in seen.items():
+        parts = [wrapper.ranks for wrapper in recording.wrappers if wrapper.ranks is not None]
+        members = min(parts, key=len, default=tuple(seen))
+        groups.setdefault(tuple(members), {})[rank] = recording
+    several = [group for group in groups.values() if len(group) > 1]
+    if not several:
+        raise NotMeasured("each process group has one rank, which has no other to differ from")
+    return several
+
+
+def updates(group: Group) -> Iterator[Update]:
+    """The steps of every optimizer under which replicas have to stay equal.
+
+    Left out are steps inside a Join, and optimizers whose ranks differ by design.
+    """
+    apart = {one.index for seen in group.values() for one in seen.optimizers if one.sharded or one.averages}
+    for index, row in training_steps(group):
+        if any(step.joined for step in row.values()):
+            continue
+        by_rank = {rank: {one.optimizer: one for one in step.optimizer_steps} for rank, step in row.items()}
+        for optimizer in sorted(set.intersection(*(set(taken) for taken in by_rank.values())) - apart):
+            taken = {rank: steps[optimizer] for rank, steps in by_rank.items()}
+            yield Update(index, optimizer, taken, row)
+
+
+def differing(digests: Mapping[int, Mapping[str, str | None] | None]) -> tuple[str, ...]:
+    """The keys that every rank has and that have unequal digests; none where any rank took none."""
+    rows = [row for row in digests.values() if row is not None]
+    if len(rows) < len(digests) or not rows:
+        return ()
+    values = {key: {row.get(key) for row in rows} for key in rows[0]}
+    return tuple(key for key, found in values.items() if len(found) > 1 and None not in found)
+
+
+def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
+    """The first backward whose gradients of a wrapper no later one averaged; None where the last one did."""
+    found: Unreduced | None = None
+    pending: list[Forward] = []
+    finished = False
+    for event in sorted((*step.forwards, *step.backwards), key=lambda one: one.time):
+        if isinstance(event, Forward):
+            if event.wrapper == wrapper and event.grad:
+                pending.append(event)
+            continue
+        if wrapper in event.reduced:
+            found, finished = None, True
+        elif found is None:
+            found = _explain(event, pending, finished, step, wrapper)
+        pending = []
+    return found
+
+
+def _explain(
+    backward: Backward, pending: list[Forward], finished: bool, step: TrainingStep, wrapper: int
+) -> Unreduced:
+    through = [forward for forward in pending if not forward.around]
+    if any(forward.synced for forward in through):
+        return Unreduced(Gap.DEAF, backward, through[-1])
+    if through:
+        return Unreduced(Gap.PAUSED, backward, through[-1])
+    if pending:
+        return Unreduced(Gap.AROUND, backward, pending[0])
+    if finished:
+        return Unreduced(Gap.FINISHED, backward)
+    used = any(forward.wrapper == wrapper and not forward.around for forward in step.forwards)
+    return Unreduced(Gap.PAUSED if used else Gap.AROUND, backward)
+
+
+def lost_gradients(trace: Trace, gap: Gap) -> list[Lost]:
+    """Updates of a wrapper's parameters by gradients that were not averaged, for one reason.
+
+    Silent where the script averages gradients or weights itself.
+
+    Raises:
+        NotMeasured: see :func:`replicas`; or no module was wrapped.
+    """
+    groups = replicas(trace)
+    if not any(seen.wrappers for group in groups for seen in group.values()):
+        raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+    return [
+        one
+        for group in groups
+        if not weights_come_together(group)
+        for update in updates(group)
+        for one in _lost(group, update)
+        if one.first.gap is gap
+    ]
+
+
+def _lost(group: Group, update: Update) -> Iterator[Lost]:
+    unequal = update.differing_gradients
+    if any(one.gradients is None for one in update.taken.values()):
+        return
+    first = next(iter(group.values()))
+    for wrapper in first.wrappers:
+        mine = trained_keys(wrapper, next(iter(update.taken.values())))
+        late = {rank: found for rank, step in update.steps.items() if (found := unreduced(step, wrapper.index))}
+        lost = Lost(update, wrapper, late, tuple(key for key in unequal if key in mine), len(mine))
+        if mine and late and _is_certain(lost):
+            yield lost
+
+
+def _is_certain(lost: Lost) -> bool:
+    if lost.differing:
+        return True
+    # Equal data hides it from the gradients. Then only a forward that was seen, and no collective of the script's
+    # own that could have averaged anything, leave no doubt.
+    by_hand = any(moves_tensors(one) for step in lost.update.steps.values() for one in step.collectives)
+    seen = all(one.gap in (Gap.AROUND, Gap.PAUSED) and one.forward for one in lost.by_rank.values())
+    return seen and not by_hand and not lost.wrapper.hook
+
+
+def trained_keys(wrapper: Wrapper, step: OptimizerStep) -> set[str]:
+    """The wrapper's parameters that this step had gradients for."""
+    had = {key for key, digest in (step.gradients or {}).items() if digest is not None}
+    return had & {parameter.key for parameter in wrapper.parameters}
+
+
+def moves_tensors(collective: Collective) -> bool:
+    """Whether it carries more than a number or two: gradients, weights, features."""
+    count = 1
+    for length in collective.shape or ():
+        count *= length
+    return collective.gradient_of is not None or count > 2
+
+
+def weights_come_together(group: Group) -> bool:
+    """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
+    if any(one.averages for seen in group.values() for one in seen.optimizers):
+        return True
+    if any("local" in (wrapper.hook or "").lower() for seen in group.values() for wrapper in seen.wrappers):
+        return True  # post_localSGD_hook
+    apart: dict[int, bool] = {}
+    for update in updates(group):
+        before = {rank: one.before for rank, one in update.taken.items()}
+        if apart.get(update.optimizer) and all(before.values()) and not differing(before):
+            return True
+        apart[update.optimizer] = bool(differing({rank: one.after for rank, one in update.taken.items()}))
+    return False
