@@ -49,6 +49,10 @@ class Session:
         """Training steps so far."""
         self.in_worker = False
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
+        self.shared: dict[str, Any] = {}
+        """What several patches of one area know together, by the area's name."""
+        self.before_end: list[Callable[[str], object]] = []
+        """Called, guarded, with how the script ends, just before that is written down."""
         self._undo: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -145,6 +149,10 @@ class Session:
         for module in holders:
             if getattr(module, name) is original:
                 self.patch(module, name, lambda _: replacement)
+
+    def undo_by(self, action: Callable[[], None]) -> None:
+        """Have :meth:`undo` do this, too."""
+        self._undo.append(action)
 
     def undo(self) -> None:
         """Take every patch back, the last first."""

@@ -65,6 +65,8 @@ def tell_raised(session: Session, error: BaseException) -> None:
 
 def tell_exit(session: Session, how: str, *, at: int | None = None, status: Any = None) -> None:
     """Write the end of the script down and close the record."""
+    while session.before_end:
+        guarded(session.before_end.pop())(how)
     session.event("exit", at=at, now=True, how=how, status=status)
     session.writer.flush()
 
