@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 import psutil
 
@@ -64,12 +66,40 @@ def unused_seconds() -> float:
 def look(pid: int) -> tuple[str, float]:
     """A process's status as psutil names it, and its CPU time in seconds; an empty status where it is gone."""
     try:
-        process = psutil.Process(pid)
+        process = psutil.Process(pid if _proc_is_ours() else _number_in_proc(pid))
         with process.oneshot():
             times = process.cpu_times()
             return str(process.status()), times.user + times.system
     except psutil.Error:
         return "", 0.0
+
+
+@cache
+def _proc_is_ours() -> bool:
+    """Whether processes have their pids as names in /proc: not in a pid namespace that has none of its own."""
+    try:
+        return Path("/proc/self").readlink().name == str(os.getpid())
+    except OSError:  # not Linux
+        return True
+
+
+@cache
+def _number_in_proc(pid: int) -> int:
+    """The name in /proc of a process of our pid namespace; raises NoSuchProcess where it has none."""
+    namespace = Path("/proc/self/ns/pid").readlink()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if (folder / "ns/pid").readlink() == namespace and _pid_inside(folder) == pid:
+                return int(folder.name)
+        except OSError:
+            continue
+    raise psutil.NoSuchProcess(pid)
+
+
+def _pid_inside(folder: Path) -> int:
+    """The pid that a process itself sees."""
+    status = (folder / "status").read_text(errors="replace")
+    return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
 
 
 def is_gone(pid: int) -> bool:

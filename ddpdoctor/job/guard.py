@@ -118,17 +118,17 @@ class Guard:
         deadline = time.monotonic() + _UNKILLABLE
         while ((left := self.alive()) or self.status is None) and time.monotonic() < deadline:
             for pid in left:
-                _send(pid, signal.SIGKILL)
+                _send(_here(pid), signal.SIGKILL)
             self.wait(_SETTLE)
         return left
 
     def alive(self) -> list[int]:
-        """The processes of this run, zombies left out."""
+        """The processes of this run by their numbers in /proc, zombies left out."""
         if sys.platform != "linux":
             return _alive_by_psutil(self.run_id)
         parents = dict(_parents())
-        mark = f"{MARK}={self.run_id}".encode()
-        return [pid for pid in parents if pid != os.getpid() and (_descends(pid, parents) or _has(pid, mark))]
+        mark, own = f"{MARK}={self.run_id}".encode(), _own_number()
+        return [pid for pid in parents if pid != own and (_descends(pid, parents, own) or _has(pid, mark))]
 
 
 class Ending(NamedTuple):
@@ -147,6 +147,8 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 
 def _send(pid: int, number: int) -> None:
+    if not pid:
+        return  # kill() would take 0 for our own process group
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -166,8 +168,29 @@ def _parents() -> Iterator[tuple[int, int]]:
                 yield int(name), int(parent)
 
 
-def _descends(pid: int, parents: dict[int, int]) -> bool:
-    own = os.getpid()
+def _own_number() -> int:
+    """Ours in /proc, which is not our pid where /proc belongs to another pid namespace (``unshare --pid``)."""
+    return int(Path("/proc/self").readlink().name)
+
+
+def _here(number: int) -> int:
+    """The pid, as kill() takes it, of a process that has this number in /proc; 0 where it is gone."""
+    if _own_number() == os.getpid():
+        return number
+    own, theirs = _pids("self"), _pids(str(number))
+    return int(theirs[len(own) - 1]) if len(theirs) >= len(own) else 0
+
+
+def _pids(name: str) -> list[str]:
+    """A process's pid in each of its pid namespaces, from the one that /proc belongs to inwards."""
+    try:
+        status = Path("/proc", name, "status").read_text(errors="replace")
+    except OSError:
+        return []
+    return next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
+
+
+def _descends(pid: int, parents: dict[int, int], own: int) -> bool:
     while pid in parents and pid != own:
         pid = parents[pid]
     return pid == own
@@ -205,15 +228,10 @@ def _is_running(pid: int) -> bool:
 
 def _command_of(pid: int) -> str:
     try:
-        return (
-            Path("/proc", str(pid), "cmdline")
-            .read_bytes()
-            .replace(b"\0", b" ")
-            .decode(errors="replace")
-            .strip()
-        )
+        words = Path("/proc", str(pid), "cmdline").read_bytes()
     except OSError:
         return ""
+    return words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def _ask_the_kernel() -> None:

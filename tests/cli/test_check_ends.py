@@ -100,3 +100,25 @@ def test_a_healthy_check_leaves_nothing(tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
     assert set(os.listdir("/dev/shm")) <= memory  # noqa: PTH208
     assert list(tmp_path.iterdir()) == [temporary]
+
+
+def test_a_pid_namespace_without_its_own_proc(tmp_path: Path) -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespace may be made here")
+    arguments = [
+        "check",
+        "--nproc",
+        "2",
+        "--select",
+        "group",
+        "--master-port",
+        str(free_port()),
+        "--format",
+        "json",
+    ]
+    command = [*unshare, sys.executable, "-m", "ddpdoctor", *arguments]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment({}), capture_output=True, check=False, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.job.launch import GUARD, new_run_id
-from tests.support.processes import alive, carrying, wait_until
+from tests.support.processes import alive, carrying, running_below, wait_until
 
 IGNORES_SIGTERM = """
 import os, signal, sys, time
@@ -106,6 +106,18 @@ def test_a_daemon_of_a_stopped_command_is_gone(tmp_path, script):
     process.terminate()
     assert process.wait(20) == 128 + signal.SIGTERM
     assert not alive(daemon)
+
+
+def test_a_daemon_in_a_pid_namespace_that_has_no_proc_of_its_own(tmp_path):
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespace may be made here")
+    script, report = DAEMON.format(forget="", then=""), tmp_path / "report.json"
+    command = guard_command(new_run_id(), sys.executable, "-c", script, str(tmp_path), report=report)
+    subprocess.run([*unshare, "sh", "-c", '"$@"; exit $?', "sh", *command], check=True, timeout=20)
+    (left,) = json.loads(report.read_text())["left_behind"]
+    assert str(tmp_path) in left["command"]
+    assert running_below(tmp_path) == []
 
 
 def test_what_a_command_leaves_behind_is_killed_and_reported(tmp_path):
