@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -26,10 +27,9 @@ from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean, quote
 from ddpdoctor.report import Format
 
-RANKS_PER_CPU = 32
-"""More than this on one CPU start for minutes and measure nothing but each other."""
-FEWEST_RANKS_ALLOWED = 64
-"""However few CPUs there are."""
+RANKS_ON_ONE_CPU = 24
+"""Every rank talks to every other, so the work grows with the square of their number and the most that end within
+the default time limit with the root of the CPUs. On two busy CPUs 32 ranks took 158 s, 48 did not end in 300 s."""
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
 """Seconds; nobody waits longer, and torch cannot count far more."""
 
@@ -112,7 +112,7 @@ def _plan(options: Options, host: Host) -> Plan:
 
 
 def _verify_nproc(nproc: int, host: Host) -> int:
-    most = max(FEWEST_RANKS_ALLOWED, RANKS_PER_CPU * host.system.cpus()[1])
+    most = int(RANKS_ON_ONE_CPU * math.sqrt(host.system.cpus()[1]))
     if not 1 <= nproc <= most:
         raise UsageError(
             f"--nproc {nproc} is not between 1 and {most}, the most that is sensible on this machine"
