@@ -47,6 +47,10 @@ class Session:
         """Whether the current training step is written down in full."""
         self.steps = 0
         """Training steps so far."""
+        self.backwards = 0
+        """Backwards so far, of all training steps."""
+        self.waited = 0.0
+        """Seconds spent waiting for batches so far."""
         self.in_worker = False
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
         self.shared: dict[str, Any] = {}
@@ -150,7 +154,7 @@ class Session:
             if getattr(module, name) is original:
                 self.patch(module, name, lambda _: replacement)
 
-    def undo_by(self, action: Callable[[], None]) -> None:
+    def on_undo(self, action: Callable[[], None]) -> None:
         """Have :meth:`undo` do this, too."""
         self._undo.append(action)
 
