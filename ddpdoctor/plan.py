@@ -22,6 +22,10 @@ class Plan:
     master_addr: str = "127.0.0.1"
     master_port: int = DEFAULT_MASTER_PORT
     checkpoint_dir: str = field(default_factory=tempfile.gettempdir)
+    rendezvous: tuple[tuple[str, str], ...] = ()
+    """What torchrun was given as ``--rdzv-NAME VALUE``: backend, endpoint, id."""
+    standalone: bool = False
+    """Whether torchrun is to find a port by itself whatever else was given."""
     timeout: float = 120.0
     """The time limit of the whole check."""
     explicit: frozenset[str] = frozenset()
@@ -39,4 +43,5 @@ class Plan:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Plan:
         """The plan that :meth:`to_json` wrote."""
-        return cls(**{**values, "explicit": frozenset(values["explicit"])})
+        rendezvous = tuple((str(name), str(value)) for name, value in values.get("rendezvous", ()))
+        return cls(**{**values, "explicit": frozenset(values["explicit"]), "rendezvous": rendezvous})

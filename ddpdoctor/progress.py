@@ -52,15 +52,19 @@ class Progress:
         if not self._quiet and self._is_live:
             self._show(f"{self._stage}: {text}" if self._stage else text)
 
+    def hide(self) -> None:
+        """Take the live line away until something new is said: what is written now is somebody else's."""
+        if self._live:
+            self._live.stop()
+            self._live = None
+
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
-            self._live.stop()
-            self._live = None
+        self.hide()
 
     def _show(self, text: str) -> None:
         if self._live is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from ddpdoctor import __version__
 from ddpdoctor.model import Level
@@ -61,8 +62,32 @@ def main(
     """Say whether this machine and this script train correctly with DistributedDataParallel."""
 
 
-@app.command()
+class _CheckCommand(TyperCommand):
+    """``check``, whose own options end where the script, the module or ``--`` begins."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Also note whether the words that follow stand behind ``--``."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        before = given[: len(given) - len(ctx.params["words"] or ())]
+        ctx.meta["is_line"] = before[-1:] == ["--"]
+        return rest
+
+
+@app.command(cls=_CheckCommand, context_settings={"allow_interspersed_args": False})
 def check(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCRIPT ARGS... | -m MODULE ARGS... | -- LAUNCH LINE]",
+            help="What to examine: a script for torchrun, or a launch line as it stands. "
+            "[default: the bundled trainer]",
+        ),
+    ] = None,
+    module: Annotated[
+        bool, typer.Option("-m", "--module", help="The script is the name of a module, as for python -m.")
+    ] = False,
     nproc: Annotated[
         int | None,
         typer.Option(
@@ -79,12 +104,40 @@ def check(
     master_port: Annotated[
         int | None, typer.Option(metavar="PORT", help="The rendezvous port. [default: MASTER_PORT, or 29500]")
     ] = None,
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="Let torchrun find a port, as it does where none is given.")
+    ] = False,
+    rdzv_backend: Annotated[str | None, typer.Option(metavar="NAME", help="torchrun's rendezvous.")] = None,
+    rdzv_endpoint: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where it is.")] = None,
+    rdzv_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's name in it.")] = None,
     backend: Annotated[
         str | None,
         typer.Option(
             metavar="NAME", help="nccl or gloo. [default: nccl where every rank has its own GPU, else gloo]"
         ),
     ] = None,
+    batches: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Batches for each pass over a DataLoader. [default: 8]"),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="Run the script at its full length.")] = False,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="End the script then, and judge what it showed."),
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Run a script for GPUs and NCCL on the CPU, with gloo.")
+    ] = False,
+    rehearse_hosts: Annotated[
+        int | None, typer.Option(metavar="N", help="Rehearse as if the ranks were on N hosts.")
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Judge an earlier run again, from the folder that was kept."),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the run folder where nothing was found, too.")
+    ] = False,
     checkpoint_dir: Annotated[
         str | None,
         typer.Option(
@@ -99,38 +152,60 @@ def check(
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(metavar="CODES", help="Not these.")] = None,
     fail_on: Annotated[
-        FailOn, typer.Option(help="The least level that makes the exit status 1.")
-    ] = FailOn.WARN,
+        FailOn | None,
+        typer.Option(help="The least level that makes the exit status 1. [default: warn]"),
+    ] = None,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time limit of the whole check, in seconds.")
-    ] = 300.0,
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Time limit of the whole check. [default: 300; none with --full]"
+        ),
+    ] = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write the report.")] = (
         ReportFormat.TERMINAL
     ),
     output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what passing checks measured.")
+        bool,
+        typer.Option("--verbose", "-v", help="List every check, with what it saw or why it was skipped."),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
 ) -> int:
-    """Examine this host, a live process group and the bundled trainer under torchrun.
+    """Examine this host, a live process group, and a training script: yours, or the bundled trainer.
+
+    Options of this command stand before SCRIPT; all that follows it belongs to the script.
 
     Exit status: 0 nothing above info, 1 findings, 2 could not examine.
     """
-    from ddpdoctor.cli.check import Options, run_check
+    from ddpdoctor.cli.check import run_check
+    from ddpdoctor.cli.options import Options
+    from ddpdoctor.job.command import Kind
 
     return run_check(
         Options(
+            words=tuple(words or ()),
+            kind=Kind.LINE if ctx.meta["is_line"] else Kind.MODULE if module else Kind.SCRIPT,
             nproc=nproc,
             nnodes=nnodes,
             node_rank=node_rank,
             master_addr=master_addr,
             master_port=master_port,
+            standalone=standalone,
+            rdzv_backend=rdzv_backend,
+            rdzv_endpoint=rdzv_endpoint,
+            rdzv_id=rdzv_id,
             backend=backend,
+            batches=batches,
+            full=full,
+            time_limit=time_limit,
+            rehearse=rehearse,
+            rehearse_hosts=rehearse_hosts,
+            trace=trace,
+            keep=keep,
             checkpoint_dir=checkpoint_dir,
             select=tuple(select or ()),
             ignore=tuple(ignore or ()),
-            fail_on=Level(fail_on.value),
+            fail_on=Level(fail_on.value) if fail_on else None,
             timeout=timeout,
             format=format_.value,
             output=output,

@@ -1,4 +1,4 @@
-"""One examination: the host, the live group and the bundled trainer, judged into one report."""
+"""One examination: the host, the live group and a training run, judged into one report."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ import shutil
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import __version__, registry
 from ddpdoctor.check import Check
+from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.host import Host
+from ddpdoctor.job.command import Job
 from ddpdoctor.job.launch import new_run_id
-from ddpdoctor.job.trainer import TrainerRun
+from ddpdoctor.job.remains import read_trace
+from ddpdoctor.job.run import Follow, JobRun
+from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_plan
 from ddpdoctor.judge import Verdict, exit_status, judge, merge, skip_all
 from ddpdoctor.model import Evidence, Level, Outcome, Report, Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files
+from ddpdoctor.silence import Silencer, note_of, without_silenced
+from ddpdoctor.trace import Trace
+
+TIME_LIMIT_SLACK = 15.0
+"""Seconds between the time limit, when the recorder ends a script in order, and its end by force."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,17 @@ class Request:
     ignored: tuple[str, ...]
     fail_on: Level
     command: tuple[str, ...]
+    job: Job | None = None
+    """The user's; None for the bundled trainer."""
+    time_limit: float | None = None
+    """Seconds after which the user wants the job ended."""
+    trace: Path | None = None
+    """The folder of an earlier job, which is judged again; nothing is run then."""
+    keep: bool = False
+    """Whether the run folder stays whatever is found."""
+    silencer: Silencer = field(default_factory=Silencer)
+    follow: Follow | None = None
+    """Passes the output of the user's job on."""
 
     def checks(self, source: Source) -> tuple[Check, ...]:
         """The checks wanted of one source."""
@@ -49,7 +69,7 @@ def examine(request: Request, progress: Progress) -> Report:
     keep = False
     try:
         report = _Examination(request, progress, folder).report()
-        keep = report.exit_status != 0 and any(folder.iterdir())
+        keep = (report.exit_status != 0 or request.keep) and any(folder.iterdir())
         if keep:
             mask_files(folder, request.host.environ)
         return replace(report, run={**report.run, "folder": str(folder) if keep else None})
@@ -66,12 +86,15 @@ class _Examination:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
-        self.trainer: TrainerRun | None = None
+        self.job: JobRun | None = None
         self.unfinished: str | None = None
         """Why a source could not be examined to its end, where that is so."""
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
+        if self.request.trace:
+            self._judge_run(read_trace(self.request.trace))
+            return self._compose()
         plan = self.request.host.plan
         with ExitStack() as started:
             group_checks = self.request.checks(Source.GROUP)
@@ -105,7 +128,7 @@ class _Examination:
     def _examine_group(self, group: GroupRun, started: ExitStack) -> str | None:
         """Judge the group; why it broke, where it did."""
         self.progress.stage("importing torch")
-        record = group.finish(self.deadline, self.progress.stage, lambda: self._start_trainer(started))
+        record = group.finish(self.deadline, self.progress.stage, lambda: self._start_job(started))
         self.unfinished = record.broken
         self._describe(record)
         cause = self._cause_on_host() if record.broken else None
@@ -117,12 +140,25 @@ class _Examination:
             self.verdicts = [_with_log(verdict, record) for verdict in self.verdicts]
         return record.broken
 
-    def _start_trainer(self, started: ExitStack) -> None:
+    def _start_job(self, started: ExitStack) -> None:
         """Start torchrun, whose own import of torch takes a second, while the group is still at work."""
-        if self.trainer is None and self.request.checks(Source.RUN):
-            plan, folder = self.request.host.plan, self._subfolder("trainer")
-            self.trainer = TrainerRun(plan, folder, if_orphaned=[self.folder])
-            started.callback(self.trainer.stop)
+        if self.job is not None or not self.request.checks(Source.RUN):
+            return
+        plan, folder = self.request.host.plan, self._subfolder("job")
+        job = self.request.job
+        if job is None:
+            plan = trainer_plan(plan)
+            job = bundled_trainer(plan, folder)
+        torch = self.request.host.torch
+        self.job = JobRun(
+            job,
+            plan,
+            folder,
+            torch=torch.version if torch else None,
+            follow=None if job.bundled else self.request.follow,
+            if_orphaned=[self.folder],
+        )
+        started.callback(self.job.stop)
 
     def _cause_on_host(self) -> str | None:
         """The code of a host finding that explains why ranks cannot start or meet."""
@@ -135,19 +171,36 @@ class _Examination:
     def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)
         if group_broken:
-            self.verdicts += skip_all(Source.RUN, checks, "the trainer was not judged, since the group broke")
+            what = "the trainer was not judged" if self.request.job is None else "the script was not run"
+            self.verdicts += skip_all(Source.RUN, checks, f"{what}, since the group broke")
             return
-        self._start_trainer(started)
-        if self.trainer is None:
+        self._start_job(started)
+        if self.job is None:
             return
-        self.progress.stage("running the bundled trainer under torchrun")
-        trace = self.trainer.finish(self.deadline)
-        self.unfinished = trace.broken
+        name = self.request.job.name if self.request.job else "the bundled trainer under torchrun"
+        self.progress.stage(f"running {name}")
+        self._judge_run(self.job.finish(self._deadline_of_job()))
+
+    def _deadline_of_job(self) -> float:
+        if self.request.job is None:
+            return min(self.deadline, trainer_deadline(self.request.host.plan))
+        limit = self.request.time_limit
+        # The recorder ends it in order at a training step; by force, somewhat later.
+        slack = 0.0 if self.request.job.recorder.full else TIME_LIMIT_SLACK
+        return self.deadline if limit is None else min(self.deadline, time.monotonic() + limit + slack)
+
+    def _judge_run(self, trace: Trace) -> None:
+        checks = self.request.checks(Source.RUN)
+        self.unfinished = unfinished(trace, self.request.time_limit)
         cause = self._cause_on_host() if trace.broken else None
         if cause:
-            self.verdicts += skip_all(Source.RUN, checks, f"the trainer did not work, which {cause} explains")
+            what = "the trainer" if trace.bundled else "the script"
+            self.verdicts += skip_all(Source.RUN, checks, f"{what} did not work, which {cause} explains")
         else:
             self._judge(Source.RUN, trace)
+        results = [verdict.result for verdict in self.verdicts if verdict.source is Source.RUN]
+        self.notes += notes(trace, results, self.request.time_limit)
+        self.run.update(facts(trace))
 
     def _describe(self, record: GroupRecord) -> None:
         self.run["torch"] = record.torch or None
@@ -157,11 +210,22 @@ class _Examination:
 
     def _compose(self) -> Report:
         plan = self.request.host.plan
-        results, findings = merge(self.verdicts)
+        results, found = merge(self.verdicts)
+        findings, silenced = self.request.silencer.split(found)
+        results = without_silenced(results, findings, silenced)
+        self.notes += filter(None, [note_of(silenced)])
         status = exit_status(findings, results, self.request.fail_on, self.unfinished)
         if self.unfinished:
             self.notes.append(f"the examination did not get to its end: {self.unfinished}")
-        run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend, "torch": None, **self.run}
+        name = self.request.job.name if self.request.job else None
+        run = {
+            "nproc": plan.nproc,
+            "nnodes": plan.nnodes,
+            "backend": plan.backend,
+            "torch": None,
+            "script": name,
+        }
+        run.update(self.run)
         run["fail_on"] = self.request.fail_on.value
         return Report(
             version=__version__,
@@ -169,7 +233,7 @@ class _Examination:
             exit_status=status,
             seconds=time.monotonic() - self.started,
             checks=results,
-            findings=findings,
+            findings=tuple(findings),
             run=run,
             notes=tuple(self.notes),
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor import registry
-from ddpdoctor.job import trainer
-from ddpdoctor.job.trainer import trainer_script
+from ddpdoctor.job.run import JobRun
+from ddpdoctor.job.trainer import bundled_trainer, trainer_plan, trainer_script
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.model import Finding, Outcome, Source
 from ddpdoctor.plan import Plan
@@ -22,6 +22,11 @@ from tests.support.processes import running_below, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).parents[2]
+
+
+def run_trainer(plan: Plan, folder: Path, deadline: float, script: Path | None = None) -> Trace:
+    """Start the trainer, or a script in its place, and wait for it."""
+    return JobRun(bundled_trainer(plan, folder, script), trainer_plan(plan), folder).finish(deadline)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
                 patch.setenv("PYTHONPATH", str(trainer_script().parent))
                 script = SCRIPTS / f"{name}.py" if name else None
                 deadline = time.monotonic() + seconds
-                traces[str(name)] = trainer.run(Plan(nproc=nproc), folder, deadline, script)
+                traces[str(name)] = run_trainer(Plan(nproc=nproc), folder, deadline, script)
             assert not running_below(folder)
         return traces[str(name)]
 
@@ -100,7 +105,7 @@ def test_nothing_is_left_two_seconds_after_an_end_by_a_signal(tmp_path, number):
     arguments = (
         f"Plan(nproc=2), Path({str(tmp_path)!r}), time.monotonic() + 100, Path({str(SCRIPTS)!r}, 'hangs.py')"
     )
-    code = f"from tests.job.test_trainer import *\ntrainer.run({arguments})"
+    code = f"from tests.job.test_trainer import *\nrun_trainer({arguments})"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(trainer_script().parent)])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL)
     logs = "torchrun/*/attempt_0/1/stdout.log"
@@ -113,7 +118,7 @@ def test_nothing_is_left_two_seconds_after_an_end_by_a_signal(tmp_path, number):
 
 
 def test_no_time_left_ends_at_once(tmp_path):
-    trace = trainer.run(Plan(nproc=2), tmp_path, time.monotonic())
+    trace = run_trainer(Plan(nproc=2), tmp_path, time.monotonic())
     assert trace.out_of_time
     assert trace.timed_out
     assert not running_below(tmp_path)

@@ -1,0 +1,114 @@
+"""The table [tool.ddpdoctor] of the nearest pyproject.toml, as ruff's users know it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import registry
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.model import Level
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # the dependency of the same content
+    import tomli as tomllib
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the project asks for; None where it does not."""
+
+    folder: Path = field(default_factory=Path.cwd)
+    """Where the file is; its patterns of file names begin there."""
+    select: tuple[str, ...] | None = None
+    ignore: tuple[str, ...] | None = None
+    nproc: int | None = None
+    batches: int | None = None
+    fail_on: Level | None = None
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Selectors of checks, by pattern of the file that a finding names."""
+
+
+def read_config(folder: Path) -> Config:
+    """The table of the nearest pyproject.toml that has one, in this folder or above.
+
+    Raises:
+        UsageError: it cannot be read, or says what is not understood.
+    """
+    for place in (folder, *folder.parents):
+        table = _table(place / "pyproject.toml")
+        if table is not None:
+            return _config(place, table)
+    return Config(folder)
+
+
+def _table(file: Path) -> dict[str, Any] | None:
+    try:
+        text = file.read_text(encoding="utf-8")
+        table = tomllib.loads(text).get("tool", {}).get("ddpdoctor")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise UsageError(f"{file} is not TOML: {wrong}") from None
+    if table is None or isinstance(table, dict):
+        return table
+    raise UsageError(f"{file}: [tool.ddpdoctor] is not a table")
+
+
+def _config(folder: Path, table: Mapping[str, Any]) -> Config:
+    where = folder / "pyproject.toml"
+    unknown = sorted(set(table) - set(_KEYS))
+    if unknown:
+        known = ", ".join(_KEYS)
+        raise UsageError(f"{where}: [tool.ddpdoctor] has the unknown key {unknown[0]!r}; it knows {known}")
+    read = {}
+    for key, value in table.items():
+        try:
+            read[key.replace("-", "_")] = _KEYS[key](value)
+        except (TypeError, ValueError) as wrong:
+            raise UsageError(f"{where}: {key} in [tool.ddpdoctor] {wrong}") from None
+    return Config(folder, **read)
+
+
+def _selectors(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise TypeError("is not a list of codes")
+    registry.verify_selectors(value)
+    return tuple(value)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise TypeError(f"is {value!r}, and a number from 1 on is needed")
+    return value
+
+
+def _level(value: Any) -> Level:
+    if value not in (Level.FAIL.value, Level.WARN.value):
+        raise TypeError(f"is {value!r}, and 'fail' or 'warn' is needed")
+    return Level(value)
+
+
+def _patterns(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise TypeError("is not a table of file patterns and lists of codes")
+    return dict(_pairs(value))
+
+
+def _pairs(table: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for pattern, selectors in table.items():
+        yield pattern, _selectors(selectors)
+
+
+_KEYS: dict[str, Callable[[Any], Any]] = {
+    "select": _selectors,
+    "ignore": _selectors,
+    "nproc": _count,
+    "batches": _count,
+    "fail-on": _level,
+    "per-file-ignores": _patterns,
+}

@@ -1,0 +1,112 @@
+"""What a report says of the run itself: how it was cut short, what it could not show, what would help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ddpdoctor.model import CheckResult, Outcome
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+
+_WANTS_GPU = re.compile(
+    r"no NVIDIA driver|not compiled with CUDA enabled|no CUDA GPUs are available|no GPUs found"
+    r"|invalid device ordinal|No CUDA devices|no CUDA-capable device|built without NCCL"
+    r"|ProcessGroupNCCL is only supported with GPUs|Distributed package doesn't have NCCL",
+    re.IGNORECASE,
+)
+"""What torch, CUDA and NCCL say where a script asks for a GPU that is not there."""
+_BECAUSE_SHORTENED = re.compile(r"shortened|cut short|--full")
+
+
+def unfinished(trace: Trace, time_limit: float | None) -> str | None:
+    """Why the run is no bill of health though nothing was found; None where it may be one."""
+    if trace.broken:
+        return None if trace.out_of_time and time_limit else trace.broken
+    if trace.bundled or any(one.recording and one.recording.groups for one in trace.ranks):
+        return None
+    if not any(one.recording for one in trace.ranks):
+        return "no process of it imported torch where the recorder could see it"
+    return "the script set up no process group, so it did no distributed training"
+
+
+def facts(trace: Trace) -> dict[str, Any]:
+    """What ``run`` in the report tells of it."""
+    if trace.bundled:
+        return {}
+    told: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None}
+    if trace.shortened:
+        told["shortened"] = {
+            "batches_per_pass": trace.shortened.batches,
+            "passes": trace.shortened.passes,
+            "steps": trace.shortened.steps,
+        }
+    groups = [event for one in trace.ranks if one.recording for event in one.recording.groups]
+    backend = next((event.backend for event in groups if event.backend), None)
+    if backend:
+        told |= {"backend": backend, "nproc": len(trace.ranks)}
+    version = next((one.recording.torch for one in trace.ranks if one.recording), None)
+    return {**told, "torch": version} if version else told
+
+
+def notes(trace: Trace, results: Iterable[CheckResult], time_limit: float | None) -> list[str]:
+    """Sentences about the run."""
+    if trace.bundled:
+        return []
+    return [
+        *_on_length(trace, results),
+        *_on_time(trace, time_limit),
+        *_on_rehearsal(trace),
+        *_on_recorder(trace),
+    ]
+
+
+def _on_length(trace: Trace, results: Iterable[CheckResult]) -> Iterator[str]:
+    short = trace.shortened
+    if short is None:
+        return
+    parts = []
+    if short.passes:
+        parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {plural(short.batches, 'batch')}")
+    if short.steps is not None:
+        parts.append(f"the script to {plural(short.steps, 'training step')}")
+    undecided = sorted(
+        one.code
+        for one in results
+        if one.outcome is Outcome.SKIP and _BECAUSE_SHORTENED.search(one.reason or "")
+    )
+    left = f"; not decided because of it: {', '.join(undecided)}" if undecided else ""
+    yield f"cut short: {' and '.join(parts)}{left}; --full runs everything"
+
+
+def _on_time(trace: Trace, time_limit: float | None) -> Iterator[str]:
+    if trace.out_of_time and time_limit:
+        yield f"the script was ended after {trace.seconds:.0f} s, and is judged as far as it went"
+
+
+def _on_rehearsal(trace: Trace) -> Iterator[str]:
+    if trace.rehearsal:
+        yield (
+            "a rehearsal on the CPU: speed, memory of GPUs, NCCL and the numerics of CUDA kernels are not shown"
+        )
+    elif _WANTS_GPU.search(_what_ended(trace)):
+        yield "the script asks for a GPU that is not here: ddpdoctor check --rehearse runs it on the CPU"
+
+
+def _what_ended(trace: Trace) -> str:
+    failures = (one.failure for one in trace.ranks if one.failure)
+    output: Sequence[str] = [line for one in trace.ranks if one.broke for line in one.output]
+    return "\n".join([*(f"{one.type}: {one.message}" for one in failures), *output])
+
+
+def _on_recorder(trace: Trace) -> Iterator[str]:
+    """Faults of the recorder and limits of a rehearsal, each once whatever number of ranks has it."""
+    told = {(note.topic, note.text) for one in trace.ranks if one.recording for note in one.recording.notes}
+    for topic, text in sorted(told):
+        last = text.rstrip().rpartition("\n")[2]  # of a traceback; the record has all of it
+        yield (
+            f"rehearsal: {text}"
+            if topic == "rehearsal"
+            else f"the recorder did not see everything: {topic}: {last}"
+        )

@@ -1,0 +1,85 @@
+"""What the words of a command line name: a script, a module or a launch line; refused where it cannot run."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import shutil
+import sys
+import tokenize
+from pathlib import Path
+
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.redact import quote
+from ddpdoctor.text import quote_command
+
+
+def job_of(words: tuple[str, ...], kind: Kind, recorder: RecorderOptions) -> Job | None:
+    """The job that these words mean; None where there are none.
+
+    Raises:
+        UsageError: it is not there, or is not Python.
+    """
+    if kind is Kind.MODULE:
+        _verify_module(words)
+    elif words and kind is Kind.LINE:
+        _verify_line(words)
+    elif words:
+        _verify_script(words)
+    return Job(kind, words, recorder) if words else None
+
+
+def _verify_module(words: tuple[str, ...]) -> None:
+    if not words:
+        raise UsageError("-m needs the name of a module")
+    top = words[0].partition(".")[0]
+    # Only the outermost package is looked for: finding what is in it would import it.
+    if importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
+        raise UsageError(f"-m {words[0]}: no module {quote(top)} is found from here")
+
+
+def _verify_line(words: tuple[str, ...]) -> None:
+    program = words[0]
+    if shutil.which(program) is None:
+        hint = f"; a script stands without --: ddpdoctor check {program}" if program.endswith(".py") else ""
+        raise UsageError(f"{quote(program)} is no program that PATH finds{hint}")
+
+
+def _verify_script(words: tuple[str, ...]) -> None:
+    script = Path(words[0])
+    if not os.path.lexists(script):
+        raise UsageError(f"{quote(words[0])} does not exist")
+    if script.is_dir():
+        if not (script / "__main__.py").exists():
+            raise UsageError(f"{quote(words[0])} is a folder without a __main__.py")
+        return
+    if not script.is_file():
+        raise UsageError(f"{quote(words[0])} is no file")
+    if not _may_be_python(script):
+        line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words])
+        raise UsageError(f"{quote(words[0])} is not a Python script; a launch line stands behind --: {line}")
+
+
+def _may_be_python(script: Path) -> bool:
+    """Whether it reads as Python; what is named .py is taken for it, and an error in it is its own to tell."""
+    try:
+        with tokenize.open(script) as opened:
+            text = opened.read()
+    except (SyntaxError, UnicodeDecodeError):
+        return False
+    except OSError as failed:
+        raise UsageError(f"{quote(str(script))} cannot be read: {failed.strerror}") from None
+    if "\0" in text:
+        return False
+    if script.suffix in (".py", ".pyw"):
+        return True
+    try:
+        compile(text, str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _interpreter(script: Path) -> str:
+    return "bash" if script.suffix in (".sh", ".bash", ".slurm", ".sbatch") else "PROGRAM"

@@ -1,0 +1,186 @@
+"""What is to be run, and the command line and environment that run it with the recorder inside."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import ddpdoctor
+from ddpdoctor.plan import Plan
+from ddpdoctor.text import quote_command
+
+RECORD = "record"
+"""The folder, inside a run's own, for the records of its processes."""
+TORCHRUN_LOGS = "torchrun"
+"""The folder, inside a run's own, into which torchrun writes what each rank says."""
+_INJECT = Path(ddpdoctor.__file__).parent / "recorder" / "inject"
+_TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
+"""What the torchrun command runs. Unlike ``python -m``, it does not search the current directory, where a user may
+have a random.py."""
+_FLIGHT_RECORDER = "2000"
+"""Collectives that the flight recorder keeps on each rank."""
+_RENAMED_IN = (2, 8)
+"""The torch that gave the flight recorder's variable its name, and warns of the older one."""
+
+
+class Kind(str, Enum):
+    """What the words of a job are."""
+
+    SCRIPT = "script"
+    """A file and its arguments, for torchrun."""
+    MODULE = "module"
+    """A module's name and its arguments, for torchrun."""
+    LINE = "line"
+    """A whole launch line, run as it stands."""
+
+
+@dataclass(frozen=True)
+class RecorderOptions:
+    """What is asked of the recorder."""
+
+    batches: int = 8
+    """Batches that fast-forward gives to each pass over a DataLoader."""
+    full: bool = False
+    """Whether nothing is cut short."""
+    time_limit: float | None = None
+    """Seconds that the job may take; None for the recorder's own limit."""
+    rehearse: int = 0
+    """Imaginary hosts of a rehearsal; 0 where devices are real."""
+
+    def variables(self, folder: Path, nproc: int | None) -> dict[str, str]:
+        """The variables by which processes of the job learn of it."""
+        asked = {
+            "RECORD": str(folder),
+            "BATCHES": str(self.batches),
+            "FULL": str(int(self.full)),
+            "TIME_LIMIT": "" if self.time_limit is None else str(self.time_limit),
+            "REHEARSE": str(self.rehearse or ""),
+            "NPROC": str(nproc or ""),
+        }
+        return {f"DDPDOCTOR_{name}": value for name, value in asked.items() if value}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run."""
+
+    kind: Kind
+    words: tuple[str, ...]
+    """The script or module and its arguments; or the launch line."""
+    recorder: RecorderOptions = field(default_factory=RecorderOptions)
+    bundled: bool = False
+    """Whether this is the trainer that comes with ddpdoctor."""
+
+    @property
+    def name(self) -> str:
+        """What the report calls it."""
+        if self.kind is Kind.LINE:
+            return quote_command(self.words)
+        return f"-m {self.words[0]}" if self.kind is Kind.MODULE else self.words[0]
+
+    def command(self, plan: Plan, folder: Path) -> list[str]:
+        """The command line that runs it."""
+        if self.kind is Kind.LINE:
+            return list(self.words)
+        module = ["-m"] if self.kind is Kind.MODULE else []
+        # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
+        return [*_torchrun(plan, folder), *module, "--", *self.words]
+
+    def environ(self, plan: Plan, folder: Path, torch: str | None) -> dict[str, str]:
+        """The environment that it runs in.
+
+        Args:
+            torch: the version of the torch that is installed.
+        """
+        own = dict(os.environ) if self.kind is Kind.LINE else _without_launch_defaults(os.environ)
+        if self.bundled:
+            own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
+        nproc = None if self.kind is Kind.LINE else plan.nproc
+        path = os.pathsep.join(filter(None, (str(_INJECT), own.get("PYTHONPATH"))))
+        return {
+            **_compiler_cache(folder),
+            **_flight_recorder(own, torch),
+            **own,
+            **self.recorder.variables(folder / RECORD, nproc),
+            "PYTHONPATH": path,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as plain values."""
+        return {**asdict(self), "kind": self.kind.value, "words": list(self.words)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Job:
+        """The job that :meth:`to_json` wrote."""
+        recorder = RecorderOptions(**values["recorder"])
+        return cls(Kind(values["kind"]), tuple(values["words"]), recorder, values["bundled"])
+
+
+def _torchrun(plan: Plan, folder: Path) -> list[str]:
+    options = {
+        "--nnodes": str(plan.nnodes),
+        "--nproc-per-node": str(plan.nproc),
+        "--max-restarts": "0",
+        "--log-dir": str(folder / TORCHRUN_LOGS),
+        "--redirects": "3",
+        **_rendezvous(plan),
+    }
+    flat = [part for option in options.items() for part in option]
+    # It takes a free port by itself, which no other process can snatch away in between.
+    standalone = ["--standalone"] if _is_standalone(plan) else []
+    return [sys.executable, "-c", _TORCHRUN, *standalone, *flat]
+
+
+def _is_standalone(plan: Plan) -> bool:
+    chosen = plan.rendezvous or plan.explicit & {"master_addr", "master_port"}
+    return plan.standalone or (plan.nnodes == 1 and not chosen)
+
+
+def _rendezvous(plan: Plan) -> dict[str, str]:
+    if _is_standalone(plan):
+        # Whether this host's name resolves is another check's matter.
+        return {"--local-addr": "127.0.0.1"}
+    if plan.rendezvous:
+        return {
+            "--node-rank": str(plan.node_rank),
+            **{f"--rdzv-{name}": value for name, value in plan.rendezvous},
+        }
+    return {
+        "--node-rank": str(plan.node_rank),
+        "--master-addr": plan.master_addr,
+        "--master-port": str(plan.master_port),
+    }
+
+
+def _without_launch_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without PET_*, which a cluster sets for its own job and torchrun takes its defaults from."""
+    return {name: value for name, value in environ.items() if not name.startswith("PET_")}
+
+
+def _compiler_cache(folder: Path) -> dict[str, str]:
+    """Where torch's compiler keeps its results: torch would make a folder in the temporary one and leave it there."""
+    usual = Path(tempfile.gettempdir()) / f"torchinductor_{_user()}"
+    return {} if usual.exists() else {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return ""
+
+
+def _flight_recorder(environ: Mapping[str, str], torch: str | None) -> dict[str, str]:
+    newer, older = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    if newer in environ or older in environ:
+        return {}
+    major, minor = (*((torch or "").split(".")), "", "")[:2]
+    is_old = major.isdigit() and minor.isdigit() and (int(major), int(minor)) < _RENAMED_IN
+    return {older if is_old else newer: _FLIGHT_RECORDER}

@@ -1,0 +1,153 @@
+"""Passes on what a job writes, while it writes it: files that grow, copied to our own stdout and stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+_LOOK_SECONDS = 0.05
+_CHUNK = 1 << 20
+_LONGEST_LINE = 1 << 16
+"""Bytes after which a line is passed on before its end."""
+_QUIET_SECONDS = 1.0
+"""After which a line without an end, a prompt for instance, is passed on."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A file that some process of the job writes."""
+
+    path: Path
+    is_error: bool
+    label: str = ""
+    """What each line begins with; where there is none the bytes are passed on as they are."""
+
+
+class Lines:
+    """Puts a label before each line of what one process writes.
+
+    Of a line that was rewritten by carriage returns the last state stays, as on a terminal.
+    """
+
+    def __init__(self, label: str) -> None:
+        self._label = label.encode()
+        self._open = b""
+        self._grew = 0.0
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        """The lines that are complete."""
+        *complete, last = (self._open + data).split(b"\n")
+        if data:
+            self._grew = now
+        self._open = last
+        if len(last) > _LONGEST_LINE or (last and now - self._grew > _QUIET_SECONDS):
+            complete.append(last)
+            self._open = b""
+        return b"".join(self._labelled(line) for line in complete)
+
+    def finish(self) -> bytes:
+        """What is left at the end."""
+        left, self._open = self._open, b""
+        return self._labelled(left) if left else b""
+
+    def _labelled(self, line: bytes) -> bytes:
+        return self._label + line.rstrip(b"\r").rpartition(b"\r")[2] + b"\n"
+
+
+class _Follower:
+    """Reads one file as it grows."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self._file: BinaryIO | None = None
+        self._lines = Lines(stream.label) if stream.label else None
+
+    def read(self, last: bool) -> bytes | None:
+        """What may be passed on of a chunk of what is new; None where nothing is."""
+        if self._file is None:
+            with contextlib.suppress(FileNotFoundError):
+                self._file = self.stream.path.open("rb")
+        data = self._file.read(_CHUNK) if self._file else b""
+        if self._lines is None:
+            return data or None
+        passed = self._lines.feed(data, time.monotonic())
+        if last and not data:
+            passed += self._lines.finish()
+        return passed if data or passed else None
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+
+
+class Output:
+    """Follows the files of a job in a thread of its own, so that a slow reader of ours does not hold up the watch.
+
+    Args:
+        find: the files that there are by now.
+        out: our stdout, or what stands in for it.
+        err: our stderr.
+        before_first: is called once before anything is written, for instance to take a live line away.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], Iterable[Stream]],
+        out: BinaryIO,
+        err: BinaryIO,
+        before_first: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._find, self._sinks, self._before_first = find, {False: out, True: err}, before_first
+        self._followers: dict[Path, _Follower] = {}
+        self._ends_a_line: dict[BinaryIO, bool] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="job output", daemon=True)
+        self._thread.start()
+
+    @property
+    def said_something(self) -> bool:
+        """Whether anything was passed on."""
+        return bool(self._ends_a_line)
+
+    def finish(self) -> None:
+        """Pass on what is left; the last line gets an end where it has none."""
+        self._ended.set()
+        self._thread.join()
+        for sink, ends_a_line in self._ends_a_line.items():
+            if not ends_a_line:
+                self._write(sink, b"\n")
+        for follower in self._followers.values():
+            follower.close()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._pass_on(last=False)
+        self._pass_on(last=True)
+
+    def _pass_on(self, last: bool) -> None:
+        for stream in self._find():
+            self._followers.setdefault(stream.path, _Follower(stream))
+        more = True
+        while more:
+            # A chunk from each in turn: no rank's flood keeps the others waiting.
+            read = [(one.stream, one.read(last)) for one in self._followers.values()]
+            for stream, data in read:
+                self._write(self._sinks[stream.is_error], data or b"")
+            more = any(data is not None for _, data in read)
+
+    def _write(self, sink: BinaryIO, data: bytes) -> None:
+        if not data:
+            return
+        if not self._ends_a_line:
+            self._before_first()
+        self._ends_a_line[sink] = data.endswith(b"\n")
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # whoever read it has gone; the files are kept all the same
+            sink.write(data)
+            sink.flush()

@@ -1,0 +1,240 @@
+"""What a job left in its folder, as a Trace: read after its end, or again at any later time."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.group.record import Failure
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.plan import Plan
+from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.reader import Recorded, read_run
+from ddpdoctor.trace.recording import Recording
+
+JOB, ENDING = "job.json", "ending.json"
+OUT, ERR = "stdout.log", "stderr.log"
+"""What the launcher itself writes; where a launch line was given, its whole output."""
+_TAIL_BYTES = 64 * 1024
+_TAIL_LINES = 30
+_EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
+"""How torchrun's summary tells the exit status of a rank that failed."""
+_SPAWNED = re.compile(
+    r"^torch\.multiprocessing\.spawn\.Process(?:Exited|Raised)Exception: process (?P<rank>\d+) terminated with "
+    r"(?:exit code (?P<code>\d+)|signal (?P<signal>SIG\w+))",
+    re.MULTILINE,
+)
+"""How torch.multiprocessing.spawn tells it."""
+_TRACEBACK = re.compile(
+    r"^(?:Traceback \(most recent call last\):\n)?(?P<frames>(?:^[ \t]+.*\n)+)"
+    r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How the job ended, as its watch saw it."""
+
+    status: int
+    """The launcher's exit status; negative for a signal."""
+    seconds: float
+    timed_out: bool = False
+    out_of_time: bool = False
+    left_behind: tuple[str, ...] = ()
+    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
+    """Of the ranks that were alive when it was stopped."""
+    clock: float = field(default_factory=lambda: time.time() - time.monotonic())
+    """What makes a time of a record one since the epoch."""
+
+
+def write_job(folder: Path, job: Job, plan: Plan) -> None:
+    """Note what is run, for those who read the folder."""
+    _write(folder / JOB, {"job": job.to_json(), "plan": plan.to_json()})
+
+
+def write_ending(folder: Path, stopped: Stopped) -> None:
+    """Note how it ended."""
+    _write(folder / ENDING, asdict(stopped))
+
+
+def read_job(folder: Path) -> tuple[Job, Plan] | None:
+    """What was run; None where the folder is no job's."""
+    said = _json(folder / JOB)
+    return (Job.from_json(said["job"]), Plan.from_json(said["plan"])) if said else None
+
+
+def read_trace(folder: Path) -> Trace:
+    """The run in this folder."""
+    found = read_job(folder)
+    assert found is not None, f"{folder} is no job's"
+    job, plan = found
+    stopped, recorded = _read_ending(folder), read_run(folder / RECORD)
+    said = _Said(folder, job, plan, stopped)
+    numbers = _ranks_here(job, plan, recorded)
+    alone = recorded.others[:1] if job.kind is Kind.LINE and not recorded.ranks else ()
+    own = dict(recorded.ranks) or dict(enumerate(alone))
+    ranks = tuple(_rank(rank, own.get(rank), said) for rank in numbers)
+    return Trace(
+        ranks=ranks,
+        status=stopped.status,
+        seconds=stopped.seconds,
+        timed_out=stopped.timed_out,
+        out_of_time=stopped.out_of_time,
+        log=tail(folder / ERR),
+        left_behind=stopped.left_behind,
+        bundled=job.bundled,
+        world_size=_world_size(recorded),
+        shortened=_shortened(job, recorded),
+        rehearsal=bool(job.recorder.rehearse),
+        others=tuple(one for one in recorded.others if one not in alone),
+    )
+
+
+def tail(file: Path) -> tuple[str, ...]:
+    """The last lines of a file that may be long; empty where it is absent."""
+    return tuple(_read(file).splitlines()[-_TAIL_LINES:])
+
+
+def _ranks_here(job: Job, plan: Plan, recorded: Recorded) -> list[int]:
+    if job.kind is Kind.LINE:
+        size = _world_size(recorded) or 0
+        here = {int(one.environ.get("LOCAL_WORLD_SIZE") or size) for one in recorded.ranks.values()}
+        # Without a process group there is one process to tell of: the line's own.
+        return sorted({*recorded.ranks, *(range(size) if here == {size} else ())}) or [0]
+    first = plan.node_rank * plan.nproc
+    return list(range(first, first + plan.nproc))
+
+
+def _world_size(recorded: Recorded) -> int | None:
+    groups = [event for one in recorded.ranks.values() for event in one.groups if event.action == "init"]
+    return max((event.size or 0 for event in groups), default=None)
+
+
+def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
+    ranks = recorded.ranks.values()
+    passes = max((sum(p.ended == "shortened" for p in one.passes) for one in ranks), default=0)
+    ended = [one.step_count for one in ranks if one.exit and one.exit.how == "shortened"]
+    if not passes and not ended:
+        return None
+    return Shortened(job.recorder.batches, passes, max(ended, default=None))
+
+
+class _Said:
+    """What the ranks and the launcher wrote."""
+
+    def __init__(self, folder: Path, job: Job, plan: Plan, stopped: Stopped) -> None:
+        self.folder, self.job, self.plan, self.stopped = folder, job, plan, stopped
+        launcher = _read(folder / ERR)
+        self.exit_codes = {int(found["rank"]): int(found["code"]) for found in _EXIT_CODE.finditer(launcher)}
+        for found in _SPAWNED.finditer(launcher):
+            self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
+        if job.kind is Kind.LINE and stopped.status and not self.exit_codes:
+            self.exit_codes[0] = stopped.status
+
+    def of(self, rank: int) -> Path:
+        """The folder of what torchrun kept of a rank; one that does not exist where it kept nothing."""
+        if self.job.kind is Kind.LINE:
+            return self.folder
+        local = rank % self.plan.nproc
+        return next(iter((self.folder / TORCHRUN_LOGS).glob(f"*/attempt_0/{local}")), self.folder / "none")
+
+    def ended_well(self, rank: int) -> bool:
+        """Whether the launcher ended by itself and had no complaint of this rank."""
+        return not self.stopped.timed_out and self.stopped.status == 0 and rank not in self.exit_codes
+
+
+def _rank(rank: int, recording: Recording | None, said: _Said) -> RankTrace:
+    own = said.of(rank)
+    summary = _json(said.folder / "out" / f"rank{rank}.json")
+    code = _status(recording) if _status(recording) is not None else said.exit_codes.get(rank)
+    failure = _failure(recording, own, said.stopped, bool(code))
+    # A process that never imported torch left no record; then the launcher has to say whether all went well.
+    ended_well = _status(recording) == 0 or (code is None and said.ended_well(rank))
+    return RankTrace(
+        rank,
+        finished=summary is not None if said.job.bundled else ended_well and failure is None,
+        summary=summary or {},
+        failure=failure,
+        exit_code=code,
+        output=tail(own / ERR) or tail(own / OUT),
+        stack=said.stopped.stacks.get(rank, ()),
+        recording=recording,
+    )
+
+
+def _status(recording: Recording | None) -> int | None:
+    """The exit status that the script chose; None where it did not come to that, or ended by an exception."""
+    if recording is None or recording.exit is None:
+        return None
+    return 1 if recording.raised else int(recording.exit.status or 0)
+
+
+def _exit_code(found: re.Match[str]) -> int:
+    if found["code"]:
+        return int(found["code"])
+    named = getattr(signal, found["signal"], None)
+    return -int(named) if named else 1
+
+
+def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bool) -> Failure | None:
+    """The exception that ended a rank: what the recorder saw, what @record wrote, what stands in its output."""
+    if recording is not None and recording.raised is not None:
+        return _of_record(recording.raised, stopped.clock)
+    written = _json(own / "error.json")
+    if written is not None:
+        kind, _, message = written["message"]["message"].partition(": ")
+        # The record's own time is in whole seconds, which tie.
+        time_ = (own / "error.json").stat().st_mtime
+        return Failure(kind, message, written["message"]["extraInfo"]["py_callstack"], time_)
+    found = list(_TRACEBACK.finditer(_read(own / ERR))) if broke or recording is None else []
+    if not found or 'File "' not in found[-1]["frames"]:
+        return None
+    last = found[-1]
+    return Failure(last["kind"], last["message"] or "", last[0], (own / ERR).stat().st_mtime)
+
+
+def _of_record(raised: Raised, clock: float) -> Failure:
+    frames = (f'  File "{one.file}", line {one.line}, in {one.function}\n' for one in raised.frames)
+    text = f"Traceback (most recent call last):\n{''.join(frames)}{raised.type}: {raised.message}\n"
+    return Failure(raised.type, raised.message, text, raised.time + clock)
+
+
+def _read_ending(folder: Path) -> Stopped:
+    said = _json(folder / ENDING)
+    if said is None:  # the command itself was killed, and the records stand for themselves
+        return Stopped(status=-int(signal.SIGKILL), seconds=0.0)
+    stacks = {
+        int(rank): tuple(Frame(**frame) for frame in stack) for rank, stack in said.pop("stacks").items()
+    }
+    return Stopped(**{**said, "left_behind": tuple(said["left_behind"])}, stacks=stacks)
+
+
+def _write(file: Path, values: Any) -> None:
+    file.write_text(json.dumps(values), encoding="utf-8")
+
+
+def _json(file: Path) -> Any:
+    """A file's content; None where it is absent, or was cut short by its writer's end."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        return None
+
+
+def _read(file: Path) -> str:
+    """The end of a file that may be long; empty where it is absent."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            return opened.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
