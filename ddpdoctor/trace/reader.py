@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
+from ddpdoctor.trace.derive import derive
+from ddpdoctor.trace.read_data import DataReader
 from ddpdoctor.trace.read_process import ProcessReader
 from ddpdoctor.trace.recording import Recording
 
@@ -24,7 +26,7 @@ class AreaReader(Protocol):
         """Fields of the Recording, once all events were read."""
 
 
-AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader,)
+AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader)
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 
 
@@ -84,7 +86,7 @@ class _Record:
         for child in self.children:
             _feed(child.file, readers, only="worker")
         fields = {name: value for reader in readers for name, value in reader.fields().items()}
-        return replace(Recording(), **fields, last=last)
+        return derive(replace(Recording(), **fields, last=last))
 
 
 def _feed(file: Path, readers: list[AreaReader], only: str = "") -> float:

@@ -4,5 +4,6 @@ NAMES: tuple[str, ...] = (
     "groups",
     "ends",
     "processes",
+    "loaders",
 )
 """The files, in the order in which they are installed."""

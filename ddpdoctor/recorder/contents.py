@@ -1,0 +1,97 @@
+"""What a dataset holds, in order, as one fingerprint; from what it keeps in memory, never by loading a sample."""
+
+from __future__ import annotations
+
+import operator
+import os
+import zlib
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+from . import fingerprint
+
+_NAMES = ("samples", "imgs", "files", "paths", "data", "targets", "labels", "tensors", "images")
+_MOST_ELEMENTS = 100_000
+"""Of a list; of a longer one, as many spread over it."""
+_MOST_BYTES = 16 << 20
+"""Of a tensor."""
+_DEEPEST = 4
+
+
+def innermost(dataset: Any, torch: Any) -> tuple[Any, array[int] | None]:
+    """The dataset inside all Subsets and what wraps sample by sample, and where in it each sample lies."""
+    subset, base = torch.utils.data.Subset, torch.utils.data.Dataset
+    places: array[int] | None = None
+    for _ in range(_DEEPEST):
+        inner = getattr(dataset, "__dict__", {}).get("dataset", vars(dataset).get("subset"))
+        if isinstance(dataset, subset):
+            indices = array("q", map(operator.index, dataset.indices))
+            places = indices if places is None else array("q", [indices[place] for place in places])
+        elif not isinstance(inner, base) or not _same_length(inner, dataset):
+            break
+        dataset = inner
+    return dataset, places
+
+
+def content(dataset: Any, torch: Any) -> str | None:
+    """The fingerprint; None where the dataset keeps nothing that tells."""
+    parts: list[str] = []
+    for part in getattr(dataset, "__dict__", {}).get("datasets", None) or (dataset,):
+        parts += _of_one(part, torch)
+    return f"{zlib.crc32(' '.join(parts).encode()):08x}" if parts else None
+
+
+def _of_one(dataset: Any, torch: Any) -> list[str]:
+    found = []
+    for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
+        if name in _NAMES or _is_as_long(value, dataset):
+            found += [f"{name}={part}" for part in _parts(value, torch)]
+    return found
+
+
+def _is_as_long(value: Any, dataset: Any) -> bool:
+    """Whether it may hold something of each sample."""
+    if not isinstance(value, list | tuple) and not hasattr(value, "shape"):
+        return False
+    return _same_length(value, dataset)
+
+
+def _same_length(one: Any, other: Any) -> bool:
+    try:
+        return len(one) == len(other)
+    except TypeError:
+        return False
+
+
+def _parts(value: Any, torch: Any) -> Iterator[str]:
+    if isinstance(value, torch.Tensor) or hasattr(value, "tobytes"):
+        if print_ := fingerprint.of(value, torch, _MOST_BYTES):
+            yield print_
+    elif isinstance(value, list | tuple) and value:
+        if isinstance(value[0], torch.Tensor):
+            for tensor in value[:8]:
+                yield from _parts(tensor, torch)
+        elif isinstance(value[0], str | int | float | list | tuple):
+            yield _of_list(value)
+
+
+def _of_list(values: Any) -> str:
+    every = len(values) // _MOST_ELEMENTS + 1
+    chosen = [_plain(value) for value in values[::every]]
+    paths = [value for value in chosen if isinstance(value, str) and value.startswith(os.sep)]
+    # Each rank may keep its copy of the data in a folder of its own.
+    root = len(os.path.commonpath(paths)) if paths and len(paths) == len(chosen) else 0
+    crc = zlib.crc32(str(len(values)).encode())
+    for value in chosen:
+        crc = zlib.crc32(value[root:].encode(errors="surrogatepass"), crc)
+    return f"{crc:08x}"
+
+
+def _plain(value: Any) -> str:
+    """A file's path stands for a pair of path and label too: their order is the same."""
+    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
+        value = value[0]
+    if isinstance(value, list | tuple):
+        value = value[:16]
+    return value if isinstance(value, str) else repr(value)

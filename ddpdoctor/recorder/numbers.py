@@ -1,0 +1,60 @@
+"""Keeps long lists of integers, the order of a pass above all, in a file beside the record."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from array import array
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_SHORT = 32
+"""Integers that stand in the event itself."""
+_MOST_BYTES = 32 << 20
+"""Of one process."""
+
+
+class Numbers:
+    """Stores lists of integers; each is described by a plain value that an event can carry."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._name = ""
+        self._size = 0
+        self._known: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def store(self, numbers: Iterable[int]) -> Any:
+        """Keep a list and describe where it is; None where there is no more room."""
+        values = numbers if isinstance(numbers, array) else array("q", numbers)
+        if len(values) <= _SHORT:
+            return list(values)
+        step = values[1] - values[0]
+        if step and values == array("q", range(values[0], values[0] + step * len(values), step)):
+            return {"first": values[0], "step": step, "count": len(values)}
+        return self._store(values)
+
+    def _store(self, values: array[int]) -> dict[str, Any] | None:
+        if self._name != self._session.writer.name:  # the first, or the first after a fork
+            self._name, self._size, self._known = self._session.writer.name, 0, {}
+        key = (zlib.crc32(values), len(values))
+        if key not in self._known:
+            packed = _pack(values)
+            if self._size + len(packed) * packed.itemsize > _MOST_BYTES:
+                return None
+            self._known[key] = {"count": len(values), "type": packed.typecode, "offset": self._size}
+            self._append(packed)
+        return self._known[key]
+
+    def _append(self, packed: array[int]) -> None:
+        path = os.path.join(self._session.folder, f"{self._name}.numbers")
+        with open(path, "ab") as file:
+            packed.tofile(file)
+        self._size += len(packed) * packed.itemsize
+
+
+def _pack(values: array[int]) -> array[int]:
+    small = min(values) >= -(1 << 31) and max(values) < 1 << 31
+    return array("i", values) if small else values

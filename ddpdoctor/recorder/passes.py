@@ -1,0 +1,305 @@
+"""Follows each iteration over a DataLoader from its beginning to its end."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from array import array
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from . import contents, fingerprint, order, samplers
+from .guard import guarded
+from .loops import FOR, HAND
+from .numbers import Numbers
+from .splits import Splits
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_CHECKED = 32
+"""Batches at the beginning of a pass whose content and indices are looked at."""
+_CHECKED_LATER = 4
+"""The same in passes after the third."""
+_MOST_SAMPLERS = 500
+_LEARNT = 1_000_000
+"""Indices that are noted as they are drawn, where they could not be foreseen."""
+
+
+class Loader:
+    """A DataLoader of the script."""
+
+    def __init__(self, made: int, at: int | None, given: Any) -> None:
+        self.made = made
+        self.at = at
+        self.given = given
+        """The sampler or batch sampler that the script gave."""
+        self.index: int | None = None
+        """In order of first iteration."""
+        self.passes = 0
+        self.workers: list[int | None] = []
+        """Their pids, of the last that were started."""
+        self.endless = False
+        """Whether asking its sampler in advance led nowhere."""
+        self.places: array[int] | None = None
+        """Where its samples lie in the innermost dataset; None where they lie where they are."""
+
+
+class Pass:
+    """One iteration."""
+
+    def __init__(self, loader: Loader, at: int | None) -> None:
+        self.loader = loader
+        self.at = at
+        self.number = -1
+        """Of its loader; -1 until it draws."""
+        self.id = -1
+        self.indices: array[int] | None = None
+        """The foreseen order, or where it could not be foreseen what was drawn up to now."""
+        self.foreseen = False
+        self.position = 0
+        self.asked = 0
+        """How often indices were drawn for it, ahead of the loop."""
+        self.taken = 0
+        """Batches that the loop took."""
+        self.wait = 0.0
+        self.driver = HAND
+        self.steps = self.backwards = 0
+        """Training steps and backwards of the whole run when it began."""
+        self.cut = False
+        self.ended = False
+        self.watch: Any = None
+
+
+class Passes:
+    """All of a process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.numbers = Numbers(session)
+        self.splits = Splits(session, self.numbers)
+        self.loaders: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
+        self._samplers: dict[int, tuple[Any, int]] = {}
+        self.current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+        self.open: dict[int, Pass] = {}
+        """Passes that began to draw and have not ended."""
+        self.cut_training = False
+        self._left: deque[tuple[Pass, float]] = deque()
+        self._made = self._iterated = self._begun = 0
+
+    @guarded
+    def construct(self, loader: Any, at: int | None, given: Any) -> None:
+        """A DataLoader was constructed."""
+        known = Loader(self._made, at, given)
+        self._made += 1
+        self.loaders[loader] = known
+        if known.made < 500:
+            name = None if given is None else type(given).__name__
+            self.session.event(
+                "loader.made", at=at, made=known.made, dataset=self.splits.key(loader.dataset), given=name
+            )
+
+    @guarded
+    def begin(self, iterator: Any, loader: Any, at: int | None) -> None:
+        """A pass is about to draw for the first time."""
+        known = self.loaders.get(loader)
+        if known is None:  # constructed before the recorder began
+            self.construct(loader, None, None)
+            known = self.loaders[loader]
+        before = self.current.get(iterator)
+        if before is not None:
+            self.leave(before)
+        if known.index is None:
+            self._tell_loader(known, loader)
+        begun = self.current[iterator] = Pass(known, at)
+        begun.watch = weakref.ref(iterator, lambda _: self._left.append((begun, time.monotonic())))
+
+    def _tell_loader(self, known: Loader, loader: Any) -> None:
+        torch = self.session.torch
+        known.index, self._iterated = self._iterated, self._iterated + 1
+        streams = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        held = [one for one in self.loaders.values() if one.given is not None]
+        links = [] if streams else list(samplers.chain(loader._index_sampler))
+        inner, known.places = contents.innermost(loader.dataset, torch)
+        self.session.event(
+            "loader",
+            at=known.at,
+            index=known.index,
+            made=known.made,
+            data=self.splits.key(loader.dataset),
+            dataset=type(inner).__name__,
+            samples=None if streams else _length(loader.dataset),
+            streams=streams,
+            batch_size=_batch_size(loader),
+            drop_last=_drop_last(loader),
+            workers=loader.num_workers,
+            sampler=None if streams else self._describe(loader),
+            content=contents.content(inner, torch),
+            holds=[one.made for one in held if any(one.given is link for link in links)],
+            parts=self.splits.of(loader.dataset),
+        )
+
+    def _describe(self, holder: Any) -> dict[str, Any]:
+        sampler = samplers.drawing(holder)
+        facts = samplers.describe(sampler)
+        made = self._samplers.get(id(sampler))
+        return {**facts, "made": made[1]} if made is not None and made[0]() is sampler else facts
+
+    @guarded
+    def sampler_made(self, sampler: Any, at: int | None) -> None:
+        """A sampler was constructed."""
+        if len(self._samplers) < _MOST_SAMPLERS and id(sampler) not in self._samplers:
+            serial = len(self._samplers)
+            self._samplers[id(sampler)] = weakref.ref(sampler), serial
+            self.session.event("sampler.made", at=at, made=serial)
+
+    @guarded
+    def before_draw(self, iterator: Any) -> None:
+        """Indices are about to be drawn."""
+        now = self.current.get(iterator)
+        if now is not None and now.number < 0:
+            self._tell_begin(now, iterator)
+
+    def _tell_begin(self, now: Pass, iterator: Any) -> None:
+        self.drain()
+        now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
+        now.id, self._begun = self._begun, self._begun + 1
+        now.steps, now.backwards = self.session.steps, self.session.backwards
+        self.open[now.id] = now
+        streams = iterator._dataset_kind != 0
+        batches = None if streams else self._foresee(now, iterator)
+        sampler = None if streams else self._describe(iterator)
+        self.session.event(
+            "pass",
+            at=now.at,
+            id=now.id,
+            loader=now.loader.index,
+            number=now.number,
+            sampler=sampler,
+            batches=batches,
+            indices=self._store(now) if now.foreseen else None,
+            steps=now.steps,
+        )
+        self._tell_workers(now, iterator)
+
+    def _tell_workers(self, now: Pass, iterator: Any) -> None:
+        pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
+        if pids and pids != now.loader.workers:
+            now.loader.workers = pids
+            self.session.event("workers", id=now.id, pids=pids)
+
+    def _store(self, now: Pass) -> Any:
+        indices, places = now.indices, now.loader.places
+        if indices is None:
+            return None
+        return self.numbers.store(indices if places is None else array("q", [places[i] for i in indices]))
+
+    def _foresee(self, now: Pass, iterator: Any) -> int | None:
+        now.indices = array("q")
+        try:
+            if now.loader.endless:
+                raise order.Unforeseen
+            now.indices, batches = order.foresee(self.session.torch, iterator)
+        except Exception:  # noqa: BLE001 - it runs a copy of the script's own sampler, which may raise anything
+            now.loader.endless = True
+            return _length(iterator._index_sampler)
+        now.foreseen = True
+        return batches
+
+    @guarded
+    def drawn(self, iterator: Any, index: Any) -> None:
+        """Indices were drawn: note them, or hold them against what was foreseen."""
+        now = self.current.get(iterator)
+        if now is None or now.indices is None or (now.foreseen and now.asked >= _CHECKED):
+            return
+        now.asked += 1
+        seen: array[int] = array("q")
+        try:
+            order.add_indices(seen, index)
+        except order.Unforeseen:
+            now.indices = None
+            return
+        if not now.foreseen:
+            now.indices.extend(seen)
+            now.indices = None if len(now.indices) > _LEARNT else now.indices
+            return
+        expected = now.indices[now.position : now.position + len(seen)]
+        now.position += len(seen)
+        if seen != expected:
+            self.session.event("pass.wrong", id=now.id)
+            now.indices, now.foreseen, now.loader.endless = None, False, True
+
+    @guarded
+    def took(self, iterator: Any, began: float, batch: Any) -> None:
+        """The loop was given a batch."""
+        now = self.current.get(iterator)
+        if now is None:
+            return
+        waited = time.monotonic() - began
+        now.wait += waited
+        self.session.waited += waited
+        now.taken += 1
+        looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER
+        if now.taken <= looked_at and now.number < 500:
+            self.session.event(
+                "pass.batch", id=now.id, n=now.taken, d=fingerprint.of(batch, self.session.torch)
+            )
+        elif now.taken & (now.taken - 1) == 0:
+            self.session.event("pass.batch", id=now.id, n=now.taken)
+
+    @guarded
+    def finish(self, iterator: Any, *, cut: bool = False) -> None:
+        """The iterator came to its end, or fast-forward ended it."""
+        now = self.current.get(iterator)
+        if now is not None:
+            now.cut = cut
+            if cut and now.driver == FOR and self.session.steps > now.steps:
+                self.cut_training = True
+            self._tell_end(now, "shortened" if cut else "exhausted")
+
+    def leave(self, now: Pass) -> None:
+        """The loop gave it up before its end."""
+        self._tell_end(now, "left")
+
+    @guarded
+    def drain(self) -> None:
+        """Write down the passes whose iterators are gone; told by the garbage collector, which may run anywhere."""
+        with suppress(IndexError):  # the background thread may have been faster
+            while self._left:
+                now, when = self._left.popleft()
+                self._tell_end(now, "left", when)
+
+    def _tell_end(self, now: Pass, how: str, when: float | None = None) -> None:
+        if now.ended or now.id < 0:
+            return
+        now.ended = True
+        self.open.pop(now.id, None)
+        learnt = how == "exhausted" and not now.foreseen
+        self.session.event(
+            "pass.end",
+            t=round(time.monotonic() if when is None else when, 6),
+            id=now.id,
+            how=how,
+            taken=now.taken,
+            wait=round(now.wait, 6),
+            steps=self.session.steps,
+            indices=self._store(now) if learnt else None,
+        )
+
+
+@guarded
+def _length(sized: Any) -> int | None:
+    try:
+        return len(sized)
+    except TypeError:
+        return None
+
+
+def _batch_size(loader: Any) -> int | None:
+    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _drop_last(loader: Any) -> bool:
+    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))

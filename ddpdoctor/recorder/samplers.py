@@ -1,0 +1,74 @@
+"""What can be told of a sampler by looking at it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+_INNER = ("batch_sampler", "sampler", "base_sampler", "_sampler", "dataset")
+"""Attributes by which samplers hold the one that they wrap; ``dataset`` in those of PyTorch Lightning and catalyst."""
+_RANK_NAMES = ("rank", "_rank", "process_index")
+_REPLICAS_NAMES = ("num_replicas", "_num_replicas", "world_size", "_world_size", "num_processes")
+_DEEPEST = 5
+
+
+def chain(sampler: Any) -> Iterator[Any]:
+    """A sampler and those that it wraps, the outermost first."""
+    seen: list[int] = []
+    while sampler is not None and id(sampler) not in seen and len(seen) < _DEEPEST:
+        yield sampler
+        seen.append(id(sampler))
+        inner = (vars(sampler).get(name) if hasattr(sampler, "__dict__") else None for name in _INNER)
+        sampler = next((one for one in inner if _samples(one)), None)
+
+
+def _samples(value: Any) -> bool:
+    """Whether it is a sampler: something of a class of its own that is iterated and not indexed."""
+    if value is None or hasattr(type(value), "__getitem__"):
+        # What adapts a sampler to DistributedSampler is indexed, and holds the sampler.
+        return hasattr(value, "_sampler")
+    return hasattr(type(value), "__iter__") and hasattr(value, "__dict__")
+
+
+def drawing(loader: Any) -> Any:
+    """The sampler that matters: the one that divides among ranks, or else the innermost."""
+    wrapped = [one for one in chain(loader._index_sampler) if not hasattr(type(one), "__getitem__")]
+    return next((one for one in wrapped if _place(one) is not None), wrapped[-1])
+
+
+def describe(sampler: Any) -> dict[str, Any]:
+    """Fields of a Sampler."""
+    name = type(sampler).__name__
+    place = _place(sampler)
+    facts: dict[str, Any] = {
+        "name": name,
+        "distributed": place is not None,
+        "shuffle": {"RandomSampler": True, "SubsetRandomSampler": True, "SequentialSampler": False}.get(name),
+        "replacement": getattr(sampler, "replacement", False) is True,
+    }
+    if place is not None:
+        facts["rank"], facts["replicas"] = place
+    for field, names in (("seed", ("seed", "_seed")), ("total", ("total_size",))):
+        facts[field] = _number(sampler, names)
+    if hasattr(sampler, "set_epoch"):
+        facts["epoch"] = _number(sampler, ("epoch", "_epoch"))
+    for field, names in (("shuffle", ("shuffle", "_shuffle")), ("drop_last", ("drop_last",))):
+        flag = next((getattr(sampler, one) for one in names if hasattr(sampler, one)), None)
+        if isinstance(flag, bool):
+            facts[field] = flag
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _place(sampler: Any) -> tuple[int, int] | None:
+    rank, replicas = _number(sampler, _RANK_NAMES), _number(sampler, _REPLICAS_NAMES)
+    return None if rank is None or replicas is None else (rank, replicas)
+
+
+def _number(sampler: Any, names: tuple[str, ...]) -> int | None:
+    for name in names:
+        try:
+            return operator.index(getattr(sampler, name))
+        except (AttributeError, TypeError):
+            continue
+    return None

@@ -1,0 +1,84 @@
+"""Follows the parts into which a dataset is divided, from where they are made to the loaders that draw from them."""
+
+from __future__ import annotations
+
+import operator
+import weakref
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from . import contents
+from .guard import guarded
+
+if TYPE_CHECKING:
+    from .numbers import Numbers
+    from .session import Session
+
+_MOST_PARTS = 100
+_MOST_SAMPLES = 4_000_000
+
+
+class Splits:
+    """All Subsets of a process."""
+
+    def __init__(self, session: Session, numbers: Numbers) -> None:
+        self.session = session
+        self.numbers = numbers
+        self.group: int | None = None
+        """The call of random_split that is under way."""
+        self._datasets: dict[int, tuple[Any, int]] = {}
+        self._parts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._groups = self._made = 0
+
+    def key(self, dataset: Any) -> int:
+        """A number for a dataset, by identity; ids alone are given again when one is gone."""
+        reference, serial = self._datasets.get(id(dataset), (None, 0))
+        if reference is None or reference() is not dataset:
+            serial = len(self._datasets)
+            try:
+                self._datasets[id(dataset)] = weakref.ref(dataset), serial
+            except TypeError:  # a list, for instance
+                self._datasets[id(dataset)] = (lambda: dataset), serial
+        return serial
+
+    @guarded
+    def open_group(self) -> None:
+        """random_split was called."""
+        self.group, self._groups = self._groups, self._groups + 1
+
+    @guarded
+    def made(self, subset: Any, at: int | None) -> None:
+        """A Subset was constructed."""
+        if self._made >= _MOST_PARTS or len(subset.indices) > _MOST_SAMPLES:
+            return
+        part, self._made = self._made, self._made + 1
+        self._parts[subset] = part
+        inner, places = contents.innermost(subset, self.session.torch)
+        self.session.event(
+            "subset",
+            at=at,
+            part=part,
+            over=self.key(subset.dataset),
+            group=self.group,
+            samples=len(inner),
+            indices=self.numbers.store(
+                array("q", map(operator.index, subset.indices)) if places is None else places
+            ),
+        )
+
+    def of(self, dataset: Any) -> list[int]:
+        """The parts that a dataset draws from."""
+        return [self._parts[layer] for layer in _layers(dataset) if layer in self._parts]
+
+
+def _layers(dataset: Any) -> Iterator[Any]:
+    """A dataset and all that it holds inside."""
+    waiting, seen = [dataset], 0
+    while waiting and seen < 50:
+        one, seen = waiting.pop(), seen + 1
+        if hasattr(one, "__dict__"):
+            yield one
+            held = vars(one)
+            waiting += [held[name] for name in ("dataset", "subset") if name in held]
+            waiting += list(held.get("datasets") or ())
