@@ -14,8 +14,8 @@ from ddpdoctor.model import Evidence
 LOG_LINES = 10
 """Of each process: its last words, not its life."""
 _NOISE = re.compile(
-    r"Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}|run\.py:\d+\] $"
-    r"|torch/distributed/elastic/|torch/multiprocessing/spawn"
+    r"\.py:\d+: UserWarning: Failed to initialize NumPy|_conversion_method_template|OMP_NUM_THREADS|\*{20}"
+    r"|^[\s^~]*$|run\.py:\d+\] $|torch/distributed/elastic/|torch/multiprocessing/spawn"
 )
 """What torch writes in every healthy run, and the launcher's echo of what the ranks say themselves."""
 
@@ -26,7 +26,7 @@ def log_lines(folder: Path) -> list[str]:
     for path in [folder / files.LOG, *sorted((folder / "output").rglob("stderr.log"))]:
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
-            said = [line for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
+            said = [line for line in text.splitlines() if not _NOISE.search(line)]
             found += said[-LOG_LINES:]
     return found
 
