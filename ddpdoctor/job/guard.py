@@ -207,23 +207,16 @@ def _alive_by_psutil(run_id: str) -> list[int]:
     """The same without /proc and without a subreaper: a daemon that also cleared its environment is missed."""
     import psutil
 
-    found = {child.pid for child in psutil.Process().children(recursive=True)}
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == run_id:
-                found.add(process.pid)
+            ours = process.pid in children or process.environ().get(MARK) == run_id
+            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
         except psutil.Error:
             continue
-    return [pid for pid in found if pid != os.getpid() and _is_running(pid)]
-
-
-def _is_running(pid: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return found
 
 
 def _command_of(pid: int) -> str:
