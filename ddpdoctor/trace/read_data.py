@@ -75,10 +75,10 @@ class DataReader:
         self._workers[event["pid"]] = Worker(-1, event["worker"], event["seeds"])
 
     def on_worker_loaded(self, event: _Event, at: Where | None) -> None:
-        """A worker has loaded its first samples."""
+        """A worker has loaded some of its first samples."""
         if known := self._workers.get(event["pid"]):
-            samples, drew = tuple(event["samples"]), tuple(event["drew"])
-            self._workers[event["pid"]] = replace(known, samples=samples, drew=drew)
+            samples = (*known.samples, *event["samples"])
+            self._workers[event["pid"]] = replace(known, samples=samples, drew=tuple(event["drew"]))
 
     def fields(self) -> dict[str, Any]:
         """Fields of the Recording."""

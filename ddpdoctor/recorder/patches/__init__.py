@@ -3,7 +3,18 @@
 NAMES: tuple[str, ...] = (
     "groups",
     "ends",
+    "ddp",
+    "forward",
+    "backward",
+    "optimizer",
+    "scaler",
+    "clip",
+    "scheduler",
+    "losses",
+    "collectives",
+    "seeds",
     "processes",
     "loaders",
+    "workers",
 )
 """The files, in the order in which they are installed."""

@@ -1,0 +1,81 @@
+"""DataLoader workers: the random states with which each begins, and what it loads first; told by the worker itself."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import fingerprint, randomness
+from ..guard import guarded
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+_SAMPLES = 64
+"""How many samples of a worker are looked at."""
+
+
+def install(session: Session) -> None:
+    """Watch what fetches samples, where it does so in a worker."""
+    kind = session.torch.utils.data.dataloader._DatasetKind
+    session.patch(kind, "create_fetcher", functools.partial(_watch_fetcher, session))
+
+
+def _watch_fetcher(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+    worker = _Worker(session)
+
+    @functools.wraps(original)
+    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
+        worker.begin()
+        fetcher = original(*args, **kwargs)
+        worker.watch(fetcher)
+        return fetcher
+
+    return create_fetcher
+
+
+class _Worker:
+    """This process, if it is a worker."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.pid = 0
+        self.seeds: dict[str, str] = {}
+        self.left = _SAMPLES
+
+    @guarded
+    def begin(self) -> None:
+        """It is seeded, the script's worker_init_fn has run, and it is about to open the dataset."""
+        info = self.session.torch.utils.data.get_worker_info()
+        if info is None or self.pid == os.getpid():
+            return
+        self.pid = os.getpid()
+        self.seeds = randomness.states(self.session.torch)
+        self.session.event("worker.begin", now=True, pid=self.pid, worker=info.id, seeds=self.seeds)
+
+    @guarded
+    def watch(self, fetcher: Any) -> None:
+        """Look at the first samples on their way to being collated."""
+        if self.pid != os.getpid() or not self.left:
+            return
+        original = fetcher.collate_fn
+
+        def collate(samples: Any) -> Any:
+            self.look(samples if fetcher.auto_collation else [samples])
+            if not self.left:
+                fetcher.collate_fn = original
+            return original(samples)
+
+        fetcher.collate_fn = collate
+
+    @guarded
+    def look(self, samples: Any) -> None:
+        """Samples were loaded."""
+        torch = self.session.torch
+        found = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
+        self.left -= len(found)
+        drew = [name for name, state in randomness.states(torch).items() if self.seeds.get(name) != state]
+        known = [one for one in found if one is not None]
+        self.session.event("worker.loaded", now=True, pid=self.pid, samples=known, drew=drew)
