@@ -1,0 +1,34 @@
+"""Every script here is right, though it looks suspicious: nothing is found, and the recorder changes nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Level
+from tests.support.forked import run_alone, run_forked, starts_ranks_itself
+
+SCRIPTS = sorted(
+    script for script in Path(__file__).parent.glob("[!_]*.py") if not script.stem.startswith("test_")
+)
+FORKED = [script for script in SCRIPTS if not starts_ranks_itself(script)]
+
+
+@pytest.mark.parametrize("nproc", [2, 3])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_nothing_is_found(script: Path, nproc: int, tmp_path: Path) -> None:
+    if starts_ranks_itself(script):
+        ran = run_alone(script, tmp_path / "ran", str(nproc))
+    else:
+        ran = run_forked(script, tmp_path / "ran", nproc=nproc)
+    assert [one for one in ran.findings if one.level is not Level.INFO] == [], "\n".join(ran.errors)
+    assert ran.trace.broken is None, "\n".join(ran.errors)
+
+
+@pytest.mark.parametrize("script", FORKED, ids=lambda script: script.stem)
+def test_the_recorder_changes_nothing(script: Path, tmp_path: Path) -> None:
+    """Same exit status, same stdout, same bits of weights and optimizer states, same random states."""
+    plain = run_forked(script, tmp_path / "plain", record=False)
+    recorded = run_forked(script, tmp_path / "recorded", full=True)
+    assert recorded.statuses == plain.statuses, "\n".join(recorded.errors)
+    assert recorded.outputs == plain.outputs
+    assert recorded.finals == plain.finals

@@ -1,0 +1,38 @@
+"""Every script here has one disease: it is found, with its ranks and its line, and nothing else is.
+
+A script says by comments what is to be found: tests/support/expectations.py. One that starts its ranks itself, by
+mp.spawn, gets their number as its first argument. To look at one while writing it:
+
+    python -m tests.support.forked tests/sick/dd103_set_epoch_never_called.py 3
+"""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Level
+from tests.support.expectations import as_expected, expectations
+from tests.support.forked import run_alone, run_forked, starts_ranks_itself
+
+SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
+
+
+@pytest.mark.parametrize("nproc", [2, 3])
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_disease_is_found_and_nothing_else(script: Path, nproc: int, tmp_path: Path) -> None:
+    if starts_ranks_itself(script):
+        ran = run_alone(script, tmp_path / "ran", str(nproc))
+    else:
+        ran = run_forked(script, tmp_path / "ran", nproc=nproc)
+    expected = expectations(script, nproc)
+    wanted = {one.code for one in expected}
+    # Information that nobody asked for may be there.
+    told = [one for one in ran.findings if one.level is not Level.INFO or one.code in wanted]
+    found = sorted((as_expected(one, script) for one in told), key=str)
+    assert found == expected, "\n\n".join([*(str(one) for one in ran.findings), *ran.errors])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_is_named_for_its_disease(script: Path) -> None:
+    codes = {one.code.lower() for one in expectations(script, 2)}
+    assert script.stem.partition("_")[0] in codes

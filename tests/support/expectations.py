@@ -1,0 +1,45 @@
+"""What a script of tests/sick says, in comments, that is to be found in it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_COMMENT = re.compile(r"# expect: (?P<code>DD\d{3})(?: ranks (?P<ranks>[\d,-]+))?(?P<nowhere> nowhere)?")
+
+
+@dataclass(frozen=True, order=True)
+class Expected:
+    """A finding: its check, the line that it names, the ranks."""
+
+    code: str
+    line: int | None
+    ranks: tuple[int, ...]
+
+
+def expectations(script: Path, world_size: int) -> list[Expected]:
+    """What is to be found, from ``# expect: DD206 ranks 1,3-`` on the line to be named; no ranks: every rank."""
+    return sorted(_expected(script.read_text(), world_size), key=str)
+
+
+def _expected(text: str, world_size: int) -> Iterator[Expected]:
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in _COMMENT.finditer(line):
+            ranks = _ranks(found["ranks"] or "0-", world_size)
+            yield Expected(found["code"], None if found["nowhere"] else number, ranks)
+
+
+def _ranks(text: str, world_size: int) -> tuple[int, ...]:
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        ranks += range(int(first), int(last) + 1 if last else world_size if dash else int(first) + 1)
+    return tuple(ranks)
+
+
+def as_expected(finding: Any, script: Path) -> Expected:
+    """A finding, to be compared with what was expected."""
+    where = finding.where
+    line = where.line if where and Path(where.file).name == script.name else None
+    return Expected(finding.code, line, tuple(finding.ranks))

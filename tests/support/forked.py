@@ -1,0 +1,197 @@
+"""Runs a script's ranks as forks of one process that has imported torch, and judges what the recorder saw of them.
+
+A rank costs a fork and not an import of torch, so a test of a script takes a second or two. What a rank sees is
+what it would see under torchrun: its variables, its own session, sys.argv and sys.path[0], files as its output.
+The folder is laid out as that of a job, so it is read back as every job is.
+"""
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import registry
+from ddpdoctor.job.command import RECORD, Job, Kind, RecorderOptions
+from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.run import JobRun
+from ddpdoctor.judge import judge, merge
+from ddpdoctor.model import CheckResult, Finding, Outcome, Source
+from ddpdoctor.plan import Plan
+from ddpdoctor.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 120.0
+"""For all ranks of a script; generous, since two cores may be running much else."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A script that was run."""
+
+    folder: Path
+    statuses: tuple[int, ...]
+    """Of the ranks, negative for a signal."""
+    outputs: tuple[str, ...]
+    """What each rank wrote on stdout."""
+    errors: tuple[str, ...]
+    finals: tuple[Mapping[str, Any], ...]
+    """Digests of each rank's weights, optimizer state and random states at its end."""
+    trace: Trace = field(default_factory=lambda: Trace(()))
+    results: tuple[CheckResult, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def run_forked(
+    script: Path,
+    folder: Path,
+    *arguments: str,
+    nproc: int = 2,
+    record: bool = True,
+    seconds: float = SECONDS,
+    **recorder: Any,
+) -> Ran:
+    """Run a script on forked ranks and judge it.
+
+    Args:
+        folder: empty, or absent; everything that is written goes there, and it is the working directory.
+        record: whether the recorder is there; without it nothing is judged.
+        recorder: fields of RecorderOptions: batches, full, rehearse.
+    """
+    run, work = folder / "run", folder / "work"
+    work.mkdir(parents=True)
+    (run / RECORD).mkdir(parents=True)
+    plan = Plan(nproc=nproc)
+    job = Job(Kind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
+    write_job(run, job, plan)
+    environ = job.recorder.variables(run / RECORD, nproc) if record else {}
+    began = time.monotonic()
+    reply = _server().ask(
+        {
+            "words": job.words,
+            "run": str(run),
+            "work": str(work),
+            "nproc": nproc,
+            "environ": environ,
+            "seconds": seconds,
+        }
+    )
+    statuses = tuple(reply["statuses"])
+    (run / "stderr.log").write_text("".join(_summary(rank, status) for rank, status in enumerate(statuses)))
+    write_ending(run, _stopped(statuses, time.monotonic() - began, reply["timed_out"]))
+    own = [run / "torchrun" / "none" / "attempt_0" / str(rank) for rank in range(nproc)]
+    ran = Ran(
+        work,
+        statuses,
+        tuple((one / "stdout.log").read_text(errors="replace") for one in own),
+        tuple((one / "stderr.log").read_text(errors="replace") for one in own),
+        tuple(
+            json.loads((one / "final.json").read_text()) if (one / "final.json").exists() else {}
+            for one in own
+        ),
+    )
+    return _judged(ran, run) if record else ran
+
+
+def run_alone(script: Path, folder: Path, *arguments: str, seconds: float = SECONDS, **recorder: Any) -> Ran:
+    """Run a script that starts its ranks by itself, and judge it."""
+    run, work = folder / "run", folder / "work"
+    work.mkdir(parents=True)
+    run.mkdir()
+    line = ("env", f"--chdir={work}", sys.executable, str(script.resolve()), *arguments)
+    job = Job(Kind.LINE, line, RecorderOptions(**recorder))
+    trace = JobRun(job, Plan(), run).finish(time.monotonic() + seconds)
+    out, err = (run / name for name in ("stdout.log", "stderr.log"))
+    ran = Ran(
+        work, (trace.status,), (out.read_text(errors="replace"),), (err.read_text(errors="replace"),), ()
+    )
+    return _judged(ran, run)
+
+
+def starts_ranks_itself(script: Path) -> bool:
+    """Whether a script is run by python and not by torchrun."""
+    text = script.read_text()
+    return "mp.spawn(" in text or "multiprocessing.spawn(" in text or "start_processes(" in text
+
+
+def _judged(ran: Ran, run: Path) -> Ran:
+    trace = read_trace(run)
+    broke: list[str] = []
+    results, findings = merge(judge(Source.RUN, registry.select(Source.RUN), trace, broke.append))
+    assert not broke, "\n".join(broke)
+    assert not [one for one in results if one.outcome is Outcome.ERROR]
+    return replace(ran, trace=trace, results=results, findings=findings)
+
+
+def _stopped(statuses: Sequence[int], seconds: float, timed_out: bool) -> Stopped:
+    return Stopped(status=int(any(statuses)), seconds=seconds, timed_out=timed_out)
+
+
+def _summary(rank: int, status: int) -> str:
+    """A rank's end as torchrun's summary tells it."""
+    return f"  rank      : {rank} (local_rank: {rank})\n  exitcode  : {status} (pid: 1)\n" if status else ""
+
+
+class _Server:
+    """The process from which ranks are forked; one for each process of pytest."""
+
+    def __init__(self) -> None:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("DDPDOCTOR_", "TORCHELASTIC_", "MASTER_"))
+            and name not in ("RANK", "WORLD_SIZE")
+        }
+        environ = {**kept, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "2000", "PYTHONPATH": str(ROOT)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", str(Path(__file__).with_name("preloaded.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environ,
+            cwd=ROOT,
+        )
+        atexit.register(self._end)
+
+    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the ranks of a script run to their end."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        reply = self._process.stdout.readline()
+        assert reply, "the preloaded process has died"
+        return dict(json.loads(reply))
+
+    def _end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+@cache
+def _server() -> _Server:
+    return _Server()
+
+
+if __name__ == "__main__":  # python -m tests.support.forked SCRIPT [NPROC]: look at one while writing it
+    import tempfile
+
+    from ddpdoctor.report.detail import finding_lines
+
+    with tempfile.TemporaryDirectory() as place:
+        path, size = Path(sys.argv[1]), int((*sys.argv[2:], "2")[0])
+        done = (
+            run_alone(path, Path(place, "ran"), str(size))
+            if starts_ranks_itself(path)
+            else run_forked(path, Path(place, "ran"), nproc=size)
+        )
+        for found in done.findings:
+            print("\n".join(finding_lines(found, 100)), end="\n\n")
+        notes = {one.text for rank in done.trace.ranks if rank.recording for one in rank.recording.notes}
+        print(*done.outputs, *done.errors, *sorted(notes), sep="\n")
