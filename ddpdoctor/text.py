@@ -47,8 +47,8 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 rank``, ``2 ranks``, ``2 processes``."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    """``1 rank``, ``2 ranks``, ``2 processes``, ``2 batches``."""
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{count} {noun}{ending}"
 
 
@@ -63,3 +63,9 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
 def quote_command(command: Sequence[str]) -> str:
     """A command line as one would type it, on one line, shortened; secrets are masked."""
     return shorten(" ".join(shlex.join(mask_command(command)).split()))
+
+
+def listing(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names: ``a, b``, or ``a, b, c and 5 more``."""
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 1 else f"{', '.join(names[:most])} and {rest} more"

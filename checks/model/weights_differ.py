@@ -1,12 +1,16 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.answers import require_right_answers
 from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.redact import quote
+from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Group, replicas, updates, weights_come_together
+from ddpdoctor.trace.weights import Difference, first_difference
 
 
 class WeightsDiffer(Check):
@@ -15,7 +19,8 @@ class WeightsDiffer(Check):
     What it finds:
         Ranks whose weights differ from rank 0's, bit by bit: the first tensor, the first element and both values.
         In the live group, replicas built from different seeds, after DDP's constructor and after optimizer steps
-        with different data; in a training run, the weights it ends with.
+        with different data; in a training run, the step from which weights differ and the ranks whose weights
+        changed outside of an update.
 
     Why it matters:
         DDP averages gradients and never weights. Replicas that differ once stay different, each gradient is taken
@@ -37,6 +42,10 @@ class WeightsDiffer(Check):
     family = Family.MODEL
     title = "every rank has the same weights"
     measurements = ("weights",)
+    explained_by = (
+        *("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD213", "DD219", "DD222"),
+        *("DD225", "DD226", "DD227"),
+    )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
@@ -52,6 +61,23 @@ class WeightsDiffer(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
+        return self._examine_trainer(trace) if trace.bundled else self._examine_recorded(trace)
+
+    def _examine_recorded(self, trace: Trace) -> Judgement:
+        compared: set[int] = set()
+        for group in replicas(trace):
+            if weights_come_together(group):
+                continue
+            if first := first_difference(group):
+                return [self._differ_in_step(group, first)]
+            compared |= {
+                update.index for update in updates(group) if all(t.after for t in update.taken.values())
+            }
+        if not compared:
+            raise NotMeasured("no step was seen after which weights have to be equal")
+        return Passed(f"weights are equal to the bit after {plural(len(compared), 'training step')}")
+
+    def _examine_trainer(self, trace: Trace) -> Judgement:
         digests, differences = trace.values("weights"), trace.values("difference")
         if len(digests) == 1:
             return Skipped("one rank has no other to differ from")
@@ -75,6 +101,26 @@ class WeightsDiffer(Check):
             ),
         )
 
+    def _differ_in_step(self, group: Group, first: Difference) -> Finding:
+        index = first.update.index
+        count = len(next(iter(first.update.taken.values())).before or ())
+        moved = 0 < len(first.moved) < len(group)
+        return self.fail(
+            (
+                f"{ranks_phrase(first.moved)} changed its weights by itself before step {index}: "
+                if moved
+                else f"weights differ between ranks {'before' if first.before else 'after'} step {index}: "
+            )
+            + f"{len(first.keys)} of {plural(count, 'parameter')}, {listing(first.keys, 2)}",
+            why=_cause(first)
+            + " DDP averages gradients and never weights, so replicas that differ once stay different.",
+            fix="change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
+            "for parameter in model.parameters():\n    dist.broadcast(parameter.data, src=0)",
+            ranks=first.ranks,
+            where=first.where,
+            evidence=tuple(Evidence(text, ranks) for text, ranks in _states(first)),
+        )
+
     def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
         return self.fail(
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
@@ -93,6 +139,27 @@ class WeightsDiffer(Check):
                 ),
             ),
         )
+
+
+def _cause(first: Difference) -> str:
+    if first.load:
+        return f"A load_state_dict into {quote(first.load.name)} came after the wrap, and not alike on all ranks."
+    if first.before:
+        return "Something other than an update changed them after the wrap: a load, a new initialisation, a copy."
+    if first.update.differing_gradients:
+        return "The gradients of this step were not the same on every rank."
+    return "The gradients of this step were equal, so the optimizers hold unequal state."
+
+
+def _states(first: Difference) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The first differing parameter's digest by rank, equal ones once."""
+    taken = first.update.taken
+    values = {
+        rank: ((one.before if first.before else one.after) or {})[first.keys[0]]
+        for rank, one in taken.items()
+    }
+    for value in dict.fromkeys(values.values()):
+        yield f"{first.keys[0]} {value[:12]}", tuple(rank for rank, own in values.items() if own == value)
 
 
 def _shown(one: Mapping[str, Any] | None) -> str:

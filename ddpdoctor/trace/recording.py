@@ -12,7 +12,17 @@ from typing import Any
 from ddpdoctor.trace.data import Loader, Pass, Split
 from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
 from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
-from ddpdoctor.trace.training import Buffers, Collective, Optimizer, Shadow, TrainingStep, Wrapper
+from ddpdoctor.trace.training import (
+    Buffers,
+    Collective,
+    Conversion,
+    Forward,
+    Optimizer,
+    SchedulerStep,
+    Shadow,
+    TrainingStep,
+    Wrapper,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Recording:
     """The launcher's variables when it started."""
     groups: tuple[GroupEvent, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
+    conversions: tuple[Conversion, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     steps: tuple[TrainingStep, ...] = ()
     """The training steps that were written down: all of a short run; of a long one the first, and then some."""
@@ -45,7 +56,13 @@ class Recording:
     buffers: tuple[Buffers, ...] = ()
     shadows: tuple[Shadow, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    """All that the script issued, inside training steps and outside."""
+    """All that the script issued, inside training steps and outside; of a line that comes often not every one."""
+    evaluation_forwards: tuple[Forward, ...] = ()
+    """Forwards without autograd, inside training steps that were written down and outside; not every one."""
+    scheduler_steps: tuple[SchedulerStep, ...] = ()
+    """Steps of schedulers, inside training steps that were written down and outside."""
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    """How far it came, all steps counted: ``steps``, ``backwards``, ``collectives`` and seconds in ``phases``."""
     files: tuple[FileEvent, ...] = ()
     log_writers: tuple[LogWriter, ...] = ()
     printed: tuple[Printed, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -130,7 +131,8 @@ def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
     found: Unreduced | None = None
     pending: list[Forward] = []
     finished = False
-    for event in sorted((*step.forwards, *step.backwards), key=lambda one: one.time):
+    events: list[Forward | Backward] = [*step.forwards, *step.backwards]
+    for event in sorted(events, key=lambda one: one.time):
         if isinstance(event, Forward):
             if event.wrapper == wrapper and event.grad:
                 pending.append(event)
@@ -187,7 +189,9 @@ def _lost(group: Group, update: Update) -> Iterator[Lost]:
     first = next(iter(group.values()))
     for wrapper in first.wrappers:
         mine = trained_keys(wrapper, next(iter(update.taken.values())))
-        late = {rank: found for rank, step in update.steps.items() if (found := unreduced(step, wrapper.index))}
+        late = {
+            rank: found for rank, step in update.steps.items() if (found := unreduced(step, wrapper.index))
+        }
         lost = Lost(update, wrapper, late, tuple(key for key in unequal if key in mine), len(mine))
         if mine and late and _is_certain(lost):
             yield lost
@@ -198,7 +202,8 @@ def _is_certain(lost: Lost) -> bool:
         return True
     # Equal data hides it from the gradients. Then only a forward that was seen, and no collective of the script's
     # own that could have averaged anything, leave no doubt.
-    by_hand = any(moves_tensors(one) for step in lost.update.steps.values() for one in step.collectives)
+    issued = [one for step in lost.update.steps.values() for one in step.collectives]
+    by_hand = any(one.gradient_of or elements(one) > 2 for one in issued)
     seen = all(one.gap in (Gap.AROUND, Gap.PAUSED) and one.forward for one in lost.by_rank.values())
     return seen and not by_hand and not lost.wrapper.hook
 
@@ -209,12 +214,9 @@ def trained_keys(wrapper: Wrapper, step: OptimizerStep) -> set[str]:
     return had & {parameter.key for parameter in wrapper.parameters}
 
 
-def moves_tensors(collective: Collective) -> bool:
-    """Whether it carries more than a number or two: gradients, weights, features."""
-    count = 1
-    for length in collective.shape or ():
-        count *= length
-    return collective.gradient_of is not None or count > 2
+def elements(collective: Collective) -> int:
+    """How many numbers it carries; none where its tensor was not seen."""
+    return 0 if collective.shape is None else math.prod(collective.shape)
 
 
 def weights_come_together(group: Group) -> bool:

@@ -54,6 +54,18 @@ class Wrapper:
 
 
 @dataclass(frozen=True)
+class Conversion:
+    """A call of ``SyncBatchNorm.convert_sync_batchnorm``."""
+
+    time: float
+    at: Where | None
+    layers: int = 0
+    """How many BatchNorm layers it found."""
+    wrapped: bool = False
+    """Whether the module was a wrapper, or inside one, already."""
+
+
+@dataclass(frozen=True)
 class Forward:
     """A forward of a wrapper, or of a wrapped module around its wrapper."""
 
@@ -144,6 +156,7 @@ class SchedulerStep:
     name: str
     metric: float | None = None
     """What ReduceLROnPlateau was given."""
+    time: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -184,6 +197,8 @@ class OptimizerStep:
     seconds: float = 0.0
     norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
+    skipped: bool = False
+    """Whether a GradScaler left it out, because a gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +226,10 @@ class Collective:
     """The source or destination, of those that have one."""
     norm: float | None = None
     """The norm of the gradient given, before it was reduced, where it is a gradient."""
+    weight_of: str | None = None
+    """The key of the parameter that the tensor is."""
+    number: int | None = None
+    """How many collectives of its group the script had issued before; of those that come often not all are kept."""
 
 
 @dataclass(frozen=True)

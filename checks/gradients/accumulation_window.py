@@ -1,0 +1,123 @@
+from collections import Counter
+from collections.abc import Sequence
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import TrainingStep
+
+
+class AccumulationWindow(Check):
+    """Windows of accumulation have other lengths than the loss is divided by.
+
+    What it finds:
+        Updates over more or fewer micro-batches than the number by which each loss was divided: a shorter last
+        window, one that carries the rest of the epoch before, and micro-batches after the last update whose
+        gradients nobody used.
+
+    Why it matters:
+        The gradient of such a window is too small or too large by the ratio, in every epoch, and samples of the
+        rest count wrongly or not at all. With few batches in an epoch the effect is large.
+
+    Example:
+        Ten batches in windows of four, and the last two are left to the next epoch:
+            loss = criterion(model(x), y) / 4
+            loss.backward()
+            if (i + 1) % 4 == 0:
+                optimizer.step(); optimizer.zero_grad()
+
+    Fix:
+        End the last window with the epoch, and divide by its true length:
+            start = i - i % accumulate
+            length = min(accumulate, len(loader) - start)
+            (criterion(model(x), y) / length).backward()
+            if (i + 1) % accumulate == 0 or i + 1 == len(loader):
+                optimizer.step()
+    """
+
+    code = "DD210"
+    name = "accumulation-window"
+    family = Family.GRADIENTS
+    title = "every update divides by the micro-batches it sums"
+    explained_by = ("DD106", "DD225", "DD202")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = {rank: one for rank, one in trace.training().items() if one.steps}
+        divided = {rank: _divisor(one.steps) for rank, one in seen.items()}
+        if not any(divided.values()):
+            raise NotMeasured("no loss was divided by a number of micro-batches")
+        wrong = {rank: steps for rank, one in seen.items() if (steps := _wrong(one, divided[rank]))}
+        if wrong:
+            return [self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})]
+        if cut := _cut_short(trace):
+            raise NotMeasured(cut)
+        return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
+
+    def _uneven(
+        self,
+        seen: dict[int, Recording],
+        wrong: dict[int, list[TrainingStep]],
+        divided: dict[int, int],
+    ) -> Finding:
+        rank, steps = next(iter(wrong.items()))
+        by = divided[rank]
+        one = steps[0]
+        count = len(one.backwards)
+        used = one.optimizer_steps
+        what = "an update sums" if used else "after the last update came"
+        lengths = Counter(len(step.backwards) for step in seen[rank].steps)
+        return self.warn(
+            f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
+            why=(
+                f"Its gradient is {count / by:.2g} times what the other windows give."
+                if used
+                else "Their gradients were dropped, or wait for an update that comes with others."
+            )
+            + " The number of batches in an epoch is no multiple of the window.",
+            fix="length = min(accumulate, len(loader) - (i - i % accumulate))\n"
+            "(criterion(model(x), y) / length).backward()\n"
+            "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
+            "    optimizer.step()",
+            ranks=tuple(wrong),
+            where=(used[-1].at if used else one.backwards[-1].at),
+            evidence=(
+                Evidence(
+                    "updates: "
+                    + ", ".join(
+                        f"{n} of {plural(length, 'micro-batch')}" for length, n in sorted(lengths.items())
+                    ),
+                    (rank,),
+                ),
+            ),
+        )
+
+
+def _divisor(steps: Sequence[TrainingStep]) -> int | None:
+    """The one number, 2 or more, by which every loss was divided; None where it varies or none was seen."""
+    factors = {backward.factor for step in steps for backward in step.backwards}
+    if len(factors) != 1 or not (factor := factors.pop()) or not 0 < factor <= 0.5:
+        return None
+    by = round(1 / factor)
+    # A loss may be divided for another reason. It is accumulation only if a window has this length.
+    same = any(len(step.backwards) == by for step in steps)
+    return by if same and abs(factor * by - 1) < 1e-3 else None
+
+
+def _wrong(one: Recording, by: int | None) -> list[TrainingStep]:
+    """The windows of another length; those that fast-forward cut are its work and not the script's."""
+    if by is None or any(seen.ended == "shortened" for seen in one.passes):
+        return []
+    windows = list(one.steps)
+    if one.trailing and one.trailing.backwards and one.raised is None:
+        windows.append(one.trailing)
+    return [step for step in windows if len(step.backwards) != by]
+
+
+def _cut_short(trace: Trace) -> str | None:
+    for one in trace.training().values():
+        if any(seen.ended == "shortened" for seen in one.passes):
+            return "the passes over the DataLoader were cut short, so no last window was seen"
+    return None

@@ -1,0 +1,98 @@
+import math
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import replicas, updates
+from ddpdoctor.trace.training import Clip, TrainingStep
+
+_RELATIVE = 1e-3
+"""Norms of equal gradients agree far closer than this."""
+
+
+class ClipBeforeSync(Check):
+    """Gradients are clipped before they were averaged over the ranks.
+
+    What it finds:
+        clip_grad_norm_ calls whose norm differs between ranks, in steps whose gradients are equal in the end:
+        the clipping came in a micro-batch inside no_sync(), ahead of the backward that averages.
+
+    Why it matters:
+        Each rank scales its own part of the gradient by another factor, and the average is of these. The result is
+        equal on all ranks, so nothing looks wrong, and it is not the clipped gradient of the batch.
+
+    Example:
+        Clipping stands in the loop over micro-batches:
+            with model.no_sync():
+                model(x).mean().backward()
+            clip_grad_norm_(model.parameters(), 1.0)
+
+    Fix:
+        Clip once for each update, after the backward that reduces and right before optimizer.step().
+    """
+
+    code = "DD218"
+    name = "clip-before-sync"
+    family = Family.GRADIENTS
+    title = "gradients are averaged before they are clipped"
+    explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD225", "DD226", "DD227", "DD206")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        rows = [
+            (update.index, row, update.steps)
+            for group in replicas(trace)
+            for update in updates(group)
+            for row in _side_by_side(update.steps)
+        ]
+        if not rows:
+            raise NotMeasured("no gradient norm was clipped")
+        early = [
+            (index, row)
+            for index, row, steps in rows
+            if _unequal(row) and any(row[rank].backwards < len(steps[rank].backwards) for rank in row)
+        ]
+        if early:
+            return [self._early(*early[0], len(early))]
+        return Passed(f"{plural(len(rows), 'clipping')} found gradients that were averaged")
+
+    def _early(self, index: int, row: Mapping[int, Clip], count: int) -> Finding:
+        first = next(iter(row.values()))
+        low, high = (edge(clip.norm or 0.0 for clip in row.values()) for edge in (min, max))
+        return self.fail(
+            f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
+            f"{ranks_phrase(row)} in one step",
+            why="Each rank cuts its own part by its own factor, and the average of these goes into the update. It is "
+            "not the clipped gradient of the batch.",
+            fix="if (i + 1) % accumulate == 0:\n"
+            "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
+            "    optimizer.step()",
+            ranks=tuple(row),
+            where=first.at,
+            evidence=(
+                *(
+                    Evidence(
+                        f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}",
+                        (rank,),
+                    )
+                    for rank, clip in row.items()
+                ),
+                Evidence(f"{plural(count, 'such clipping')} in the steps recorded"),
+            ),
+        )
+
+
+def _side_by_side(steps: Mapping[int, TrainingStep]) -> list[dict[int, Clip]]:
+    """The clippings of one step that every rank did, in order."""
+    clips = {rank: step.clips for rank, step in steps.items()}
+    if len({len(own) for own in clips.values()}) > 1:
+        return []
+    rows = [{rank: own[n] for rank, own in clips.items()} for n in range(len(next(iter(clips.values()))))]
+    return [row for row in rows if all(clip.norm is not None for clip in row.values())]
+
+
+def _unequal(row: Mapping[int, Clip]) -> bool:
+    norms = [clip.norm for clip in row.values() if clip.norm is not None and math.isfinite(clip.norm)]
+    return len(norms) == len(row) and max(norms) - min(norms) > _RELATIVE * max(norms)

@@ -1,0 +1,69 @@
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.training import Clip
+
+
+class ClipBeforeUnscale(Check):
+    """Gradients are clipped while they still carry the GradScaler's factor.
+
+    What it finds:
+        A clip_grad_norm_ or clip_grad_value_ on gradients that a GradScaler has multiplied by its scale and that
+        unscale_ has not divided again.
+
+    Why it matters:
+        The scale is 65536 at the start, so the norm is that many times too large, and clipping cuts nearly every
+        gradient to a tiny one: training almost stops. The more the scale moves, the more the result depends on it.
+
+    Example:
+        unscale_ is missing:
+            scaler.scale(loss).backward()
+            clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+
+    Fix:
+        scaler.unscale_(optimizer) between the backward and the clipping.
+    """
+
+    code = "DD217"
+    name = "clip-before-unscale"
+    family = Family.GRADIENTS
+    title = "gradients are clipped at their own scale"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        clips = [
+            (rank, clip)
+            for rank, one in trace.training().items()
+            for step in one.steps
+            for clip in step.clips
+            if clip.scale is not None
+        ]
+        if not clips:
+            raise NotMeasured("nothing was clipped while a GradScaler was in use")
+        scaled = [(rank, clip) for rank, clip in clips if clip.stage == "READY" and clip.scale != 1]
+        if not scaled:
+            return Passed(f"{plural(len(clips), 'clipping')} came after unscale_")
+        ranks = tuple(dict.fromkeys(rank for rank, _ in scaled))
+        first = scaled[0][1]
+        return [
+            self.fail(
+                f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
+                why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as they "
+                "are. Nearly every step is cut to almost nothing.",
+                fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
+                ranks=ranks,
+                where=first.at,
+                evidence=(
+                    Evidence(_shown(first), (ranks[0],)),
+                    Evidence(f"{plural(len(scaled), 'call')} in the steps recorded", ranks),
+                ),
+            )
+        ]
+
+
+def _shown(clip: Clip) -> str:
+    norm = "" if clip.norm is None else f"norm {clip.norm:.4g}, "
+    limit = "" if clip.limit is None else f"limit {clip.limit:g}, "
+    return f"{norm}{limit}scale {clip.scale:g}"

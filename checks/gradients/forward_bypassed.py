@@ -1,0 +1,70 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+
+
+class ForwardBypassed(Check):
+    """Training goes around DistributedDataParallel's forward.
+
+    What it finds:
+        Updates of wrapped parameters by gradients that came from a call of the wrapped module itself:
+        model.module(x), a method of the inner module, or a name that still means the module before the wrap.
+        No all-reduce ran, and the script did not average the gradients in another way.
+
+    Why it matters:
+        DDP arms its reducer in its own forward. A backward that did not start there leaves every rank with the
+        gradients of its own data, so each rank trains a model of its own, without an error. What rank 0 saves
+        has seen 1/N of the data.
+
+    Example:
+        A custom method is reached through the wrapper's attribute:
+            model = DistributedDataParallel(net)
+            loss = model.module.compute_loss(batch)
+            loss.backward()
+
+    Fix:
+        Call the wrapper: loss = model(batch), and have forward do what the method does. Several methods can be
+        told apart by an argument: model(batch, mode="loss"). The inner module is for evaluation and saving.
+    """
+
+    code = "DD201"
+    name = "forward-bypassed"
+    family = Family.GRADIENTS
+    title = "training goes through DistributedDataParallel's forward"
+    explained_by = ("DD225",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        lost = lost_gradients(trace, Gap.AROUND)
+        if not lost:
+            return Passed("every update came from a forward through DistributedDataParallel")
+        return [self._bypassed(lost)]
+
+    def _bypassed(self, lost: list[Lost]) -> Finding:
+        one = next((one for one in lost if one.differing), lost[0])
+        ranks = tuple(one.by_rank)
+        name = one.wrapper.module
+        return self.fail(
+            f"{ranks_phrase(ranks)} trained {name} around DistributedDataParallel: {_seen(one)}",
+            why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged nothing. "
+            "Each rank updates its weights with the gradients of its own data.",
+            fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its methods "
+            "and not the name that the module had before the wrap",
+            ranks=ranks,
+            where=one.first.where,
+            evidence=(
+                Evidence(
+                    f"{plural(len({own.update.index for own in lost}), 'training step')} without an all-reduce, "
+                    f"the first: step {one.update.index}",
+                    ranks,
+                ),
+                *([Evidence(f"differ: {listing(one.differing)}")] if one.differing else []),
+            ),
+        )
+
+
+def _seen(one: Lost) -> str:
+    if one.differing:
+        return f"{len(one.differing)} of {plural(one.compared, 'gradient')} differ between ranks"
+    return "no all-reduce averaged its gradients"

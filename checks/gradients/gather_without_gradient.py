@@ -1,0 +1,102 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import replicas, updates
+from ddpdoctor.trace.training import Backward, Collective, TrainingStep
+
+_GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object")
+
+
+class GatherWithoutGradient(Check):
+    """A loss uses gathered tensors that carry no gradient.
+
+    What it finds:
+        torch.distributed.all_gather of features that require a gradient, whose result takes part in a loss that
+        each rank computes for its own samples. Left alone are tensors that were detached on purpose, numbers for
+        the log, and losses that every rank computes over the whole gathered batch.
+
+    Why it matters:
+        all_gather returns plain copies. A rank's features serve as negatives on the other ranks, and what they
+        do to the loss there never comes back: the gradient is another one than that of the global batch, which
+        is what gathering was for.
+
+    Example:
+        A contrastive loss of own rows against all columns:
+            dist.all_gather(parts, z)
+            logits = z @ torch.cat(parts).T / temperature
+            F.cross_entropy(logits, own_labels).backward()
+
+    Fix:
+        Gather with a gradient:
+            from torch.distributed.nn import all_gather
+            logits = z @ torch.cat(all_gather(z)).T / temperature
+    """
+
+    code = "DD212"
+    name = "gather-without-gradient"
+    family = Family.GRADIENTS
+    title = "gathered tensors carry their gradient"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = [
+            (step.index, found)
+            for group in replicas(trace)
+            for update in updates(group)
+            for step in [next(iter(update.steps.values()))]
+            if (found := _used(update.steps))
+        ]
+        if seen:
+            return [self._without(trace, *seen[0], len(seen))]
+        gathers = [
+            one for seen in trace.training().values() for one in seen.collectives if one.operation in _GATHERS
+        ]
+        if not gathers:
+            raise NotMeasured("nothing was gathered from all ranks")
+        return Passed("no loss was seen to use gathered tensors that lack their gradient")
+
+    def _without(self, trace: Trace, step: int, found: Collective, steps: int) -> Finding:
+        shape = "x".join(map(str, found.shape or ()))
+        ranks = tuple(trace.training())
+        return self.fail(
+            f"{found.operation} of features ({shape}) feeds the loss without their gradient",
+            why="It returns copies that autograd knows nothing of. What this rank's features do to the losses of "
+            "other ranks is missing in the gradient, so it is not that of the global batch.",
+            fix="from torch.distributed.nn import all_gather    # lets gradients pass\n"
+            "everything = torch.cat(all_gather(features))",
+            ranks=ranks,
+            where=found.at,
+            evidence=(
+                Evidence(
+                    f"step {step}: the tensor given requires a gradient, the loss is as long as all ranks' batches "
+                    "together, and each rank has another loss",
+                    ranks,
+                ),
+                Evidence(f"so in {plural(steps, 'training step')}"),
+            ),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _used(steps: Mapping[int, TrainingStep]) -> Collective | None:
+    """The gathering whose result stands in the loss, where each rank has a loss of its own."""
+    pairs = [_gathered(step) for step in steps.values()]
+    if not all(pairs):
+        return None
+    known = [pair for pair in pairs if pair]
+    losses = {backward.loss for _, backward in known}
+    if len(losses) == 1 and len(known) > 1:
+        return None  # every rank computes the loss of the whole batch: the sum over ranks is then complete
+    return known[0][0]
+
+
+def _gathered(step: TrainingStep) -> tuple[Collective, Backward] | None:
+    for collective in step.collectives:
+        if collective.operation in _GATHERS and collective.requires_grad and not collective.differentiable:
+            after = next((one for one in step.backwards if one.time > collective.time), None)
+            if after is not None and after.gathered:
+                return collective, after
+    return None

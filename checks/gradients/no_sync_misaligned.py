@@ -1,0 +1,75 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+
+
+class NoSyncMisaligned(Check):
+    """The backward before the optimizer's step did not reduce.
+
+    What it finds:
+        Updates whose last micro-batch had its forward while synchronisation was off: inside no_sync(), or with
+        require_backward_grad_sync set to False. What was accumulated since the last all-reduce stays local.
+
+    Why it matters:
+        The weights of the ranks drift apart from the first such step on, without an error. Whether a backward
+        reduces is decided in the forward before it, so a flag that is set between the two comes too late.
+
+    Example:
+        The first micro-batch of each window reduces, where the last should:
+            for i, batch in enumerate(loader):
+                sync = i % accumulate == 0
+                with nullcontext() if sync else model.no_sync():
+                    model(batch).mean().backward()
+                if (i + 1) % accumulate == 0:
+                    optimizer.step()
+
+    Fix:
+        Let the micro-batch before the step reduce, and put forward and backward both inside the context:
+            sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)
+    """
+
+    code = "DD202"
+    name = "no-sync-misaligned"
+    family = Family.GRADIENTS
+    title = "the backward before every update reduces"
+    explained_by = ("DD225",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        lost = lost_gradients(trace, Gap.PAUSED)
+        if not lost:
+            return Passed("no update followed a backward with synchronisation off")
+        return [self._misaligned(lost)]
+
+    def _misaligned(self, lost: list[Lost]) -> Finding:
+        one = next((one for one in lost if one.differing), lost[0])
+        ranks = tuple(one.by_rank)
+        window = next(iter(one.update.steps.values())).backwards
+        reduced = [i + 1 for i, backward in enumerate(window) if one.wrapper.index in backward.reduced]
+        return self.fail(
+            f"the backward before the optimizer's step did not reduce on {ranks_phrase(ranks)}: "
+            + _window(len(window), reduced),
+            why="Its forward ran with synchronisation off, which decides about the backward too. The gradients "
+            "gathered since stay each rank's own, and the weights drift apart.",
+            fix="sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)\n"
+            "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
+            "    loss = criterion(model(x), y) / accumulate\n"
+            "    loss.backward()",
+            ranks=ranks,
+            where=one.first.where,
+            evidence=(
+                Evidence(
+                    f"{plural(len({own.update.index for own in lost}), 'update')} without it, the first: "
+                    f"step {one.update.index}",
+                    ranks,
+                ),
+                *([Evidence(f"gradients that differ: {listing(one.differing)}")] if one.differing else []),
+            ),
+        )
+
+
+def _window(backwards: int, reduced: list[int]) -> str:
+    if not reduced:
+        return f"none of {plural(backwards, 'backward')} of a window did"
+    return f"number {reduced[-1]} of {plural(backwards, 'backward')} of a window did, the last did not"

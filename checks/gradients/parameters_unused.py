@@ -1,0 +1,149 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import TrainingStep, Wrapper
+
+
+class ParametersUnused(Check):
+    """A parameter got no gradient on some or all ranks.
+
+    What it finds:
+        Parameters of a wrapped module that took no part in a loss, on which ranks, by name; and the error in
+        which it ends: "Expected to have finished reduction in the prior iteration".
+
+    Why it matters:
+        DDP waits for the gradient of every parameter before it averages them. Where a parameter is left out on
+        every rank, the next forward raises an error that names no parameter; where one rank leaves it out, the
+        others wait for that rank until the timeout.
+
+    Example:
+        An auxiliary head that is only used while training on some batches:
+            if batch.has_labels:
+                loss = loss + self.aux(features).mean()
+
+    Fix:
+        Use every parameter in every step on every rank; a term of weight zero is enough:
+            loss = loss + 0 * self.aux(features).mean()
+        Freeze what is never used: parameter.requires_grad_(False), before the wrap. Or, where skipping it is
+        intended: DistributedDataParallel(model, find_unused_parameters=True).
+    """
+
+    code = "DD204"
+    name = "parameters-unused"
+    family = Family.GRADIENTS
+    title = "every parameter gets a gradient on every rank"
+    raises = (r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",)
+    explained_by = ("DD205", "DD222")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        raised = raised_as(trace, *self.raises)
+        missing = {
+            rank: names
+            for rank, one in recordings.items()
+            if (names := _named(one, raised.get(rank)) or _left_at_the_end(one))
+        }
+        if raised or missing:
+            return [self._unused(recordings, raised, missing)]
+        if not any(one.wrappers for one in trace.training().values()):
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
+
+    def _unused(
+        self,
+        recordings: Mapping[int, Recording],
+        raised: Mapping[int, Raised],
+        missing: Mapping[int, tuple[str, ...]],
+    ) -> Finding:
+        ranks = tuple(sorted({*raised, *missing}))
+        where = next((one.at for one in raised.values()), None) or _last_backward(recordings[ranks[0]])
+        others = sorted(set(recordings) - set(ranks))
+        return self.fail(
+            f"{ranks_phrase(ranks)} did not produce gradients for {_counted(recordings, missing)}",
+            why="DDP averages every gradient across all ranks. "
+            + (
+                f"{ranks_phrase(others).capitalize()} used these parameters and waits for "
+                f"{ranks_phrase(ranks)}, up to the timeout of the process group."
+                if others
+                else "Their bucket was never complete, so it was not averaged, and the next forward stops."
+            ),
+            fix="use them on every rank in every step; freeze them before the wrap where they are never used; or, "
+            "where skipping is intended:\n"
+            "    DistributedDataParallel(model, find_unused_parameters=True)",
+            ranks=ranks,
+            where=where,
+            evidence=(*_by_state(recordings, missing), *last_lines(raised)),
+        )
+
+
+def _named(one: Recording, raised: Raised | None) -> tuple[str, ...]:
+    """The parameters that an exception is about: by the gradients of the last step, or by DDP's own numbers."""
+    if raised is None:
+        return ()
+    return _without_gradient(one) or keys_of(one, indices_without_gradient(raised.message))
+
+
+def _left_at_the_end(one: Recording) -> tuple[str, ...]:
+    """Parameters without a gradient in a last step after which no forward came that would have raised."""
+    return () if one.trailing and one.trailing.forwards else _without_gradient(one)
+
+
+def _without_gradient(one: Recording) -> tuple[str, ...]:
+    if not one.steps:
+        return ()
+    step = one.steps[-1]
+    return tuple(key for wrapper in one.wrappers for key in _missing(wrapper, step))
+
+
+def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
+    if wrapper.flags.get("find_unused_parameters") or wrapper.flags.get("static_graph"):
+        return []
+    through = [
+        one
+        for one in step.forwards
+        if one.wrapper == wrapper.index and one.grad and one.synced and not one.around
+    ]
+    gradients = {
+        key: value for taken in step.optimizer_steps for key, value in (taken.gradients or {}).items()
+    }
+    own = {
+        one.key: gradients[one.key]
+        for one in wrapper.parameters
+        if one.requires_grad and one.key in gradients
+    }
+    if not through or not any(own.values()):
+        return []
+    return [key for key, digest in own.items() if digest is None]
+
+
+def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]) -> str:
+    if not missing:
+        return "some parameters"
+    rank, names = max(missing.items(), key=lambda item: len(item[1]))
+    total = sum(one.requires_grad for wrapper in recordings[rank].wrappers for one in wrapper.parameters)
+    return f"{len(names)} of {plural(total, 'parameter')}: {listing(names)}"
+
+
+def _by_state(
+    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
+) -> tuple[Evidence, ...]:
+    by_names = {rank: missing.get(rank, ()) for rank in recordings}
+    return tuple(
+        Evidence(
+            f"no gradient: {listing(names, 8)}" if names else "no parameter without a gradient was seen",
+            tuple(rank for rank, own in by_names.items() if own == names),
+        )
+        for names in dict.fromkeys(by_names.values())
+    )
+
+
+def _last_backward(one: Recording) -> Where | None:
+    backwards = one.steps[-1].backwards if one.steps else ()
+    return backwards[-1].at if backwards else None

@@ -1,0 +1,70 @@
+import re
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import keys_of, last_lines, raised_as
+from ddpdoctor.trace.recording import Recording
+
+_INDEX = re.compile(r"Parameter at index (\d+)(?: with name (\S+))?")
+
+
+class ReadyTwice(Check):
+    """A parameter's gradient arrived twice in one backward.
+
+    What it finds:
+        The error "Expected to mark a variable ready only once", with the name of the parameter behind the
+        index in its text.
+
+    Why it matters:
+        DDP averages a gradient when its hook fires, and one that arrives in two pieces has been sent away
+        incomplete by then. Reentrant activation checkpointing does that for parameters used in two
+        checkpointed parts, and so does a parameter used inside and outside of the wrapper's forward.
+
+    Example:
+        One block is checkpointed twice in a forward:
+            x = checkpoint(self.block, x, use_reentrant=True)
+            x = checkpoint(self.block, x, use_reentrant=True)
+
+    Fix:
+        checkpoint(self.block, x, use_reentrant=False). Where the graph is the same in every step,
+        DistributedDataParallel(model, static_graph=True) works too.
+    """
+
+    code = "DD213"
+    name = "ready-twice"
+    family = Family.GRADIENTS
+    title = "each gradient arrives once in a backward"
+    raises = (r"Expected to mark a variable ready only once",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if not raised:
+            trace.training()
+            return Passed("no gradient arrived twice in a backward")
+        rank, first = next(iter(raised.items()))
+        ranks = tuple(sorted(raised))
+        return [
+            self.fail(
+                f"the gradient of {_name(trace.recordings()[rank], first)} arrived twice in one backward on "
+                f"{ranks_phrase(ranks)}",
+                why="The parameter takes part in two backwards that run inside each other, as reentrant "
+                "checkpointing makes them, or is used outside the wrapper's forward too. DDP had sent its first "
+                "gradient away when the second one came.",
+                fix="checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
+                "DistributedDataParallel(model, static_graph=True)",
+                ranks=ranks,
+                where=first.at,
+                evidence=last_lines(raised),
+            )
+        ]
+
+
+def _name(recording: Recording, raised: Raised) -> str:
+    found = _INDEX.search(raised.message)
+    if found is None:
+        return "a parameter"
+    named = found[2] or next(iter(keys_of(recording, (int(found[1]),))), None)
+    return named or f"parameter {found[1]}"

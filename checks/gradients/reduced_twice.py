@@ -1,0 +1,132 @@
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Collective, TrainingStep
+
+_TOLERANCE = 0.05
+"""Of a ratio of two norms; rounding moves it by far less, and a factor of two or more by far more."""
+
+
+@dataclass(frozen=True)
+class Twice:
+    """A reduction on top of DDP's."""
+
+    step: int
+    collective: Collective
+    ratio: float | None
+    """What it made of the gradient, where that was seen."""
+
+
+class ReducedTwice(Check):
+    """Gradients are summed over ranks again after DDP has averaged them.
+
+    What it finds:
+        An all_reduce by the script, with a sum, of gradients that DDP has averaged already, and that nobody
+        divides afterwards; and a loss that torch.distributed.nn.all_reduce sums over ranks before the backward.
+
+    Why it matters:
+        DDP's gradients are equal on all ranks. Their sum over N ranks is N times too large, so the learning rate
+        is N times what is written, and it changes with the number of GPUs. Nothing is raised.
+
+    Example:
+        Averaging by hand survived the move to DDP:
+            loss.backward()
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+
+    Fix:
+        Leave the averaging to DDP: delete the all_reduce of gradients, and take the rank's own loss backward. A loss
+        that is summed for the log comes from loss.detach().
+    """
+
+    code = "DD211"
+    name = "reduced-twice"
+    family = Family.GRADIENTS
+    title = "gradients are averaged once"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.training()
+        if not any(one.wrappers for one in seen.values()):
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        size = trace.world_size or len(seen)
+        if size < 2:
+            raise NotMeasured("one rank has no other to reduce with")
+        twice = {rank: found for rank, one in seen.items() if (found := list(_twice(one, size)))}
+        if twice:
+            return [self._found(twice, size)]
+        return Passed("the script sums no gradient that DistributedDataParallel has averaged")
+
+    def _found(self, twice: dict[int, list[Twice]], size: int) -> Finding:
+        one = next(iter(twice.values()))[0]
+        of = one.collective.gradient_of
+        ranks = tuple(twice)
+        return self.fail(
+            (
+                f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
+                if of
+                else f"the loss is summed over {size} ranks before the backward that averages its gradients"
+            )
+            + f": {one.ratio or size:.3g} times too large",
+            why=f"The gradients of {size} ranks are equal once DDP has averaged them, and their sum is {size} times "
+            "as large. So is the step that the optimizer takes, whatever its learning rate says."
+            if of
+            else f"Its gradient is the sum over {size} ranks on every rank, and DDP's mean of equal gradients leaves "
+            "it so. The step that the optimizer takes is that many times as large.",
+            fix="delete this all_reduce: DDP averages gradients during backward()"
+            if of
+            else "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())",
+            ranks=ranks,
+            where=one.collective.at,
+            evidence=(
+                Evidence(
+                    f"step {one.step}: {one.collective.operation}({one.collective.reduce or 'sum'}) of "
+                    + (f"the gradient of {of}" if of else "the loss"),
+                    ranks,
+                ),
+                Evidence(f"{plural(sum(map(len, twice.values())), 'such call')} in the steps recorded"),
+            ),
+        )
+
+
+def _twice(one: Recording, size: int) -> Iterator[Twice]:
+    for step in one.steps:
+        for collective in step.collectives:
+            if collective.operation != "all_reduce" or collective.reduce not in (None, "sum"):
+                continue
+            if collective.group is not None and len(collective.group) < size:
+                continue
+            ratio = _of_gradient(one, step, collective)
+            if ratio is not None and abs(ratio / size - 1) < _TOLERANCE:
+                yield Twice(step.index, collective, ratio)
+            elif _is_summed_loss(step, collective, size):
+                yield Twice(step.index, collective, None)
+
+
+def _of_gradient(one: Recording, step: TrainingStep, collective: Collective) -> float | None:
+    """How many times as large the gradient was at the update as before this reduction, if DDP had averaged it."""
+    key = collective.gradient_of
+    wrapper = next((w for w in one.wrappers for parameter in w.parameters if parameter.key == key), None)
+    if key is None or wrapper is None or not collective.norm:
+        return None
+    before = [backward for backward in step.backwards if backward.time <= collective.time]
+    if not before or wrapper.index not in before[-1].reduced:
+        return None
+    after = next((taken.norms[key] for taken in step.optimizer_steps if key in taken.norms), None)
+    return after / collective.norm if after is not None else None
+
+
+def _is_summed_loss(step: TrainingStep, collective: Collective, size: int) -> bool:
+    """Whether this is a differentiable sum of the loss itself, and the loss was not divided by the ranks again."""
+    if not collective.differentiable or not collective.requires_grad or collective.shape not in ((), (1,)):
+        return False
+    following = next((one for one in step.backwards if one.time >= collective.time), None)
+    forwards = [one for one in step.forwards if one.time > collective.time]
+    if following is None or not following.reduced or any(one.time < following.time for one in forwards):
+        return False
+    return following.factor is None or abs(following.factor * size - 1) > _TOLERANCE

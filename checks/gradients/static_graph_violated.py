@@ -1,0 +1,55 @@
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.raised import last_lines, raised_as
+
+
+class StaticGraphViolated(Check):
+    """The graph changed between steps, and static_graph=True promised that it would not.
+
+    What it finds:
+        The error "training graph has changed in this iteration", which a wrapper with static_graph=True raises
+        when another set of parameters takes part than in the first step.
+
+    Why it matters:
+        With static_graph=True DDP learns in the first step which gradients to wait for. A parameter that is used
+        later, or no longer, leaves a bucket that is never complete.
+
+    Example:
+        The auxiliary head joins after a warm-up:
+            model = DistributedDataParallel(net, static_graph=True)
+            loss = main + (aux if step > 100 else 0)
+
+    Fix:
+        Use the same parameters in every step, with weight zero where they shall not count; or leave out
+        static_graph and say find_unused_parameters=True.
+    """
+
+    code = "DD222"
+    name = "static-graph-violated"
+    family = Family.GRADIENTS
+    title = "a graph that is promised to be static is"
+    raises = (r"(?s)training graph has changed in this iteration",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if raised:
+            ranks = tuple(sorted(raised))
+            return [
+                self.fail(
+                    f"the graph of a model wrapped with static_graph=True changed on {ranks_phrase(ranks)}",
+                    why="DDP learnt in the first step which gradients to wait for, and in this one other parameters "
+                    "took part.",
+                    fix="leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or "
+                    "use the same parameters in every step, loss + 0 * unused.sum()",
+                    ranks=ranks,
+                    where=next(iter(raised.values())).at,
+                    evidence=last_lines(raised),
+                )
+            ]
+        wrappers = [wrapper for one in trace.training().values() for wrapper in one.wrappers]
+        if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
+            raise NotMeasured("no wrapper has static_graph=True")
+        return Passed("the graph stayed the same in every step")

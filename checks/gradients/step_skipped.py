@@ -1,0 +1,88 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.recording import Recording
+
+
+class StepSkipped(Check):
+    """Ranks took different numbers of optimizer steps.
+
+    What it finds:
+        Ranks that ran as many backwards as the others and took fewer steps of an optimizer: the step, or the
+        decision to skip it, depends on the rank or on its own data.
+
+    Why it matters:
+        The gradients were averaged, and one rank did not use them. From then on its weights are others, and
+        every later gradient is the average over different models. Nothing is raised.
+
+    Example:
+        A loss that is not a number is met on one rank, after the backward:
+            loss.backward()
+            if torch.isnan(loss):
+                continue
+            optimizer.step()
+
+    Fix:
+        Decide together, on a value that is equal on all ranks:
+            bad = torch.isnan(loss).float()
+            dist.all_reduce(bad)
+            if bad.item() > 0:
+                continue
+    """
+
+    code = "DD225"
+    name = "step-skipped"
+    family = Family.GRADIENTS
+    title = "every rank takes the same optimizer steps"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.training_of_several()
+        if trace.broken:
+            raise NotMeasured(trace.broken)
+        if any(step.joined for one in seen.values() for step in one.steps):
+            raise NotMeasured("ranks differ by design inside a Join")
+        backwards = {rank: _backwards(one) for rank, one in seen.items()}
+        steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
+        if len(set(steps.values())) > 1 and _equal_work(seen, backwards):
+            return [self._skipped(seen, steps, backwards)]
+        if len(set(steps.values())) > 1:
+            raise NotMeasured("ranks ran different numbers of batches")
+        return Passed(f"every rank took {plural(next(iter(steps.values())), 'training step')}")
+
+    def _skipped(
+        self, seen: Mapping[int, Recording], steps: Mapping[int, int], backwards: Mapping[int, int]
+    ) -> Finding:
+        most = max(steps.values())
+        late = tuple(rank for rank, count in steps.items() if count < most)
+        fewest = min(steps.values())
+        leader = seen[next(rank for rank, count in steps.items() if count == most)]
+        return self.fail(
+            f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
+            why="It ran as many backwards as the others, so the gradients were averaged, and it did not use them. "
+            "Its weights differ from then on.",
+            fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+            "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
+            ranks=late,
+            where=leader.steps[0].optimizer_steps[-1].at,
+            evidence=tuple(
+                Evidence(
+                    f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}", (rank,)
+                )
+                for rank, count in steps.items()
+            ),
+        )
+
+
+def _backwards(one: Recording) -> int:
+    steps = (*one.steps, *([one.trailing] if one.trailing else []))
+    return sum(len(step.backwards) for step in steps)
+
+
+def _equal_work(seen: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:
+    """Whether ranks did the same but for the update; told only of runs that were written down in full."""
+    complete = all(len(one.steps) == (one.step_count or len(one.steps)) for one in seen.values())
+    return complete and len(set(backwards.values())) == 1

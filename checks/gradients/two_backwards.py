@@ -1,0 +1,60 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+
+
+class TwoBackwards(Check):
+    """A second backward ran after the reducer had finished.
+
+    What it finds:
+        Two backwards for one arming of the reducer: two forwards and then two losses taken backward one by one,
+        or one graph taken backward twice. The first is averaged, the second only adds local gradients.
+
+    Why it matters:
+        A forward arms the reducer, and the first backward uses that up. What later ones add differs on every
+        rank and goes into the update, so that the weights drift apart without an error.
+
+    Example:
+        Two views of a batch, and a loss for each:
+            first, second = model(x), model(augment(x))
+            criterion(first, y).backward()
+            criterion(second, y).backward()
+
+    Fix:
+        Take one sum backward: (criterion(first, y) + criterion(second, y)).backward(). Or take each loss
+        backward right after its own forward.
+    """
+
+    code = "DD207"
+    name = "two-backwards"
+    family = Family.GRADIENTS
+    title = "every backward before an update is averaged"
+    explained_by = ("DD225", "DD213")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        lost = lost_gradients(trace, Gap.FINISHED)
+        if not lost:
+            return Passed("no backward came after the reducer had finished")
+        return [self._second(lost)]
+
+    def _second(self, lost: list[Lost]) -> Finding:
+        one, ranks = lost[0], tuple(lost[0].by_rank)
+        return self.fail(
+            f"a second backward of the step was not averaged on {ranks_phrase(ranks)}: {len(one.differing)} of "
+            f"{plural(one.compared, 'gradient')} differ between ranks",
+            why="The first backward used up what the forward had armed. The second one added each rank's own "
+            "gradients to averaged ones, and the update took both.",
+            fix="(first_loss + second_loss).backward()    # one backward for all forwards before it",
+            ranks=ranks,
+            where=one.first.where,
+            evidence=(
+                Evidence(
+                    f"{plural(len({own.update.index for own in lost}), 'update')} with such gradients, the first: "
+                    f"step {one.update.index}",
+                    ranks,
+                ),
+                Evidence(f"differ: {listing(one.differing)}"),
+            ),
+        )

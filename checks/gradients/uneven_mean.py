@@ -1,0 +1,133 @@
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import fold_ranks, plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import replicas, updates
+from ddpdoctor.trace.training import TrainingStep
+
+_WORST_RATIO = 1.1
+"""Unequal counts below this ratio change a gradient by less than what another batch would."""
+_SHARE_OF_STEPS = 0.25
+"""A last batch that is shorter on one rank is no reason to speak; it has to be so in a part of all steps."""
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """The same loss of the same step, with unequal denominators."""
+
+    step: int
+    at: Where | None
+    function: str
+    counts: Mapping[int, int]
+
+    @property
+    def ratio(self) -> float:
+        """How much more an element weighs on the rank with the fewest."""
+        return max(self.counts.values()) / max(1, min(self.counts.values()))
+
+
+class UnevenMean(Check):
+    """A mean of per-rank means over unequal counts.
+
+    What it finds:
+        A loss that divides by the rank's own number of elements, tokens that are not padding for instance, where
+        these numbers differ between ranks; with the worst ratio. Losses that divide by a global count are right.
+
+    Why it matters:
+        DDP averages gradients over ranks, whatever stands behind them. The mean of means is not the mean: an
+        element on the rank with few of them weighs more, by the ratio of the counts. Training runs, and its
+        gradient is not the one of the whole batch, nor the one that fewer or more GPUs would give.
+
+    Example:
+        Padding is ignored, and the sequences of the ranks differ in length:
+            loss = F.cross_entropy(logits, targets, ignore_index=-100)    # a mean over this rank's tokens
+
+    Fix:
+        Sum, and divide by the global mean of the counts:
+            loss = F.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")
+            count = (targets != -100).sum()
+            dist.all_reduce(count)
+            loss = loss * dist.get_world_size() / count
+    """
+
+    code = "DD209"
+    name = "uneven-mean"
+    family = Family.GRADIENTS
+    title = "losses average over equal counts on every rank"
+    explained_by = ("DD106", "DD225")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = [
+            row for group in replicas(trace) for update in updates(group) for row in [_rows(update.steps)]
+        ]
+        compared = [row for row in seen if row]
+        if not compared:
+            raise NotMeasured("no loss was seen that averages over a count of its own")
+        worst = [max(row, key=lambda one: one.ratio) for row in compared]
+        uneven = [one for one in worst if one.ratio >= _WORST_RATIO]
+        if len(uneven) >= max(1, _SHARE_OF_STEPS * len(compared)):
+            return [self._uneven(uneven, len(compared))]
+        return Passed(f"losses averaged over equal counts in {plural(len(compared), 'training step')}")
+
+    def _uneven(self, uneven: list[Uneven], compared: int) -> Finding:
+        one = max(uneven, key=lambda row: row.ratio)
+        low, high = min(one.counts.values()), max(one.counts.values())
+        return self.warn(
+            f"{one.function} averages over {low} to {high} elements in one step: those of some ranks weigh "
+            f"{one.ratio:.1f} times as much",
+            why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is not the "
+            "gradient of the whole batch, and it changes with the number of ranks.",
+            fix='loss = F.cross_entropy(logits, targets, reduction="sum")    # the sum over this rank\n'
+            "count = (targets != -100).sum()\n"
+            "dist.all_reduce(count)\n"
+            "loss = loss * dist.get_world_size() / count",
+            ranks=tuple(one.counts),
+            where=one.at,
+            evidence=(
+                *(
+                    Evidence(
+                        f"step {one.step}: {count} elements",
+                        tuple(r for r in one.counts if one.counts[r] == count),
+                    )
+                    for count in sorted(set(one.counts.values()))
+                ),
+                Evidence(
+                    f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(one.counts)})"
+                ),
+            ),
+        )
+
+
+def _rows(steps: Mapping[int, TrainingStep]) -> list[Uneven]:
+    """The mean losses of one training step that every rank computed, side by side."""
+    if any(_counts_together(step) for step in steps.values()):
+        return []
+    return list(_paired(steps))
+
+
+def _paired(steps: Mapping[int, TrainingStep]) -> Iterator[Uneven]:
+    losses = {rank: step.losses for rank, step in steps.items()}
+    if len({len(own) for own in losses.values()}) > 1:
+        return
+    for position, first in enumerate(next(iter(losses.values()))):
+        row = {rank: own[position] for rank, own in losses.items()}
+        if len({(one.function, one.at) for one in row.values()}) == 1:
+            yield Uneven(
+                next(iter(steps.values())).index,
+                first.at,
+                first.function,
+                {rank: one.count for rank, one in row.items()},
+            )
+
+
+def _counts_together(step: TrainingStep) -> bool:
+    """Whether a number was all-reduced before the last backward: it may be the count that the loss is scaled by."""
+    last = max((backward.time for backward in step.backwards), default=0.0)
+    return any(
+        one.operation == "all_reduce" and not one.requires_grad and one.time < last
+        for one in step.collectives
+    )

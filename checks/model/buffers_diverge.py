@@ -1,0 +1,80 @@
+from collections.abc import Iterator, Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Group, differing, replicas
+from ddpdoctor.trace.training import Buffers, Wrapper
+
+
+class BuffersDiverge(Check):
+    """Ranks evaluate with buffers that differ.
+
+    What it finds:
+        Buffers of a model wrapped with broadcast_buffers=False, BatchNorm's running statistics for instance, that
+        differ between ranks which all evaluate with it.
+
+    Why it matters:
+        Weights are equal, and the ranks still hold different models: each normalises with the statistics of its own
+        data. A metric over all ranks mixes them, and the checkpoint has those of one.
+
+    Example:
+        broadcast_buffers was switched off against an error, and stayed off:
+            model = DistributedDataParallel(net, broadcast_buffers=False)
+            ...
+            model.eval()
+            accuracy = evaluate(model, shard_of_this_rank)
+
+    Fix:
+        Make them equal before evaluating: for buffer in model.buffers(): dist.broadcast(buffer, src=0). Or use
+        SyncBatchNorm, or leave broadcast_buffers at its default.
+    """
+
+    code = "DD216"
+    name = "buffers-diverge"
+    family = Family.MODEL
+    title = "ranks evaluate with equal buffers"
+    explained_by = ("DD201", "DD202", "DD205", "DD206", "DD207", "DD225", "DD227")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        compared = 0
+        for group in replicas(trace):
+            for wrapper, row in _evaluated(group):
+                compared += 1
+                unequal = differing({rank: one.digests for rank, one in row.items()})
+                if unequal:
+                    return [self._diverge(wrapper, row, unequal)]
+        if not compared:
+            raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
+        return Passed(f"buffers were equal in {plural(compared, 'evaluation')}")
+
+    def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers], unequal: tuple[str, ...]) -> Finding:
+        first = next(iter(row.values()))
+        return self.fail(
+            f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: {len(unequal)} of "
+            f"{plural(len(first.digests), 'buffer')} differ",
+            why="broadcast_buffers=False leaves every rank with the statistics of its own data. What one rank measures "
+            "is not what another would, and the checkpoint holds the buffers of one.",
+            fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",
+            ranks=tuple(row),
+            where=first.at,
+            evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
+        )
+
+
+def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
+    """The buffers at each evaluation that several ranks did, where nothing broadcasts them."""
+    for wrapper in next(iter(group.values())).wrappers:
+        if wrapper.flags.get("broadcast_buffers", True) or not wrapper.buffers:
+            continue
+        seen = {
+            rank: [one for one in own.buffers if one.wrapper == wrapper.index and one.when == "evaluation"]
+            for rank, own in group.items()
+        }
+        seen = {rank: own for rank, own in seen.items() if own}
+        if len(seen) < 2:
+            continue
+        for number in range(min(map(len, seen.values()))):
+            yield wrapper, {rank: own[number] for rank, own in seen.items()}

@@ -1,0 +1,117 @@
+from collections.abc import Iterator, Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Group, differing, replicas
+from ddpdoctor.trace.training import Shadow
+from ddpdoctor.trace.weights import Difference, first_difference
+
+
+class EmaDiverges(Check):
+    """A moving average of the weights is not the same on every rank.
+
+    What it finds:
+        An unwrapped copy of the model, such as an exponential moving average of its weights, that several ranks
+        evaluate with and whose values differ between them although the trained weights agree; and weights that one
+        rank alone took from such a copy.
+
+    Why it matters:
+        A copy that only rank 0 updates, or that was made before DDP had made the weights equal, is another model on
+        each rank. Metrics over all ranks mix them. Written back on one rank, it makes the replicas differ for good.
+
+    Example:
+        The copy is updated by rank 0, and every rank evaluates with its own:
+            if rank == 0:
+                ema.update(model.module)
+            accuracy = evaluate(ema.module, shard_of_this_rank)
+
+    Fix:
+        Make the copy after the wrap and update it on every rank: equal weights give equal averages. Write it back on
+        all ranks or on none.
+    """
+
+    code = "DD226"
+    name = "ema-diverges"
+    family = Family.MODEL
+    title = "averaged copies of the weights are equal on every rank"
+    explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD225", "DD227")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        groups = replicas(trace)
+        compared = 0
+        for group in groups:
+            first = first_difference(group)
+            if first and first.before and _took_copy(group, first):
+                return [self._copied_back(first)]
+            for row in _evaluated_together(group):
+                compared += 1
+                at = min(one.time for one in row.values())
+                weights_differ = first is not None and min(t.time for t in first.update.taken.values()) < at
+                unequal = differing({rank: one.digests for rank, one in row.items()})
+                if unequal and not weights_differ:
+                    return [self._differ(group, row, unequal)]
+        if not compared:
+            raise NotMeasured("no two ranks evaluated a copy of the model")
+        return Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
+
+    def _differ(self, group: Group, row: Mapping[int, Shadow], unequal: tuple[str, ...]) -> Finding:
+        first = next(iter(row.values()))
+        wrapper = next(one for one in next(iter(group.values())).wrappers if one.index == first.wrapper)
+        weights = [key for key in unequal if key in {one.key for one in wrapper.parameters}]
+        say = self.fail if weights else self.info
+        return say(
+            f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
+            + listing(weights or unequal),
+            why="The trained weights are equal, so their averages would be, had every rank made the copy after the "
+            "wrap and updated it alike."
+            if weights
+            else "Its weights are equal, and its buffers come from each rank's own batches.",
+            fix="ema = AveragedModel(model.module)    # after the wrap\nema.update_parameters(model.module)    # on "
+            "every rank, after optimizer.step()",
+            ranks=tuple(row),
+            where=first.at,
+            evidence=tuple(
+                Evidence(f"{key}: {len({one.digests[key] for one in row.values()})} different values")
+                for key in (weights or unequal)[:4]
+            ),
+        )
+
+    def _copied_back(self, first: Difference) -> Finding:
+        return self.fail(
+            f"{ranks_phrase(first.moved)} alone took the weights of an averaged copy, before step {first.update.index}",
+            why="The other ranks kept theirs. DDP averages gradients and never weights, so replicas differ for good.",
+            fix="copy the averaged weights back on every rank, or evaluate the copy itself and leave the model alone",
+            ranks=first.ranks,
+            where=first.where,
+            evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),
+        )
+
+
+def _evaluated_together(group: Group) -> Iterator[dict[int, Shadow]]:
+    """Each evaluation of one copy that several ranks did."""
+    seen: dict[tuple[int, int], dict[int, list[Shadow]]] = {}
+    for rank, own in group.items():
+        for one in own.shadows:
+            seen.setdefault((one.wrapper, one.number), {}).setdefault(rank, []).append(one)
+    for by_rank in seen.values():
+        if len(by_rank) > 1:
+            for number in range(min(map(len, by_rank.values()))):
+                yield {rank: own[number] for rank, own in by_rank.items()}
+
+
+def _took_copy(group: Group, first: Difference) -> bool:
+    """Whether some ranks, and not all, hold exactly what a copy of theirs held."""
+    if not 0 < len(first.moved) < len(group):
+        return False
+    return all(
+        any(
+            all(
+                one.digests.get(key) == (first.update.taken[rank].before or {}).get(key) for key in first.keys
+            )
+            for one in group[rank].shadows
+        )
+        for rank in first.moved
+    )

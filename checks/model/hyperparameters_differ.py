@@ -1,0 +1,110 @@
+from collections.abc import Mapping
+from typing import Any
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.sync import Group, Update, replicas, updates
+from ddpdoctor.trace.training import OptimizerStep
+
+Values = dict[int, Any]
+
+
+class HyperparametersDiffer(Check):
+    """Optimizers of different ranks work with different hyperparameters.
+
+    What it finds:
+        A learning rate, weight decay, momentum or another value of a parameter group that differs between ranks in
+        the same step; and the scheduler's line where ReduceLROnPlateau was given another loss on each rank.
+
+    Why it matters:
+        Gradients are averaged, steps are not: with equal gradients and unequal learning rates the weights drift
+        apart, slowly and without an error.
+
+    Example:
+        Each rank judges the plateau by its own loss:
+            scheduler = ReduceLROnPlateau(optimizer)
+            scheduler.step(validation_loss)       # of this rank's shard
+
+    Fix:
+        Average what decides before it does:
+            dist.all_reduce(validation_loss, op=dist.ReduceOp.AVG)
+            scheduler.step(validation_loss.item())
+    """
+
+    code = "DD208"
+    name = "hyperparameters-differ"
+    family = Family.MODEL
+    title = "hyperparameters are equal on every rank"
+    explained_by = ("DD219", "DD225")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        count = 0
+        for group in replicas(trace):
+            for update in updates(group):
+                count += 1
+                if found := _first_unequal(update.taken):
+                    return [self._differ(group, update, *found)]
+        return Passed(
+            f"learning rates and the like are equal on every rank in {plural(count, 'optimizer step')}"
+        )
+
+    def _differ(self, group: Group, update: Update, number: int, name: str, values: Values) -> Finding:
+        plateau = _unequal_metric(group, update.index)
+        shown = ", ".join(f"{_value(value)} on rank {rank}" for rank, value in list(values.items())[:3])
+        metrics = plateau[1] if plateau else {}
+        return self.fail(
+            f"{name} differs between ranks in step {update.index}: {shown}",
+            why=(
+                "The scheduler was given another number on each rank and decided differently. "
+                if plateau
+                else "It was set to another value on each rank. "
+            )
+            + "Equal gradients then make unequal steps, and the weights drift apart.",
+            fix="dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
+            if plateau
+            else f"make {name} depend on nothing that differs between ranks: no rank, no local loss, no random draw",
+            ranks=tuple(values),
+            where=plateau[0] if plateau else update.where,
+            evidence=tuple(
+                Evidence(
+                    f"step {update.index}, parameter group {number}: {name} = {_value(value)}"
+                    + (f", after a metric of {metrics[rank]:.6g}" if rank in metrics else ""),
+                    (rank,),
+                )
+                for rank, value in values.items()
+            ),
+        )
+
+
+def _first_unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values] | None:
+    """The parameter group's number, the name and the values by rank."""
+    rows = {rank: one.hyperparameters for rank, one in taken.items()}
+    for number in range(min(len(groups) for groups in rows.values())):
+        names = set.intersection(*(set(groups[number]) for groups in rows.values()))
+        for name in sorted(names, key=lambda name: (name != "lr", name)):
+            values = {rank: groups[number][name] for rank, groups in rows.items()}
+            if len({repr(value) for value in values.values()}) > 1:
+                return number, name, values
+    return None
+
+
+def _unequal_metric(group: Group, before: int) -> tuple[Where | None, dict[int, float]] | None:
+    """The last scheduler step ahead of this training step that was given unequal numbers."""
+    found = None
+    for index, row in training_steps(group):
+        if index >= before:
+            break
+        for steps in zip(*(step.schedulers for step in row.values()), strict=False):
+            metrics = {
+                rank: one.metric for rank, one in zip(row, steps, strict=True) if one.metric is not None
+            }
+            if len(metrics) == len(row) and len(set(metrics.values())) > 1:
+                found = (steps[0].at, metrics)
+    return found
+
+
+def _value(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,124 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import odd_ranks
+from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.training import Parameter, Wrapper
+
+
+class ModelDiffers(Check):
+    """Ranks wrap models of different structure.
+
+    What it finds:
+        Wrapped modules whose parameters differ between ranks in number, name, order, shape, dtype or
+        requires_grad; and DDP's own error, "expects same model across all ranks".
+
+    Why it matters:
+        DDP pairs parameters by position. Where numbers or shapes differ it stops in its constructor, with an error
+        that names no parameter. Where only the order differs, it averages one parameter with another, silently.
+
+    Example:
+        The number of classes is counted in the rank's own files:
+            model = Net(classes=len(set(labels_of_this_rank)))
+
+    Fix:
+        Build the model from values that are equal on all ranks; what is counted from data, count on rank 0
+        and broadcast. Iterate over sorted(names), never over a set, where layers are made.
+    """
+
+    code = "DD214"
+    name = "model-differs"
+    family = Family.MODEL
+    title = "every rank wraps the same model"
+    raises = (
+        r"DDP expects same model across all ranks",
+        r"appears not to match (sizes|strides) of the same param in process 0",
+    )
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        wrapped = {rank: one.wrappers for rank, one in trace.recordings().items() if one.wrappers}
+        for row in _side_by_side(wrapped):
+            shapes = {rank: tuple(map(_signature, one.parameters)) for rank, one in row.items()}
+            if len(set(shapes.values())) > 1:
+                return [self._differ(row, odd_ranks(shapes))]
+        if raised:
+            return [self._raised(trace)]
+        if not wrapped:
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        if len(wrapped) < 2:
+            raise NotMeasured("one rank has no other to differ from")
+        count = sum(len(one.parameters) for one in next(iter(wrapped.values())))
+        return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
+
+    def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
+        other = next(rank for rank in row if rank not in odd)
+        first, reference = row[odd[0]], row[other]
+        return self.fail(
+            f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
+            why="DDP pairs the parameters of all ranks by their position. It stops where numbers or shapes differ, and "
+            "averages unrelated parameters where only the order does.",
+            fix="build the model from values that are equal on every rank; what is counted from data, broadcast:\n"
+            "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
+            ranks=odd,
+            where=first.at,
+            evidence=tuple(Evidence(_summary(one, reference), (rank,)) for rank, one in row.items()),
+        )
+
+    def _raised(self, trace: Trace) -> Finding:
+        raised = raised_as(trace, *self.raises)
+        where: Where | None = next(iter(raised.values())).at
+        return self.fail(
+            f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on every rank",
+            why="DDP compares the number and the shapes of all ranks' parameters before it begins.",
+            fix="build the model from values that are equal on every rank, and broadcast what is counted from data",
+            ranks=tuple(sorted(raised)),
+            where=where,
+            evidence=last_lines(raised),
+        )
+
+
+def _side_by_side(wrapped: Mapping[int, tuple[Wrapper, ...]]) -> list[dict[int, Wrapper]]:
+    """The wrappers of one position on the ranks of one process group."""
+    rows: dict[tuple[int, tuple[int, ...] | None], dict[int, Wrapper]] = {}
+    for rank, own in wrapped.items():
+        for wrapper in own:
+            rows.setdefault((wrapper.index, wrapper.ranks), {})[rank] = wrapper
+    return [row for row in rows.values() if len(row) > 1 and len({one.module for one in row.values()}) == 1]
+
+
+def _signature(one: Parameter) -> tuple[object, ...]:
+    return one.key, one.shape, one.dtype, one.requires_grad
+
+
+def _difference(one: Wrapper, reference: Wrapper) -> str:
+    mine, theirs = ({p.key: p for p in own.parameters} for own in (one, reference))
+    if missing := [key for key in theirs if key not in mine]:
+        return f"{listing(missing)} missing" + (f", {_more(mine, theirs)}" if _more(mine, theirs) else "")
+    if more := _more(mine, theirs):
+        return more
+    for key, own in mine.items():
+        if _signature(own) != _signature(theirs[key]):
+            return f"{key} is {_described(own)}, not {_described(theirs[key])}"
+    return f"its {len(mine)} parameters stand in another order"
+
+
+def _more(mine: Mapping[str, Parameter], theirs: Mapping[str, Parameter]) -> str:
+    added = [key for key in mine if key not in theirs]
+    return f"{listing(added)} added" if added else ""
+
+
+def _described(one: Parameter) -> str:
+    shape = "x".join(map(str, one.shape)) or "a scalar"
+    return f"{shape} {one.dtype}" + ("" if one.requires_grad else " without gradient")
+
+
+def _summary(one: Wrapper, reference: Wrapper) -> str:
+    same = tuple(map(_signature, one.parameters)) == tuple(map(_signature, reference.parameters))
+    trained = sum(p.requires_grad for p in one.parameters)
+    text = f"{plural(len(one.parameters), 'parameter')}, {trained} of them trained"
+    return text if same else f"{text}; {_difference(one, reference)}"

@@ -1,0 +1,90 @@
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_come_together
+
+_LARGEST_STATISTIC = 16
+"""Elements of a tensor that may be losses and counts; a larger one may be gradients or weights."""
+
+
+class NotWrapped(Check):
+    """A group of ranks trains, and nothing synchronises gradients or weights.
+
+    What it finds:
+        A process group of several ranks, optimizer steps on each, no DistributedDataParallel that holds what they
+        train, no collective on gradients or weights, and weights that differ after a step.
+
+    Why it matters:
+        Everything runs: the launcher, the group, the sampler that divides the data. And each rank trains a model of
+        its own on its part. What rank 0 saves has seen 1/N of the data.
+
+    Example:
+        The wrap depends on a GPU being there:
+            if torch.cuda.is_available():
+                model = DistributedDataParallel(model.cuda(), device_ids=[local_rank])
+
+    Fix:
+        Wrap in every case; without device_ids it works on the CPU too:
+            model = DistributedDataParallel(model)
+    """
+
+    code = "DD227"
+    name = "not-wrapped"
+    family = Family.MODEL
+    title = "what a group trains is synchronised"
+    explained_by = ("DD225",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        groups = replicas(trace)
+        if any(
+            wrapper.failed is None for group in groups for one in group.values() for wrapper in one.wrappers
+        ):
+            return Passed("the model is wrapped in DistributedDataParallel")
+        for group in groups:
+            if apart := _drifting(group):
+                return [self._alone(group, apart)]
+        if not any(True for group in groups for _ in updates(group)):
+            raise NotMeasured("no optimizer took steps that ranks have in common")
+        return Passed("nothing is wrapped in DistributedDataParallel, and the script synchronises by itself")
+
+    def _alone(self, group: Group, first: Update) -> Finding:
+        after = differing({rank: one.after for rank, one in first.taken.items()})
+        count = len(next(iter(first.taken.values())).after or ())
+        ranks = tuple(first.taken)
+        return self.fail(
+            f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
+            f"{len(after)} of {plural(count, 'parameter')} differ after step {first.index}",
+            why="The model was not wrapped, and no collective carried gradients or weights. Every rank updates its "
+            "own copy with its own data.",
+            fix="model = DistributedDataParallel(model)    # after moving it to its device, with or without a GPU",
+            ranks=ranks,
+            where=first.where,
+            evidence=(
+                Evidence(f"differ: {listing(after)}"),
+                Evidence(
+                    f"{plural(sum(len(one.collectives) for one in group.values()), 'collective')} issued by the "
+                    "script, none with gradients or weights",
+                    ranks,
+                ),
+            ),
+        )
+
+
+def _drifting(group: Group) -> Update | None:
+    """The first update after which weights differ for good; None where they do not, or the script sees to it."""
+    apart = [
+        one
+        for one in updates(group)
+        if one.differing_gradients and differing({rank: taken.after for rank, taken in one.taken.items()})
+    ]
+    if not apart or weights_come_together(group):
+        return None
+    # Weights may be averaged at intervals longer than what was recorded; then tensors travel all the same.
+    travels = any(
+        collective.weight_of or (elements(collective) > _LARGEST_STATISTIC and not collective.requires_grad)
+        for one in group.values()
+        for collective in one.collectives
+    )
+    return None if travels else apart[0]

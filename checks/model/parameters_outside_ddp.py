@@ -1,0 +1,85 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import listing, plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_together
+
+
+class ParametersOutsideDdp(Check):
+    """The optimizer trains parameters that no wrapper synchronises.
+
+    What it finds:
+        Parameters of an optimizer that belong to no wrapped module, that every rank has, and whose gradients differ
+        between ranks: a learnable loss, a temperature, a second network, a head kept beside the model.
+
+    Why it matters:
+        DDP averages what it was given. The rest is trained by each rank on its own data, drifts apart, and pulls the
+        wrapped part along, whose gradients run through it. The checkpoint holds rank 0's.
+
+    Example:
+        A loss with weights of its own:
+            model = DistributedDataParallel(net)
+            centers = CenterLoss(classes, 128)
+            optimizer = SGD([*model.parameters(), *centers.parameters()], lr=0.1)
+
+    Fix:
+        Wrap it as well: centers = DistributedDataParallel(centers). Or make it a part of the module that is wrapped,
+        and use it inside forward.
+    """
+
+    code = "DD203"
+    name = "parameters-outside-ddp"
+    family = Family.MODEL
+    title = "every trained parameter is inside a wrapper"
+    explained_by = ("DD205", "DD225")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        groups = replicas(trace)
+        if not any(one.wrappers for group in groups for one in group.values()):
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        for group in groups:
+            if found := _trained_apart(group):
+                return [self._outside(*found)]
+        return Passed("no parameter outside a wrapper was trained on its own data by each rank")
+
+    def _outside(self, first: Update, keys: tuple[str, ...], counts: Mapping[str, int]) -> Finding:
+        ranks = tuple(first.taken)
+        return self.fail(
+            f"the optimizer trains {plural(len(keys), 'parameter')} that no DistributedDataParallel synchronises: "
+            + listing(keys),
+            why="They are in no wrapped module, so nobody averages their gradients. Each rank trains its own copy on "
+            "its own data.",
+            fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a part of "
+            "the wrapped model, used inside its forward",
+            ranks=ranks,
+            where=first.where,
+            evidence=tuple(
+                Evidence(f"{key}: its gradient differs between ranks in {plural(counts[key], 'update')}")
+                for key in keys[:4]
+            ),
+        )
+
+
+def _trained_apart(group: Group) -> tuple[Update, tuple[str, ...], dict[str, int]] | None:
+    """The first update of them, the parameters, and in how many updates each one's gradients differed."""
+    outside = {
+        (optimizer.index, key)
+        for one in group.values()
+        for optimizer in one.optimizers
+        for key in optimizer.outside
+    }
+    if not outside or weights_come_together(group):
+        return None
+    found = [
+        (update, keys)
+        for update in updates(group)
+        if (keys := [key for key in update.differing_gradients if (update.optimizer, key) in outside])
+    ]
+    counts: dict[str, int] = {}
+    for _, keys in found:
+        for key in keys:
+            counts[key] = counts.get(key, 0) + 1
+    return (found[0][0], tuple(counts), counts) if found else None

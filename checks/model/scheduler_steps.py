@@ -1,0 +1,121 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import odd_ranks
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import SchedulerStep
+
+
+class SchedulerSteps(Check):
+    """A scheduler is stepped several times for one update, or unequally on the ranks.
+
+    What it finds:
+        A learning-rate scheduler whose step is called two or more times after every optimizer step, once for each
+        rank for instance; and one that some ranks step less often than others.
+
+    Why it matters:
+        The schedule ends after a part of the training, at a learning rate near zero, with nothing to be seen but a
+        loss that stays. Where ranks step it unequally, their learning rates differ, and so do the weights.
+
+    Example:
+        A loop over ranks was meant to keep the schedule of one GPU:
+            for _ in range(dist.get_world_size()):
+                scheduler.step()
+
+    Fix:
+        One scheduler.step() for each optimizer.step(), on every rank; and a number of total steps that counts
+        updates: epochs * len(loader) // accumulate.
+    """
+
+    code = "DD219"
+    name = "scheduler-steps"
+    family = Family.MODEL
+    title = "schedulers step once for each update, on every rank"
+    explained_by = ("DD106", "DD225")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.training()
+        counts = {rank: _counts(one) for rank, one in seen.items()}
+        if not any(counts.values()):
+            raise NotMeasured("no scheduler was stepped")
+        if unequal := self._unequal(trace, seen, counts):
+            return [unequal]
+        if several := self._several(seen, counts, trace.world_size or len(seen)):
+            return [several]
+        return Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
+
+    def _unequal(
+        self, trace: Trace, seen: Mapping[int, Recording], counts: Mapping[int, Mapping[int, list[int]]]
+    ) -> Finding | None:
+        updates = {len(one.steps) for one in seen.values()}
+        if trace.broken or len(seen) < 2 or len(updates) > 1:
+            return None
+        for scheduler in sorted({index for own in counts.values() for index in own}):
+            totals = {rank: sum(own.get(scheduler, ())) for rank, own in counts.items()}
+            if len(set(totals.values())) > 1:
+                return self._apart(seen, scheduler, totals)
+        return None
+
+    def _apart(self, seen: Mapping[int, Recording], scheduler: int, totals: Mapping[int, int]) -> Finding:
+        odd = odd_ranks(totals)
+        most = max(totals, key=lambda rank: totals[rank])
+        called = _calls(seen[most], scheduler)[0]
+        return self.fail(
+            f"{called.name} is stepped {totals[odd[0]]} times on {ranks_phrase(odd)} and "
+            f"{next(count for rank, count in totals.items() if rank not in odd)} times on the others",
+            why="A scheduler changes the learning rate of its own rank only. Ranks that step it unequally take unequal "
+            "steps with equal gradients, and their weights drift apart.",
+            fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
+            ranks=odd,
+            where=called.at,
+            evidence=tuple(
+                Evidence(f"{plural(count, 'step')} of the scheduler", (rank,))
+                for rank, count in totals.items()
+            ),
+        )
+
+    def _several(
+        self, seen: Mapping[int, Recording], counts: Mapping[int, Mapping[int, list[int]]], size: int
+    ) -> Finding | None:
+        often = {
+            (scheduler, times[0])
+            for own in counts.values()
+            for scheduler, times in own.items()
+            if len(times) > 1 and len(set(times)) == 1 and times[0] > 1
+        }
+        if not often:
+            return None
+        scheduler, times = min(often)
+        ranks = tuple(rank for rank, own in counts.items() if scheduler in own)
+        called = _calls(seen[ranks[0]], scheduler)[0]
+        alike = ", as many as there are ranks" if times == size else ""
+        return self.warn(
+            f"{called.name} is stepped {times} times after every optimizer step{alike}",
+            why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
+            fix="scheduler.step()    # once, after optimizer.step()",
+            ranks=ranks,
+            where=called.at,
+            evidence=(
+                Evidence(
+                    f"so after each of {plural(len(counts[ranks[0]][scheduler]), 'training step')}", ranks
+                ),
+            ),
+        )
+
+
+def _counts(one: Recording) -> dict[int, list[int]]:
+    """How often each scheduler was stepped after each training step, the last apart: it may be cut short."""
+    steps = one.steps[:-1] if len(one.steps) > 1 else one.steps
+    indices = {called.scheduler for step in one.steps for called in step.schedulers}
+    return {
+        index: [sum(called.scheduler == index for called in step.schedulers) for step in steps]
+        for index in sorted(indices)
+    }
+
+
+def _calls(one: Recording, scheduler: int) -> list[SchedulerStep]:
+    return [called for step in one.steps for called in step.schedulers if called.scheduler == scheduler]

@@ -1,0 +1,84 @@
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.training import Conversion
+
+
+class SyncbatchnormOrder(Check):
+    """SyncBatchNorm is made at the wrong moment, or for the wrong device.
+
+    What it finds:
+        convert_sync_batchnorm called on a model that is wrapped already; and SyncBatchNorm on the CPU, where DDP's
+        constructor or the first forward in train mode raises an error.
+
+    Why it matters:
+        The conversion makes new modules. A wrapper, an optimizer or a copy made before knows the old ones, and what
+        becomes of that depends on the version of torch. On the CPU SyncBatchNorm does not work at all.
+
+    Example:
+        The two lines stand the wrong way round:
+            model = DistributedDataParallel(model, device_ids=[local_rank])
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+
+    Fix:
+        Convert first, then move, then wrap:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model).to(local_rank)
+            model = DistributedDataParallel(model, device_ids=[local_rank])
+    """
+
+    code = "DD221"
+    name = "syncbatchnorm-order"
+    family = Family.MODEL
+    title = "SyncBatchNorm is made before the wrap, for a GPU"
+    raises = (
+        r"SyncBatchNorm layers only work with GPU modules",
+        r"SyncBatchNorm expected input tensor to be on GPU",
+    )
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.recordings()
+        raised = raised_as(trace, *self.raises)
+        late = {
+            rank: made
+            for rank, one in seen.items()
+            for made in one.conversions
+            if made.wrapped and made.layers
+        }
+        if late:
+            return [self._late(late, raised)]
+        if raised:
+            return [self._on_cpu(raised)]
+        if not any(one.conversions for one in seen.values()):
+            raise NotMeasured("no layer was converted to SyncBatchNorm")
+        return Passed("BatchNorm was converted before the wrap")
+
+    def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
+        first = next(iter(late.values()))
+        say = self.fail if raised else self.warn
+        return say(
+            f"BatchNorm is converted to SyncBatchNorm after the wrap on {ranks_phrase(late)}",
+            why="The conversion puts new modules into a model that DDP, and maybe the optimizer, know by its old ones.",
+            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # first\n"
+            "model = DistributedDataParallel(model, device_ids=[local_rank])",
+            ranks=tuple(late),
+            where=first.at,
+            evidence=(
+                Evidence(f"{first.layers} BatchNorm layers converted", tuple(late)),
+                *last_lines(raised),
+            ),
+        )
+
+    def _on_cpu(self, raised: dict[int, Raised]) -> Finding:
+        where: Where | None = next(iter(raised.values())).at
+        return self.fail(
+            f"SyncBatchNorm runs on the CPU on {ranks_phrase(raised)}",
+            why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
+            fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+            ranks=tuple(sorted(raised)),
+            where=where,
+            evidence=last_lines(raised),
+        )

@@ -1,0 +1,99 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import last_lines, raised_as
+
+_CAUSES = (
+    (
+        "arguments only work with single-device",
+        "device_ids is given, and the module's parameters lie elsewhere",
+        "device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several devices.",
+        "model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])    # on a GPU\n"
+        "model = DistributedDataParallel(model)                                             # on the CPU",
+    ),
+    (
+        "can only be None or contain a single element",
+        "device_ids names several devices",
+        "One process drives one GPU. That several could be given is long gone.",
+        "DistributedDataParallel(model, device_ids=[local_rank])",
+    ),
+    (
+        "must be on the same type of devices",
+        "the module lies partly on the CPU and partly on a GPU",
+        "A part of it was made, or replaced, after the rest had been moved.",
+        "model = model.to(device)    # the whole of it, right before the wrap",
+    ),
+    (
+        "has no len()",
+        "device_ids is a number, not a list",
+        "DDP asks for the length of device_ids.",
+        "DistributedDataParallel(model, device_ids=[local_rank])",
+    ),
+)
+"""What the message holds, the headline's clause, why, and the fix."""
+
+
+class WrapDeviceMismatch(Check):
+    """device_ids and the module's devices do not go together.
+
+    What it finds:
+        Errors of DDP's constructor about devices: device_ids for a module on the CPU, with several elements, as a
+        bare number, or a module that is spread over device types.
+
+    Why it matters:
+        The script ends at the wrap, on every rank, with a message that does not say which of the two is wrong.
+
+    Example:
+        The line was written for a GPU, and this machine has none:
+            model = DistributedDataParallel(model, device_ids=[local_rank])
+
+    Fix:
+        Give device_ids only with a GPU:
+            ids = [local_rank] if torch.cuda.is_available() else None
+            model = DistributedDataParallel(model, device_ids=ids)
+    """
+
+    code = "DD224"
+    name = "wrap-device-mismatch"
+    family = Family.MODEL
+    title = "wrapped modules lie where device_ids says"
+    raises = (
+        r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
+        r"device_ids can only be None or contain a single element",
+        r"DistributedDataParallel's input module must be on the same type of devices",
+    )
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises) or _bare_number(trace)
+        if raised:
+            return [self._mismatch(raised)]
+        if not any(one.wrappers for one in trace.recordings().values()):
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        return Passed("every module lies where its wrapper expects it")
+
+    def _mismatch(self, raised: Mapping[int, Raised]) -> Finding:
+        first = next(iter(raised.values()))
+        clause, why, fix = next(rest for words, *rest in _CAUSES if words in first.message)
+        return self.fail(
+            f"DistributedDataParallel's constructor fails on {ranks_phrase(raised)}: {clause}",
+            why=why,
+            fix=fix,
+            ranks=tuple(sorted(raised)),
+            where=first.at,
+            evidence=last_lines(raised),
+        )
+
+
+def _bare_number(trace: Trace) -> dict[int, Raised]:
+    """A TypeError of the constructor itself: device_ids=0 has no length. Elsewhere it would be another's."""
+    recordings = trace.recordings()
+    return {
+        rank: raised
+        for rank, raised in raised_as(trace, r"TypeError: object of type '\w+' has no len\(\)").items()
+        if any(wrapper.failed and "has no len()" in wrapper.failed for wrapper in recordings[rank].wrappers)
+    }

@@ -1,0 +1,13 @@
+"""Which ranks stand out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+
+
+def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
+    """The ranks whose value is not the one that most ranks have; rank 0's stands for all where none has a majority."""
+    (most, count), *_ = Counter(values.values()).most_common()
+    usual = most if count > len(values) / 2 else values[min(values)]
+    return tuple(rank for rank, value in values.items() if value != usual)

@@ -1,0 +1,60 @@
+"""The exceptions in which ranks of a run ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ddpdoctor.model import Evidence
+from ddpdoctor.redact import quote
+from ddpdoctor.text import shorten
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Wrapper
+
+_INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
+
+
+def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
+    """The exceptions that match one of some regular expressions, by rank, the earliest first."""
+    found = {
+        rank: one.raised
+        for rank, one in trace.recordings().items()
+        if one.raised is not None
+        and any(re.search(pattern, f"{one.raised.type}: {one.raised.message}") for pattern in patterns)
+    }
+    return dict(sorted(found.items(), key=lambda item: item[1].time))
+
+
+def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
+    """What each rank raised: equal messages once."""
+    texts = {rank: shorten(f"{one.type}: {_first_line(one.message)}", 200) for rank, one in raised.items()}
+    return tuple(
+        Evidence(quote(text)[1:-1], tuple(rank for rank, own in sorted(texts.items()) if own == text))
+        for text in dict.fromkeys(texts.values())
+    )
+
+
+def indices_without_gradient(message: str) -> tuple[int, ...]:
+    """The numbers of the parameters that DDP lists in its message, among those that require a gradient."""
+    found = _INDICES.search(message)
+    return tuple(int(number) for number in found[1].split()) if found else ()
+
+
+def keys_of(recording: Recording, indices: tuple[int, ...]) -> tuple[str, ...]:
+    """The parameters with these numbers; none where it is not clear which wrapper they belong to."""
+    wrapper = _only_wrapper(recording)
+    if wrapper is None:
+        return ()
+    trained = [parameter.key for parameter in wrapper.parameters if parameter.requires_grad]
+    return tuple(trained[index] for index in indices if index < len(trained))
+
+
+def _only_wrapper(recording: Recording) -> Wrapper | None:
+    built = [wrapper for wrapper in recording.wrappers if wrapper.failed is None]
+    return built[0] if len(built) == 1 else None
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0] if message.strip() else ""

@@ -1,0 +1,78 @@
+"""Since when replicas hold different weights, and which ranks' weights moved by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.trace.sync import Group, Update, differing, updates
+
+Digests = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first moment at which ranks were seen to hold different weights."""
+
+    update: Update
+    keys: tuple[str, ...]
+    """The parameters that differ."""
+    before: bool
+    """Whether they differed before the update already, so that something else than an update made them so."""
+    moved: tuple[int, ...] = ()
+    """The ranks on which they changed outside of an update; none where that is not known."""
+    load: StateLoad | None = None
+    """The load_state_dict of such a rank that lies between."""
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks to look at: those that moved, or all where none or each of them did."""
+        return self.moved or tuple(self.update.taken)
+
+    @property
+    def where(self) -> Where | None:
+        """The line that changed them, where it is known, and otherwise the optimizer's step that met them."""
+        return self.load.at if self.load else self.update.where
+
+
+def first_difference(group: Group) -> Difference | None:
+    """The first update before or after which weights differ; None where they stay equal."""
+    known = {rank: _after_wrap(group, rank) for rank in group}
+    since = {rank: max((one.time for one in own.wrappers), default=0.0) for rank, own in group.items()}
+    for update in updates(group):
+        before = {rank: one.before for rank, one in update.taken.items()}
+        if keys := differing(before):
+            return _changed_between(group, update, keys, known, since)
+        after = {rank: one.after for rank, one in update.taken.items()}
+        if keys := differing(after):
+            return Difference(update, keys, before=False)
+        known = {rank: {**known[rank], **(one.after or {})} for rank, one in update.taken.items()}
+        since = {rank: one.time for rank, one in update.taken.items()}
+    return None
+
+
+def _after_wrap(group: Group, rank: int) -> Digests:
+    return {key: digest for wrapper in group[rank].wrappers for key, digest in wrapper.digests.items()}
+
+
+def _changed_between(
+    group: Group,
+    update: Update,
+    keys: tuple[str, ...],
+    known: Mapping[int, Digests],
+    since: Mapping[int, float],
+) -> Difference:
+    moved = tuple(
+        rank
+        for rank, one in update.taken.items()
+        if any(known[rank].get(key) not in (None, (one.before or {}).get(key)) for key in keys)
+    )
+    loads = [
+        load
+        for rank in moved
+        for load in group[rank].state_loads
+        if load.kind == "module" and since[rank] <= load.time <= update.taken[rank].time
+    ]
+    return Difference(update, keys, True, moved, loads[-1] if loads else None)
