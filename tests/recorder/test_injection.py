@@ -27,7 +27,7 @@ print(json.dumps({
     "loader": type(torch.__loader__).__name__,
     "spec": torch.__spec__.name,
     "own sitecustomize": getattr(sys.modules.get("sitecustomize"), "MINE", None),
-    "random": torch.rand(3).tolist(),
+    "random": [torch.manual_seed(7), torch.rand(3).tolist()][1],
     "main": sorted(name for name in vars(sys.modules["__main__"]) if not name.startswith("__")),
 }))
 """

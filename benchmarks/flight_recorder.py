@@ -1,0 +1,75 @@
+"""Who is to blame, from the flight recorder's dumps of a large job, against PyTorch's own analyzer.
+
+    python benchmarks/flight_recorder.py [--ranks 1024] [--entries 2000]
+
+Both read the same files in turn. The analyzer is ``python -m torch.distributed.flight_recorder.fr_trace``. Printed:
+seconds, the ratio, our largest resident memory, and whether the planted culprit was named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CULPRIT = 0.6
+"""The rank that stays away, as a share of all."""
+JUDGE = """
+import sys
+from pathlib import Path
+from ddpdoctor.hang.flight.blame import blame
+from ddpdoctor.hang.flight.folder import read_folder
+found = blame(read_folder(Path(sys.argv[1])).ranks)
+print(found.kind.value, *found.culprits)
+"""
+
+
+def main() -> None:
+    """Write the dumps, run both, print the comparison."""
+    sys.path.insert(0, str(ROOT))
+    options = _parse()
+    with tempfile.TemporaryDirectory() as place:
+        folder, culprit = Path(place) / "dumps", int(options.ranks * CULPRIT)
+        _write(folder, options.ranks, options.entries, culprit)
+        ours, said = _timed([sys.executable, "-c", JUDGE, str(folder)])
+        print(f"ddpdoctor: {ours:.1f} s; it says: {said.strip()}; planted: rank {culprit}")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"largest process of ours: {peak:.0f} MiB")
+        if not options.alone:
+            module = "torch.distributed.flight_recorder.fr_trace"
+            theirs, _ = _timed([sys.executable, "-W", "ignore", "-m", module, str(folder)])
+            print(f"fr_trace: {theirs:.1f} s, {theirs / ours:.1f} times ours (aim: 10)")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--entries", type=int, default=2000)
+    parser.add_argument("--alone", action="store_true", help="leave PyTorch's analyzer out")
+    return parser.parse_args()
+
+
+def _write(folder: Path, ranks: int, entries: int, culprit: int) -> None:
+    from tests.support.flight import ring, waiting, write_job
+
+    common = ring(1, entries)
+    write_job(folder, ranks, lambda rank: common if rank == culprit else [*common, waiting(entries + 1)])
+
+
+def _timed(command: list[str]) -> tuple[float, str]:
+    begun = time.perf_counter()
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"ended with status {done.returncode}: {done.stderr[-300:]}", file=sys.stderr)
+    return time.perf_counter() - begun, done.stdout
+
+
+if __name__ == "__main__":
+    main()
