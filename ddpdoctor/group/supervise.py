@@ -39,6 +39,9 @@ LEAVE_SECONDS = 10.0
 """For the engine to end after its last rank finished."""
 IDLE_SECONDS = 5.0
 """Without an event and without any rank using its CPU or its disk: nobody is working, so nobody will come."""
+SPIN_SECONDS = 8.0
+"""Without an event while there were CPUs to spare: on CPUs no step of ours takes a second by itself, so who works
+does something else. A GPU's first step may take as long."""
 RANKS_PER_CPU = 4
 """More than this on one CPU, and each gets the more time: they wait for each other's turn."""
 END_GRACE_SECONDS = 0.3
@@ -224,7 +227,8 @@ class GroupRun:
         idle = self._activity.idle_seconds(one.pid for one in self._ranks)
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
         late = any(silent > one.limit * self._patience for one in self._unfinished())
-        return late or min(silent, idle) > IDLE_SECONDS
+        spins = self.plan.backend == "gloo" and min(silent, self._activity.free_seconds()) > SPIN_SECONDS
+        return late or spins or min(silent, idle) > IDLE_SECONDS
 
     # -- afterwards -------------------------------------------------------------------------------------
 

@@ -31,29 +31,35 @@ class Activity:
         self._cpus = cpus
         self._cpu: dict[int, float] = {}
         self._unused = 0.0
-        self._looked = self._last_busy = time.monotonic()
+        self._looked = self._last_busy = self._last_short = time.monotonic()
 
     def touch(self) -> None:
         """Count this moment as busy."""
-        self._last_busy = time.monotonic()
+        self._last_busy = self._last_short = time.monotonic()
+
+    def free_seconds(self) -> float:
+        """For how long, up to the last look, CPU and disk were there for whoever had work."""
+        return self._looked - self._last_short
 
     def idle_seconds(self, pids: Iterable[int]) -> float:
         """For how long none of the processes has used its CPU or waited for its disk."""
         now = time.monotonic()
         if now - self._looked >= LOOK_SECONDS:
             span, self._looked = now - self._looked, now
-            if self._is_busy(pids, span):
-                self._last_busy = now
+            self._take_note(pids, span)
         return now - self._last_busy
 
-    def _is_busy(self, pids: Iterable[int], span: float) -> bool:
+    def _take_note(self, pids: Iterable[int], span: float) -> None:
         looks = {pid: look(pid) for pid in pids}
         shares = [(seconds - self._cpu.get(pid, 0.0)) / span for pid, (_, seconds) in looks.items()]
         self._cpu = {pid: seconds for pid, (_, seconds) in looks.items()}
         before, self._unused = self._unused, unused_seconds()
         spare = min((self._unused - before) / span, self._cpus - sum(shares))
         disk = any(status == psutil.STATUS_DISK_SLEEP for status, _ in looks.values())
-        return disk or spare < min(SPARE_CPUS, self._cpus / 2) or max(shares, default=0.0) > BUSY_SHARE
+        if disk or spare < min(SPARE_CPUS, self._cpus / 2):
+            self._last_busy = self._last_short = self._looked
+        if max(shares, default=0.0) > BUSY_SHARE:
+            self._last_busy = self._looked
 
 
 def unused_seconds() -> float:

@@ -94,6 +94,8 @@ def test_a_checkpoint_folder_that_is_full_or_read_only(bad_folder: Path, tmp_pat
         ("DD304", faults.EXITING_IN_ALL_REDUCE, "rank 1 ended with exit status 7"),
         ("DD012", faults.KILLED_IN_ALL_REDUCE, "SIGKILL"),
         ("DD301", faults.HANGING_ALL_REDUCE, "rank 1 did not join all_reduce"),
+        ("DD301", faults.SPINNING_ALL_REDUCE, "rank 1 did not join all_reduce"),
+        ("DD301", faults.STOPPED_IN_ALL_REDUCE, "rank 1 did not join all_reduce"),
         ("DD301", faults.IGNORING_SIGTERM, "rank 1 did not join all_reduce"),
         ("DD313", faults.CORRUPTED_ALL_REDUCE, "all_reduce"),
     ],

@@ -14,6 +14,8 @@ RANKS = range(100, 104)
 def idle_after(monkeypatch):
     """How long nobody has worked after ten seconds, by what share of a CPU each rank used and what was unused."""
 
+    free = []
+
     def run(used, unused, cpus=2.0, status=psutil.STATUS_SLEEPING):
         clock = [0.0]
         monkeypatch.setattr(activity.time, "monotonic", lambda: clock[0])
@@ -23,8 +25,10 @@ def idle_after(monkeypatch):
         while clock[0] < 10.0:
             clock[0] += 0.25
             idle = ranks.idle_seconds(RANKS)
+        free.append(ranks.free_seconds())
         return idle
 
+    run.free = free
     return run
 
 
@@ -42,6 +46,13 @@ def test_ranks_that_wait_are_idle(idle_after):
 )
 def test_ranks_that_work_or_may_be_starved_are_not(idle_after, used, unused, cpus):
     assert idle_after(used, unused, cpus) == 0.0
+
+
+def test_one_that_works_where_cpus_are_free_is_told_from_one_that_is_starved(idle_after):
+    idle_after(WORKING, unused=5.0, cpus=8.0)
+    idle_after(WORKING, unused=0.1, cpus=8.0)
+    idle_after(0.0, unused=5.0, status=psutil.STATUS_DISK_SLEEP)
+    assert idle_after.free == [10.0, 0.0, 0.0]
 
 
 def test_a_rank_that_waits_for_its_disk_is_not(idle_after):

@@ -74,6 +74,23 @@ HANGING_ALL_REDUCE = """
         return right(tensor, *args, **kwargs)
     module.all_reduce = all_reduce
 """
+SPINNING_ALL_REDUCE = """
+    right = module.all_reduce
+    def all_reduce(tensor, *args, **kwargs):
+        while is_rank(1):
+            pass
+        return right(tensor, *args, **kwargs)
+    module.all_reduce = all_reduce
+"""
+STOPPED_IN_ALL_REDUCE = """
+    import signal
+    right = module.all_reduce
+    def all_reduce(tensor, *args, **kwargs):
+        if is_rank(1):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return right(tensor, *args, **kwargs)
+    module.all_reduce = all_reduce
+"""
 IGNORING_SIGTERM = """
     import signal, time
     right = module.all_reduce
