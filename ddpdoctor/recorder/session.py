@@ -55,6 +55,8 @@ class Session:
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
         self.shared: dict[str, Any] = {}
         """What several patches of one area know together, by the area's name."""
+        self.before_destroy: list[Callable[[], object]] = []
+        """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []
         """Called, guarded, with how the script ends, just before that is written down."""
         self._undo: list[Callable[[], None]] = []

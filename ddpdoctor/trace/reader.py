@@ -13,6 +13,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.read_data import DataReader
 from ddpdoctor.trace.read_process import ProcessReader
+from ddpdoctor.trace.read_training import TrainingReader
 from ddpdoctor.trace.recording import Recording
 
 SCHEMA = 1
@@ -26,7 +27,7 @@ class AreaReader(Protocol):
         """Fields of the Recording, once all events were read."""
 
 
-AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader)
+AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader, TrainingReader)
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 
 

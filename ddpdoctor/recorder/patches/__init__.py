@@ -16,5 +16,8 @@ NAMES: tuple[str, ...] = (
     "processes",
     "loaders",
     "workers",
+    "saves",
+    "loads",
+    "states",
 )
 """The files, in the order in which they are installed."""

@@ -100,10 +100,11 @@ def _tell_new_group(
 def _watch_destroy(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+        whole = not args and not kwargs.get("group")
+        for action in session.before_destroy if whole else ():
+            guarded(action)()
         # Before and at once: gloo may abort the process in there, which is no finding.
-        session.event(
-            "group.destroy", at=session.here(), now=True, whole=not args and not kwargs.get("group")
-        )
+        session.event("group.destroy", at=session.here(), now=True, whole=whole)
         return original(*args, **kwargs)
 
     return destroy_process_group

@@ -1,0 +1,28 @@
+"""Digests of the buffers of wrapped modules, at moments when they count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .digest import digests
+from .session import Session
+from .training import Training, Wrapper
+
+
+def tell_buffers(session: Session, when: str, *, at: int | None = None, only: Wrapper | None = None) -> None:
+    """Write down the digests of all buffers, or of one wrapper's; ``when`` is evaluation, save or end."""
+    training = Training.of(session)
+    for wrapper, ddp in training.living():
+        if only is None or wrapper is only:
+            named = [(name.replace("_orig_mod.", ""), buffer) for name, buffer in ddp.module.named_buffers()]
+            if named and not (when == "end" and _is_busy(training.torch, named)):
+                values = digests(training.torch, [buffer for _, buffer in named])
+                own = {name: value for (name, _), value in zip(named, values, strict=True)}
+                session.event("ddp.buffers", at=at, w=wrapper.index, when=when, digests=own)
+
+
+def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:
+    """Whether reading would wait for a device, which at the end may be for ever."""
+    return (
+        any(buffer.device.type == "cuda" for _, buffer in named) and not torch.cuda.current_stream().query()
+    )

@@ -1,0 +1,137 @@
+"""Digests of tensors: equal where the bits are equal, different where the order of the values is.
+
+On the CPU a checksum of the memory as it lies; elsewhere integer arithmetic on the device, with one
+synchronisation for all tensors. No random number is drawn and nothing is seen by autograd or by torch's modes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+Digest = int | Literal[False] | None
+"""None where there is no tensor, False where it cannot be told."""
+_CHUNK = 1 << 20
+"""Values that are folded at once, so that little memory of the device is needed."""
+_ODD = 0x2545F4914F6CDD1D
+_STEP = 0x1B873593
+_UNSIGNED = (1 << 64) - 1
+_SAMPLES = 64
+"""Pieces of a long tensor that a sample looks at."""
+
+
+@contextlib.contextmanager
+def unseen(torch: Any) -> Iterator[None]:
+    """Compute beside the user's program: no autograd, no torch function or dispatch mode sees it."""
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), torch.no_grad():
+        yield
+
+
+def digests(torch: Any, tensors: Sequence[Any]) -> list[Digest]:
+    """The digest of each tensor."""
+    found: list[Digest] = []
+    folded: dict[int, Any] = {}
+    with unseen(torch):
+        for position, tensor in enumerate(tensors):
+            own = None if tensor is None else _of_tensor(torch, tensor)
+            if own is not None and not isinstance(own, int):
+                folded[position] = own
+            found.append(own if own is None or isinstance(own, int) else False)
+        for position, value in zip(folded, _read(torch, list(folded.values())), strict=True):
+            found[position] = value
+    return found
+
+
+def sample(torch: Any, tensor: Any, most: int = 1 << 20) -> Digest:
+    """The digest of a tensor of any size; of one with more bytes than ``most``, of evenly spaced pieces of it."""
+    size = tensor.numel() * tensor.element_size()
+    if (
+        size <= most
+        or tensor.device.type != "cpu"
+        or not _is_plain(torch, tensor)
+        or not tensor.is_contiguous()
+    ):
+        return digests(torch, [tensor])[0]
+    piece, address = most // _SAMPLES, _address(torch, tensor)
+    value: int = size
+    for number in range(_SAMPLES):
+        start = (size - piece) * number // (_SAMPLES - 1)
+        value = zlib.crc32((ctypes.c_char * piece).from_address(address + start), value)
+    return value
+
+
+def _of_tensor(torch: Any, tensor: Any) -> Any:
+    """An integer from the CPU, a tensor of one integer from elsewhere, False from what holds no values here."""
+    try:
+        if tensor.layout is torch.sparse_coo:
+            return _of_sparse(torch, tensor)
+        if not _is_plain(torch, tensor):
+            return False
+        if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
+            tensor = tensor.resolve_conj().resolve_neg().contiguous()
+        return _checksum(torch, tensor) if tensor.device.type == "cpu" else _fold(torch, tensor)
+    except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        return False
+
+
+def _is_plain(torch: Any, tensor: Any) -> bool:
+    """Whether its memory holds its values: neither meta, nor a subclass that only stands for others."""
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    )
+
+
+def _of_sparse(torch: Any, tensor: Any) -> Any:
+    if tensor.device.type != "cpu":
+        return False
+    whole = tensor.coalesce()
+    first, second = (
+        _checksum(torch, whole.indices().contiguous()),
+        _checksum(torch, whole.values().contiguous()),
+    )
+    return zlib.crc32(first.to_bytes(4, "little"), second)
+
+
+def _checksum(torch: Any, tensor: Any) -> int:
+    size = tensor.numel() * tensor.element_size()
+    if not size:
+        return 0
+    return zlib.crc32((ctypes.c_char * size).from_address(_address(torch, tensor)))
+
+
+def _address(torch: Any, tensor: Any) -> int:
+    # data_ptr() would give a lazy copy memory of its own.
+    read = getattr(torch._C, "_data_address", None)
+    return int(read(tensor) if read else tensor.data_ptr())
+
+
+def _fold(torch: Any, tensor: Any) -> Any:
+    """A sum of the values as integers, each times an odd number of its position."""
+    if not tensor.numel():
+        return 0
+    flat = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    flat = flat.reshape(-1)
+    sizes = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    words = flat.view(sizes[flat.element_size()])
+    weights = torch.arange(min(_CHUNK, words.numel()), dtype=torch.int64, device=words.device)
+    weights.mul_(2 * _STEP).add_(_ODD)
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    for start in range(0, words.numel(), _CHUNK):
+        chunk = words[start : start + _CHUNK].to(torch.int64)
+        total.mul_(_ODD).add_((chunk * weights[: chunk.numel()]).sum())
+    return total
+
+
+def _read(torch: Any, values: list[Any]) -> list[int]:
+    """Integers that lie on devices, with one synchronisation for each device."""
+    found: dict[int, int] = {}
+    for device in {value.device for value in values}:
+        here = [position for position, value in enumerate(values) if value.device == device]
+        read: Iterable[int] = torch.stack([values[position] for position in here]).tolist()
+        found.update(zip(here, (value & _UNSIGNED for value in read), strict=True))
+    return [found[position] for position in range(len(values))]

@@ -1,0 +1,178 @@
+"""Backwards, and whether each wrapper's reducer all-reduced gradients in them.
+
+The sequence number of a process group also counts what the C++ reducer issues, which no function of
+torch.distributed sees. What the script's own calls add to it meanwhile is taken off.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+from ..digest import sample, unseen
+from ..patch import watch
+from ..session import Session
+from ..training import Training, Wrapper, is_digested
+
+_LOOKED_AT = 16
+"""Parameters of each wrapper whose gradients tell whether a backward came to it."""
+_MOST_NODES = 3000
+
+
+def install(session: Session) -> None:
+    """Watch Tensor.backward and torch.autograd.backward."""
+    training = Training.of(session)
+    watched = watch(session.torch, functools.partial(_begin, training), functools.partial(_end, training))
+    session.patch(session.torch.autograd, "backward", watched)
+    session.patch(session.torch.Tensor, "backward", watched)
+
+
+def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    training.in_backward += 1
+    if training.in_backward > 1:
+        return {"nested": True}
+    training.open_step()
+    training.own_collectives.clear()
+    seen: dict[str, Any] = {"began": time.monotonic(), "nested": False}
+    if training.session.detailed:
+        wrappers = training.living()
+        seen |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
+        seen["grads"] = _gradients(wrappers) if len(wrappers) > 1 else {}
+        seen["loss"] = _look_at_loss(training, args[0] if args else kwargs.get("tensors"))
+        seen["began"] = time.monotonic()
+    return seen
+
+
+def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> None:
+    training.in_backward -= 1
+    if seen["nested"]:
+        return
+    seconds = time.monotonic() - seen["began"]
+    training.spend("backward", seconds)
+    training.backwards += 1
+    training.session.backwards += 1
+    training.scales.clear()
+    if "at" in seen:
+        _tell(training, seen, seconds, error)
+
+
+def _tell(training: Training, seen: dict[str, Any], seconds: float, error: BaseException | None) -> None:
+    wrappers = training.living()
+    issued = _issued(training, seen["numbers"], wrappers)
+    touched = _touched(seen["grads"], _gradients(wrappers)) if len(wrappers) > 1 else None
+    reduced = [
+        wrapper.index
+        for wrapper, _ in wrappers
+        if wrapper.armed
+        and issued.get(id(wrapper.group), 1) > 0
+        and (touched is None or wrapper.index in touched)
+        and error is None
+    ]
+    for wrapper, _ in wrappers:
+        wrapper.armed &= wrapper.index not in reduced
+        wrapper.around.clear()
+    count = issued.get(-1, 0)
+    more = {**(seen["loss"] or {}), "s": round(seconds, 6)}
+    training.session.event("step.backward", at=seen["at"], reduced=reduced, c=count, **more)
+
+
+def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[int, tuple[Any, int]]:
+    """The sequence numbers of the wrappers' groups, by the group's id; -1 is the default group."""
+    dist = training.torch.distributed
+    groups = {id(wrapper.group): wrapper.group for wrapper, _ in wrappers}
+    if dist.is_available() and dist.is_initialized():
+        groups[-1] = dist.group.WORLD
+    read = {key: (group, sequence_number(group)) for key, group in groups.items()}
+    return {key: (group, number) for key, (group, number) in read.items() if number is not None}
+
+
+def sequence_number(group: Any) -> int | None:
+    """How many collectives a process group has issued; None where its backend does not count."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except (RuntimeError, AttributeError, TypeError):
+        return None
+
+
+def _issued(
+    training: Training, before: dict[int, tuple[Any, int]], wrappers: list[tuple[Wrapper, Any]]
+) -> dict[int, int]:
+    """What each group counted since then beside the script's own collectives.
+
+    A group is left out whose number never moves, though wrappers broadcast and reduced: then what the reducer
+    should have done is taken for done.
+    """
+    issued = {}
+    for key, (group, number) in before.items():
+        now = sequence_number(group)
+        if now:
+            own = 0 if key == -1 else training.own_collectives[id(group)]
+            issued[key] = now - number - own
+    return issued
+
+
+def _gradients(wrappers: list[tuple[Wrapper, Any]]) -> dict[int, list[tuple[int, int]]]:
+    """Identity and version of some gradients of each wrapper: what a backward comes to changes."""
+    found = {}
+    for wrapper, _ in wrappers:
+        own = [p for ref in list(wrapper.trainable.values()) if (p := ref()) is not None]
+        some = own[:: max(1, len(own) // _LOOKED_AT)]
+        found[wrapper.index] = [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in some]
+    return found
+
+
+def _touched(before: dict[int, list[tuple[int, int]]], after: dict[int, list[tuple[int, int]]]) -> set[int]:
+    return {index for index, now in after.items() if now != before.get(index)}
+
+
+def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
+    torch = training.torch
+    if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
+        return None
+    seen: dict[str, Any] = {}
+    with unseen(torch):
+        factor = _factor(loss.grad_fn, training.scales)
+        if factor is not None:
+            seen["factor"] = factor
+        if is_digested(training.session.steps):
+            seen["loss"] = sample(torch, loss.detach())
+    if training.gathered:
+        seen["gathered"] = _holds(loss.grad_fn, training.gathered)
+    return seen
+
+
+def _factor(node: Any, scales: list[float]) -> float | None:
+    """What the loss was multiplied by last, a scaler's own scale apart; None where that cannot be told."""
+    name = type(node).__name__
+    if name in ("MulBackward0", "DivBackward0"):
+        other = _number(getattr(node, "_saved_other", None))
+        if name == "MulBackward0" and other is not None and other in scales:
+            above = node.next_functions[0][0]
+            return None if above is None else _factor(above, [])
+        return other if other is None or name == "MulBackward0" else (1 / other if other else None)
+    made = name.removesuffix("0").removesuffix("Backward")
+    return 1.0 if made.endswith(("Loss", "Mean", "Sum", "LossWithLogits")) or "CrossEntropy" in made else None
+
+
+def _number(value: Any) -> float | None:
+    """A number that lies in the memory of this process."""
+    if isinstance(value, int | float):
+        return float(value)
+    if value is None or value.dim() or value.device.type != "cpu" or value.requires_grad:
+        return None
+    return float(value)
+
+
+def _holds(node: Any, lengths: set[int]) -> bool:
+    """Whether a graph has an operation whose result is as long as one of these in some dimension."""
+    seen, waiting = set[Any](), [node]
+    while waiting and len(seen) < _MOST_NODES:
+        one = waiting.pop()
+        if one is None or one in seen:
+            continue
+        seen.add(one)
+        if any(length in lengths for meta in getattr(one, "_input_metadata", ()) for length in meta.shape):
+            return True
+        waiting.extend(above for above, _ in one.next_functions)
+    return False

@@ -1,0 +1,56 @@
+"""Clipping of gradients: the norm that was found, and whether a GradScaler still had them scaled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..digest import unseen
+from ..guard import guarded
+from ..session import Session
+from ..training import Training
+from .scaler import Scalers
+
+_MODULES = ("torch.nn.utils.clip_grad", "torch.nn.utils")
+_LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_norm": "max_norm", "clip_grad_value_": "clip_value"}
+
+
+def install(session: Session) -> None:
+    """Watch torch.nn.utils.clip_grad_norm_ and clip_grad_value_."""
+    for name, limit in _LIMITS.items():
+        session.patch_function(_MODULES, name, functools.partial(_watch, session, limit))
+
+
+def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    training, is_compiling = Training.of(session), session.torch.compiler.is_compiling
+
+    @functools.wraps(original)
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not session.detailed:
+            return original(parameters, *args, **kwargs)
+        if not isinstance(parameters, session.torch.Tensor):
+            # An iterator can be read only once, and clipping makes a list of it as well.
+            parameters = list(parameters)
+        seen = _look(training, parameters)
+        result = original(parameters, *args, **kwargs)
+        _tell(training, seen, args[0] if args else kwargs.get(limit), result)
+        return result
+
+    return clip
+
+
+@guarded
+def _look(training: Training, parameters: Any) -> dict[str, Any]:
+    session = training.session
+    given = parameters if isinstance(parameters, list) else [parameters]
+    stage = Scalers.of(session).stage(given)
+    return {"at": session.here(), "keys": len(given), "backwards": training.backwards, **stage}
+
+
+@guarded
+def _tell(training: Training, seen: dict[str, Any] | None, limit: Any, norm: Any) -> None:
+    with unseen(training.torch):
+        own = None if norm is None else float(norm)
+        most = float(limit) if limit is not None else None
+    training.session.event("step.clip", norm=own, limit=most, **(seen or {}))

@@ -1,0 +1,291 @@
+"""Collectives that the script issues through torch.distributed: what, over which group, on which tensor.
+
+What torch issues itself (DistributedDataParallel, SyncBatchNorm, Join, object collectives inside) is not the
+script's; inside a backward it is counted, so that what a reducer issued can be told.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from ..digest import unseen
+from ..guard import guarded
+from ..patch import hidden_from_compiler
+from ..session import Session
+from ..training import Training
+from .backward import sequence_number
+
+_MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
+_DIFFERENTIABLE = "torch.distributed.nn.functional"
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+_NAMES = (
+    *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier"),
+    *(
+        "all_gather",
+        "all_gather_into_tensor",
+        "_all_gather_base",
+        "all_gather_coalesced",
+        "all_gather_single",
+    ),
+    *("gather", "scatter", "all_to_all", "all_to_all_single"),
+    *("reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter_single"),
+    *("send", "recv", "isend", "irecv", "batch_isend_irecv"),
+    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
+    *("send_object_list", "recv_object_list"),
+)
+_OF_NN = ("all_reduce", "all_gather", "_all_gather_base", "broadcast", "reduce", "gather", "scatter")
+_OF_NN_MORE = ("reduce_scatter", "all_to_all", "all_to_all_single")
+_OF_FUNCTIONAL = (
+    "all_reduce",
+    "all_gather_tensor",
+    "broadcast",
+    "reduce_scatter_tensor",
+    "all_to_all_single",
+)
+_REDUCING = ("all_reduce", "reduce", "reduce_scatter", "_reduce_scatter")
+_GIVEN_FIRST = ("all_gather", "_all_gather", "reduce_scatter", "_reduce_scatter", "all_to_all")
+"""Those whose first argument is the output and whose second is what the rank gives."""
+_TENSORS = ("tensor", "input_tensor", "input", "tensors", "input_list", "gather_list", "obj", "object_list")
+_PEERS = ("src", "dst", "group_src", "group_dst")
+_MOST = 20_000
+"""Collectives that are written down; of one line the first, and then those that come seldom."""
+_MOST_OF_LINE = 64
+_SELDOM = 0.1
+
+
+class _Collectives:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self.torch = session.torch
+        self.depth = 0
+        self.written = 0
+        self.numbers: dict[int, int] = {}
+        self.lines: dict[Any, list[float]] = {}
+
+    def begin(
+        self, name: str, caller: FrameType, args: Any, kwargs: Any, differentiable: bool
+    ) -> dict[str, Any] | None:
+        """A function is called; None where that is not the script's doing."""
+        if self.depth or self.training.in_backward or not _is_scripts(caller):
+            return None
+        self.training.collectives += 1
+        group = kwargs.get("group")
+        number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + 1
+        self.depth += 1
+        at = self.session.here()
+        seen: dict[str, Any] = {
+            "at": at,
+            "n": number,
+            "began": time.monotonic(),
+            "told": self._is_told(at, name),
+        }
+        if seen["told"]:
+            seen["fields"] = self._look(name, args, kwargs, differentiable)
+            seen["began"] = time.monotonic()
+        return seen
+
+    def _is_told(self, at: int | None, name: str) -> bool:
+        """A line that comes often is written down in detailed steps only, after its first times."""
+        line = self.lines.setdefault((at, name), [0, 0.0])
+        now, last = time.monotonic(), line[1]
+        line[0] += 1
+        line[1] = now
+        often = line[0] > _MOST_OF_LINE and now - last < _SELDOM
+        return self.written < _MOST and (not often or (self.session.detailed and self.session.steps > 0))
+
+    def _look(self, name: str, args: Any, kwargs: Any, differentiable: bool) -> dict[str, Any]:
+        tensor = self._given(name, args, kwargs)
+        fields: dict[str, Any] = {"op": name, "group": self._members(kwargs.get("group"))}
+        if differentiable:
+            fields["differentiable"] = True
+        peer = next((kwargs[one] for one in _PEERS if one in kwargs), None)
+        if peer is None and name in (
+            "broadcast",
+            "send",
+            "recv",
+            "isend",
+            "irecv",
+            "broadcast_object_list",
+            "reduce",
+        ):
+            peer = args[1] if len(args) > 1 else None
+        if isinstance(peer, int):
+            fields["peer"] = peer
+        if name.startswith(_REDUCING):
+            fields["reduce"] = self._operation(args, kwargs)
+        if tensor is not None:
+            fields |= {"shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
+            fields |= self._look_at(tensor)
+            self._note_gathered(name, tensor, kwargs)
+        return fields
+
+    def _given(self, name: str, args: Any, kwargs: Any) -> Any:
+        """The tensor that the rank gives."""
+        listed = [*(args[1:2] if name.startswith(_GIVEN_FIRST) and len(args) > 1 else ()), *args]
+        for one in (*listed, *(kwargs[key] for key in _TENSORS if key in kwargs)):
+            first = one[0] if isinstance(one, list | tuple) and one else one
+            if isinstance(first, self.torch.Tensor):
+                return first
+        return None
+
+    def _look_at(self, tensor: Any) -> dict[str, Any]:
+        """Whether it carries a gradient, or is one, or is a parameter."""
+        fields: dict[str, Any] = {}
+        if tensor.requires_grad and self.torch.is_grad_enabled():
+            fields["requires_grad"] = True
+        parameter, what = self._parameter(tensor)
+        if parameter is None:
+            return fields
+        fields[what] = self._key(parameter)
+        if what == "gradient_of":
+            self.training.exchanged[id(parameter)] = parameter
+            with unseen(self.torch):
+                fields["norm"] = float(tensor.norm())
+        return fields
+
+    def _parameter(self, tensor: Any) -> tuple[Any, str]:
+        """The parameter whose memory, or whose gradient's memory, this is."""
+        if tensor.layout is not self.torch.strided or not tensor.numel():
+            return None, ""
+        address, size = tensor.data_ptr(), tensor.numel()
+        for parameter in self._parameters():
+            if parameter.numel() != size:
+                continue
+            if parameter.data_ptr() == address:
+                return parameter, "weight_of"
+            if parameter.grad is not None and parameter.grad.data_ptr() == address:
+                return parameter, "gradient_of"
+        return None, ""
+
+    def _parameters(self) -> list[Any]:
+        held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]
+        refs = [ref for one in self.training.wrappers for ref in one.trainable.values()]
+        return [*held, *(parameter for ref in refs if (parameter := ref()) is not None)]
+
+    def _key(self, parameter: Any) -> str | None:
+        keys = self.training.keys
+        if keys.get(parameter) is None:
+            for optimizer in self.training.optimizers:
+                groups = [group["params"] for group in optimizer.param_groups]
+                if any(parameter is one for group in groups for one in group):
+                    keys.of_groups(groups)
+        return keys.get(parameter)
+
+    def _note_gathered(self, name: str, tensor: Any, kwargs: Any) -> None:
+        if "gather" not in name or not tensor.requires_grad or not tensor.dim():
+            return
+        size = self.torch.distributed.get_world_size(kwargs.get("group"))
+        self.training.gathered.add(int(tensor.shape[0]) * size)
+
+    def _operation(self, args: Any, kwargs: Any) -> str:
+        found = kwargs.get(
+            "op", next((one for one in args if type(one).__name__ in ("ReduceOp", "RedOpType")), None)
+        )
+        return "sum" if found is None else str(found).rpartition(".")[2].strip("<>:0123456789 ").lower()
+
+    def _members(self, group: Any) -> list[int] | None:
+        dist = self.torch.distributed
+        if group is None or group is dist.group.WORLD or not isinstance(group, dist.ProcessGroup):
+            return None
+        return list(dist.get_process_group_ranks(group))
+
+    def end(self, seen: dict[str, Any]) -> None:
+        """The function returned, or raised."""
+        self.depth -= 1
+        seconds = time.monotonic() - seen["began"]
+        self.training.spend("collective", seconds)
+        if seen["told"]:
+            self.written += 1
+            self.session.event(
+                "collective", at=seen["at"], n=seen["n"], s=round(seconds, 6), **seen["fields"]
+            )
+
+    def before_own(self, group: Any, caller: FrameType) -> Any:
+        """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
+        if self.training.in_backward == 0 or not self.session.detailed or self._is_reducers(caller):
+            return None
+        group = group or self.torch.distributed.group.WORLD
+        return group, sequence_number(group)
+
+    def after_own(self, begun: Any) -> None:
+        """It has returned."""
+        group, number = begun
+        now = sequence_number(group)
+        if number is not None and now is not None:
+            self.training.own_collectives[id(group)] += now - number
+
+    def _is_reducers(self, caller: FrameType) -> bool:
+        frame: FrameType | None = caller
+        for _ in range(20):
+            if frame is None:
+                return False
+            module = str(frame.f_globals.get("__name__", ""))
+            if module.startswith(("torch.nn.parallel.", "torch.distributed.algorithms.ddp_comm_hooks")):
+                return True
+            if frame.f_code in self.training.hooks:
+                return True
+            frame = frame.f_back
+        return False
+
+
+def _is_scripts(caller: FrameType) -> bool:
+    """Whether the caller is not torch itself, helpers that average parameters for the script apart."""
+    module = str(caller.f_globals.get("__name__", ""))
+    return not module.startswith("torch.") or "model_averaging" in module
+
+
+def install(session: Session) -> None:
+    """Watch torch.distributed's functions, and torch.distributed.nn's once the script imports them."""
+    if not session.torch.distributed.is_available():
+        return
+    collectives = _Collectives(session)
+    for name in _NAMES:
+        session.patch_function(_MODULES, name, functools.partial(_watch, collectives, name, False))
+    later = functools.partial(_install_later, collectives)
+    session.when_imported(
+        _DIFFERENTIABLE, functools.partial(later, _DIFFERENTIABLE, (*_OF_NN, *_OF_NN_MORE), True)
+    )
+    session.when_imported(_FUNCTIONAL, functools.partial(later, _FUNCTIONAL, _OF_FUNCTIONAL, False))
+
+
+def _install_later(
+    collectives: _Collectives, module: str, names: tuple[str, ...], differentiable: bool
+) -> None:
+    for name in names:
+        make = functools.partial(_watch, collectives, name, differentiable)
+        collectives.session.patch_function((module, module.removesuffix(".functional")), name, make)
+
+
+def _watch(
+    collectives: _Collectives, name: str, differentiable: bool, original: Callable[..., Any]
+) -> Callable[..., Any]:
+    begin, end = guarded(collectives.begin), guarded(collectives.end)
+    before_own, after_own = guarded(collectives.before_own), guarded(collectives.after_own)
+    is_compiling, training = collectives.torch.compiler.is_compiling, collectives.training
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        caller = sys._getframe(1)
+        if training.in_backward:
+            own = before_own(kwargs.get("group"), caller)
+            result = original(*args, **kwargs)
+            if own is not None:
+                after_own(own)
+            return result
+        seen = begin(name, caller, args, kwargs, differentiable)
+        if seen is None:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end(seen)
+
+    return hidden_from_compiler(collectives.torch, call)

@@ -1,0 +1,96 @@
+"""Losses that take a mean: over how many targets."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..digest import unseen
+from ..guard import guarded
+from ..patch import watch
+from ..session import Session
+from ..training import Training
+
+_CLASSIFYING = ("cross_entropy", "nll_loss")
+_ELEMENTWISE = (
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy"),
+    *("binary_cross_entropy_with_logits", "soft_margin_loss"),
+)
+
+
+def install(session: Session) -> None:
+    """Watch the functions of torch.nn.functional; the modules of torch.nn go through them."""
+    losses = _Losses(session)
+    for name in (*_CLASSIFYING, *_ELEMENTWISE):
+        session.patch_function(("torch.nn.functional",), name, functools.partial(losses.watch, name))
+
+
+class _Losses:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self.depth = 0
+
+    def watch(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Watch one function."""
+        signature = inspect.signature(original)
+
+        def end(begun: Any, result: Any, error: BaseException | None) -> None:
+            self.depth -= 1
+            if error is None and self.depth == 0:
+                self._tell(name, signature, begun, result)
+
+        call = watch(self.session.torch, self._begin, end)(original)
+        # torch.jit.script compiles what stands here.
+        call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
+        return call
+
+    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.training.updated:
+            self.training.open_step() if self.session.torch.is_grad_enabled() else None
+        if not self.session.detailed:
+            return None
+        self.depth += 1
+        return args, kwargs
+
+    @guarded
+    def _tell(self, name: str, signature: inspect.Signature, begun: Any, result: Any) -> None:
+        torch, (args, kwargs) = self.session.torch, begun
+        if not isinstance(result, torch.Tensor) or not result.requires_grad or self.training.in_backward:
+            return
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        if (
+            given.get("reduction") != "mean"
+            or given.get("reduce") is False
+            or given.get("size_average") is False
+        ):
+            return
+        counted = self._count(name, given)
+        if counted is None:
+            return
+        count, elements = counted
+        self.session.event(
+            "step.loss",
+            at=self.session.here(),
+            f=name,
+            count=count,
+            elements=elements,
+            backwards=self.training.backwards,
+        )
+
+    def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
+        values, target = given["input"], given["target"]
+        if type(target) is not self.session.torch.Tensor:
+            return None
+        if name in _ELEMENTWISE:
+            return values.numel(), values.numel()
+        if target.is_floating_point():
+            # Probabilities of classes: one row is one target.
+            count = values.numel() // max(1, values.shape[1] if values.dim() > 1 else values.shape[0])
+            return count, count
+        with unseen(self.session.torch):
+            return int((target != given["ignore_index"]).sum()), target.numel()

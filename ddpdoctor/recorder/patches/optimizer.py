@@ -1,0 +1,264 @@
+"""Optimizers: what they hold, and their steps with gradients, weights and hyperparameters."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..buffers import tell_buffers
+from ..digest import Digest, digests, unseen
+from ..guard import guarded
+from ..patch import watch
+from ..session import Session
+from ..training import Ration, Training
+
+_AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
+
+
+@dataclass
+class _Known:
+    """An optimizer that took a step."""
+
+    index: int
+    ref: weakref.ref[Any]
+    ration: Ration
+    sharded: bool
+    shape: tuple[Any, ...] = ()
+    """How many parameters its groups had, and how many wrappers there were, when its keys were told."""
+    keys: list[str] = field(default_factory=list)
+    told: list[dict[str, Any]] | None = None
+    """Its hyperparameters as they were last written down."""
+
+
+@dataclass
+class _Step:
+    """A step that is under way."""
+
+    optimizer: Any
+    known: _Known
+    began: float
+    digested: bool
+    closure: bool
+    gradients: list[Digest] | None = None
+    before: list[Digest] | None = None
+    norms: dict[str, float] = field(default_factory=dict)
+
+
+class _Optimizers:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.torch = session.torch
+        self.training = Training.of(session)
+        self.known: list[_Known] = []
+        self.by_id: dict[int, _Known] = {}
+        self.averaging: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.under_way: list[_Step] = []
+
+    @guarded
+    def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """An optimizer is about to step."""
+        known = self._know(optimizer)
+        closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
+        self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
+        step = _Step(optimizer, known, time.monotonic(), False, closure)
+        self.under_way.append(step)
+        if not self.session.detailed:
+            return
+        self._tell_made(optimizer, known)
+        parameters = list(_parameters(optimizer))
+        number = self.session.steps - self.training.updated
+        size = 3 * sum(p.numel() * p.element_size() for p in parameters)
+        step.digested = known.ration.take(number, size)
+        if step.digested:
+            step.before = digests(self.torch, parameters)
+            step.gradients = None if closure else self._gradients(optimizer)
+        step.norms = self._norms()
+        step.began = time.monotonic()
+
+    @guarded
+    def end(self, optimizer: Any) -> None:
+        """It has stepped."""
+        step = next((one for one in reversed(self.under_way) if one.optimizer is optimizer), None)
+        if step is None:
+            return
+        seconds = time.monotonic() - step.began
+        self.under_way.remove(step)
+        if not self.under_way:
+            self.training.spend("step", seconds)
+        number, phases = self.training.close_step()
+        if not self.session.detailed:
+            return
+        fields = self._after(step) | ({"phases": phases} if phases is not None else {})
+        self._tell(step.known, number, seconds, fields)
+
+    def _after(self, step: _Step) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        if step.digested:
+            gradients = self._gradients(step.optimizer) if step.closure else step.gradients
+            after = digests(self.torch, list(_parameters(step.optimizer)))
+            fields = {"g": gradients, "b": step.before, "a": after}
+        hyperparameters = self._hyperparameters(step.optimizer)
+        if hyperparameters != step.known.told:
+            step.known.told = fields["h"] = hyperparameters
+        if step.norms:
+            fields["norms"] = step.norms
+        return fields
+
+    def _tell(self, known: _Known, number: int, seconds: float, fields: dict[str, Any]) -> None:
+        joined = {"joined": True} if self.training.joined else {}
+        self.session.event(
+            "step.taken",
+            at=self.session.here(),
+            o=known.index,
+            n=number,
+            s=round(seconds, 6),
+            **fields,
+            **joined,
+        )
+
+    @guarded
+    def skipped(self, optimizer: Any) -> None:
+        """A GradScaler left the step out, because a gradient was not finite."""
+        known = self._know(optimizer)
+        detailed = self.session.detailed
+        if detailed:
+            self._tell_made(optimizer, known)
+        number, phases = self.training.close_step()
+        if detailed:
+            self._tell(known, number, 0.0, {"skipped": True, "phases": phases or {}})
+
+    def _know(self, optimizer: Any) -> _Known:
+        known = self.by_id.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            first = next(_parameters(optimizer), None)
+            device = "cpu" if first is None else first.device.type
+            ration = Ration(full=self.session.options.full, device=device)
+            sharded = _is_sharded(optimizer) or any(one.known.sharded for one in self.under_way)
+            known = _Known(len(self.known), weakref.ref(optimizer), ration, sharded)
+            self.known.append(known)
+            self.by_id[id(optimizer)] = known
+        return known
+
+    def _tell_made(self, optimizer: Any, known: _Known) -> None:
+        """Write down what it holds, again when that has changed."""
+        groups = [group["params"] for group in optimizer.param_groups]
+        shape = (*(len(group) for group in groups), len(self.training.wrappers))
+        if shape == known.shape:
+            return
+        known.shape = shape
+        known.keys = self.training.keys.of_groups(groups)
+        keys = self.training.keys
+        parameters = [parameter for group in groups for parameter in group]
+        outside = [p for p in parameters if p.requires_grad and not keys.is_wrapped(p)]
+        self.session.event(
+            "step.optimizer",
+            at=self.session.here(),
+            o=known.index,
+            name=type(optimizer).__name__,
+            keys=known.keys,
+            outside=[keys.get(parameter) for parameter in outside],
+            sharded=known.sharded,
+            averages=optimizer in self.averaging,
+        )
+
+    def _gradients(self, optimizer: Any) -> list[Digest]:
+        return digests(self.torch, [parameter.grad for parameter in _parameters(optimizer)])
+
+    def _norms(self) -> dict[str, float]:
+        """Norms of the gradients that the script gave to a collective."""
+        exchanged, self.training.exchanged = self.training.exchanged, {}
+        found = {}
+        with unseen(self.torch):
+            for parameter in exchanged.values():
+                key = self.training.keys.get(parameter)
+                if key is not None and parameter.grad is not None:
+                    found[key] = float(parameter.grad.norm())
+        return found
+
+    def _hyperparameters(self, optimizer: Any) -> list[dict[str, Any]]:
+        with unseen(self.torch):
+            return [
+                {name: plain for name, value in group.items() if (plain := self._plain(value)) is not None}
+                for group in optimizer.param_groups
+            ]
+
+    def _plain(self, value: Any) -> Any:
+        """A number, or a short list of numbers; None for anything else."""
+        if isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, list | tuple) and len(value) <= 4:
+            return [self._plain(one) for one in value]
+        if isinstance(value, self.torch.Tensor) and value.dim() == 0 and value.device.type == "cpu":
+            return value.item()
+        return None
+
+
+def _parameters(optimizer: Any) -> Iterator[Any]:
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def _is_sharded(optimizer: Any) -> bool:
+    """Whether each rank holds another part by design."""
+    if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
+        return True
+    return any(
+        type(p).__name__ in ("DTensor", "FlatParameter") or hasattr(p, "placements")
+        for p in _parameters(optimizer)
+    )
+
+
+def install(session: Session) -> None:
+    """Watch every torch.optim.Optimizer by torch's own global hooks."""
+    optimizers = _Optimizers(session)
+    torch, is_compiling = session.torch, session.torch.compiler.is_compiling
+    session.shared["optimizers"] = optimizers
+
+    def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not is_compiling():
+            optimizers.begin(optimizer, args, kwargs)
+
+    def after(optimizer: Any, *_: Any) -> None:
+        if not is_compiling():
+            optimizers.end(optimizer)
+
+    hooks = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name of it
+    session.on_undo(hooks.register_optimizer_step_pre_hook(before).remove)
+    session.on_undo(hooks.register_optimizer_step_post_hook(after).remove)
+    made = functools.partial(_made, optimizers.training)
+    session.patch(torch.optim.Optimizer, "__init__", watch(torch, lambda args, _: args[:1], made))
+    session.when_imported(_AVERAGING, functools.partial(_watch_averaging, optimizers))
+    session.before_destroy.append(functools.partial(tell_buffers, session, "end"))
+    session.before_end.append(functools.partial(_tell_end, optimizers.training))
+
+
+def _made(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
+    if error is None:
+        training.optimizers.add(begun[0])
+
+
+def _watch_averaging(optimizers: _Optimizers) -> None:
+    kind = sys.modules[_AVERAGING].PostLocalSGDOptimizer
+
+    def note(begun: Any, *_: Any) -> None:
+        inner = getattr(begun[0], "optim", None)
+        if inner is not None:
+            optimizers.averaging.add(inner)
+
+    make: Callable[[Callable[..., Any]], Callable[..., Any]] = watch(
+        optimizers.torch, lambda args, _: args[:1], note
+    )
+    optimizers.session.patch(kind, "__init__", make)
+
+
+def _tell_end(training: Training, how: str) -> None:
+    """The script is over: how far it came, and the buffers it leaves."""
+    if training.session.steps or training.collectives:
+        training.tell_progress()
+    dist = training.torch.distributed
+    if how != "exception" and dist.is_available() and dist.is_initialized():
+        tell_buffers(training.session, "end")

@@ -1,0 +1,97 @@
+"""Learning-rate schedulers: the outermost calls of step that the script makes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from ..patch import watch
+from ..session import Session
+from ..training import Training
+
+_MOST_IN_FULL = 2000
+_OFTEN = 0.1
+
+
+class _Schedulers:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self.depth = 0
+        self.last: dict[int, float] = {}
+        self.watched = watch(session.torch, self._begin_step, self._end_step)
+
+    def patch_class(self, kind: type) -> None:
+        """Watch ``step`` where this class or one of its bases defines it."""
+        for base in kind.__mro__:
+            if "step" in vars(base):
+                self.session.patch(base, "step", self.watched)
+
+    def _begin_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self.depth += 1
+        return args, kwargs
+
+    def _end_step(self, begun: Any, _: Any, error: BaseException | None) -> None:
+        self.depth -= 1
+        args, kwargs = begun
+        if self.depth or error is not None:
+            return
+        self._tell(args[0], args[1] if len(args) > 1 else kwargs.get("metrics"))
+
+    def _tell(self, scheduler: Any, metric: Any) -> None:
+        number = self._number(scheduler)
+        told = self.last.get(number, 0)
+        self.last[number] = told + 1
+        if not self.session.detailed and told > _MOST_IN_FULL:
+            return
+        plateau = (
+            "metrics" in type(scheduler).step.__code__.co_varnames or "Plateau" in type(scheduler).__name__
+        )
+        self.session.event(
+            "step.scheduler",
+            at=self.session.here(),
+            i=number,
+            name=type(scheduler).__name__,
+            n=self.session.steps - 1,
+            metric=_number(self.session.torch, metric) if plateau else None,
+        )
+
+    def _number(self, scheduler: Any) -> int:
+        known = self.known.get(id(scheduler))
+        if known is None or known[0]() is not scheduler:
+            known = self.known[id(scheduler)] = weakref.ref(scheduler), len(self.known)
+        return known[1]
+
+    def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A constructor: the steps in it are its own, and its class may have a step of its own."""
+        self.patch_class(type(args[0]))
+        self.depth += 1
+        return True
+
+    def end_made(self, *_: Any) -> None:
+        """The constructor is over."""
+        self.depth -= 1
+
+
+def _number(torch: Any, metric: Any) -> float | None:
+    if isinstance(metric, torch.Tensor) and (metric.numel() != 1 or metric.device.type == "meta"):
+        return None
+    try:
+        return float(metric)
+    except (TypeError, ValueError):
+        return None
+
+
+def install(session: Session) -> None:
+    """Watch the schedulers of torch, and classes derived from them once they are made."""
+    schedulers = _Schedulers(session)
+    module = session.torch.optim.lr_scheduler
+    base = module.LRScheduler
+    kinds = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, base)]
+    made = watch(session.torch, schedulers.begin_made, schedulers.end_made)
+    for kind in kinds:
+        schedulers.patch_class(kind)
+        if "__init__" in vars(kind):
+            session.patch(kind, "__init__", made)
+    session.patch(base, "_initial_step", made)

@@ -1,0 +1,177 @@
+"""What the patches of training know together: wrappers, parameters, the current training step, where time went."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from .keys import Keys
+from .session import Session
+
+IN_FULL = 32
+"""Training steps that are written down in full from the start."""
+_DIGESTED = 16
+"""Training steps with digests from the start, where the model is small."""
+_PROGRESS_SECONDS = 1.0
+_DEVICE_SPEED = 50
+"""How many times faster than a CPU other devices read memory."""
+
+
+@dataclass
+class Wrapper:
+    """A DistributedDataParallel of this process."""
+
+    index: int
+    ref: weakref.ref[Any]
+    group: Any
+    trainable: dict[int, weakref.ref[Any]]
+    """Its reducer's parameters by id."""
+    depth: int = 0
+    """Above 0 while its forward, or one around it, is under way."""
+    armed: bool = False
+    """Whether its reducer waits for a backward."""
+    evaluated: int = -1
+    """The training step before which its buffers were last looked at for evaluation."""
+    told: float = 0.0
+    """When a forward without autograd was last written down."""
+    around: set[int | None] = field(default_factory=set)
+    """Lines from which parts of it were called around it since the last backward."""
+
+
+class Training:
+    """Shared state; one for each session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.torch = session.torch
+        self.keys = Keys(session.torch)
+        self.wrappers: list[Wrapper] = []
+        self.backwards = 0
+        """Backwards of this training step."""
+        self.in_backward = 0
+        self.joined = 0
+        """Contexts of Join that are open."""
+        self.updated = False
+        """Whether an optimizer has stepped and no new training step has begun."""
+        self.own_collectives: dict[int, int] = defaultdict(int)
+        """What others than reducers added to a group's sequence number during this backward, by the group's id."""
+        self.collectives = 0
+        """How many the script issued."""
+        self.gathered: set[int] = set()
+        """Lengths of what all_gather returned in this step for tensors that carry a gradient."""
+        self.hooks: set[Any] = set()
+        """Code of communication hooks: the collectives in there are the reducer's."""
+        self.exchanged: dict[int, Any] = {}
+        """Parameters whose gradients the script gave to a collective in this training step, by id."""
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those that were made."""
+        self.scales: list[float] = []
+        """Scales of the GradScalers in use since the last backward."""
+        self._by_id: dict[int, Wrapper] = {}
+        self._phases: dict[str, float] = defaultdict(float)
+        self._totals: dict[str, float] = defaultdict(float)
+        self._waited = 0.0
+        self._updated_at: float | None = None
+        self._told_at = time.monotonic()
+
+    @classmethod
+    def of(cls, session: Session) -> Training:
+        """The session's own."""
+        found: Training = session.shared.setdefault("training", None) or cls(session)
+        session.shared["training"] = found
+        return found
+
+    def add(self, ddp: Any, wrapper: Wrapper) -> None:
+        """Know a wrapper from now on."""
+        self.wrappers.append(wrapper)
+        self._by_id[id(ddp)] = wrapper
+
+    def wrapper(self, ddp: Any) -> Wrapper | None:
+        """What is known of a wrapper; None of one that was copied, not constructed."""
+        found = self._by_id.get(id(ddp))
+        return found if found and found.ref() is ddp else None
+
+    def living(self) -> list[tuple[Wrapper, Any]]:
+        """The wrappers that still exist."""
+        return [(one, ddp) for one in self.wrappers if (ddp := one.ref()) is not None]
+
+    def open_step(self) -> None:
+        """A forward or a backward: after an update it begins the next training step."""
+        if not self.updated:
+            return
+        self.updated = False
+        self.backwards = 0
+        self.gathered.clear()
+        self.exchanged.clear()
+        detailed = is_detailed(self.session.steps)
+        if detailed and not self.session.detailed:
+            self.session.event("step.open", n=self.session.steps)
+        self.session.detailed = detailed
+
+    def close_step(self) -> tuple[int, dict[str, float] | None]:
+        """An optimizer has stepped: the training step's number and, at the first update in it, its phases."""
+        if self.updated:
+            return self.session.steps - 1, None
+        self.updated = True
+        self.session.steps += 1
+        now = time.monotonic()
+        self.spend("data", self.session.waited - self._waited)
+        self._waited = self.session.waited
+        if self._updated_at is not None:
+            self.spend("total", now - self._updated_at)
+        self._updated_at = now
+        phases = {name: round(seconds, 6) for name, seconds in self._phases.items()}
+        self._phases.clear()
+        if now - self._told_at > _PROGRESS_SECONDS:
+            self.tell_progress()
+        return self.session.steps - 1, phases
+
+    def spend(self, phase: str, seconds: float) -> None:
+        """Add to the time of a phase."""
+        self._phases[phase] += seconds
+        self._totals[phase] += seconds
+
+    def tell_progress(self) -> None:
+        """Write down how far it has come."""
+        self._told_at = time.monotonic()
+        self.session.event(
+            "step.progress",
+            steps=self.session.steps,
+            backwards=self.session.backwards,
+            collectives=self.collectives,
+            phases={name: round(seconds, 6) for name, seconds in self._totals.items()},
+        )
+
+
+class Ration:
+    """Which steps of an optimizer have digests: the same on every rank, and the fewer the larger the model."""
+
+    def __init__(self, *, full: bool, device: str) -> None:
+        speed = 1 if device == "cpu" else _DEVICE_SPEED
+        # Bytes at once and bytes a step: a checksum reads 1 to 2 GB/s, and a step of 10 ms may lose 0.2 ms.
+        self._left, self._rate = (24e6 * speed, 1e5 * speed) if full else (512e6 * speed, 4e6 * speed)
+        self._taken = 0
+        self._last = 0
+
+    def take(self, step: int, size: int) -> bool:
+        """Whether this training step is one of them; ``size`` is how many bytes would be read."""
+        self._left += self._rate * max(0, step - self._last)
+        self._last = step
+        if not is_digested(step) or (size > self._left and self._taken >= 2):
+            return False
+        self._left -= size
+        self._taken += 1
+        return True
+
+
+def is_detailed(step: int) -> bool:
+    """The first training steps, and then sixteen in each doubling of their number."""
+    return step < IN_FULL or step % (1 << (step.bit_length() - 5)) == 0
+
+
+def is_digested(step: int) -> bool:
+    """The first training steps, and then four in each doubling of their number."""
+    return step < _DIGESTED or step % (1 << (step.bit_length() - 3)) == 0

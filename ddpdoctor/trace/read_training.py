@@ -1,0 +1,295 @@
+"""Reads what a process recorded of its training: wrappers, forwards, backwards, updates, collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.training import (
+    Backward,
+    Buffers,
+    Clip,
+    Collective,
+    Forward,
+    MeanLoss,
+    Optimizer,
+    OptimizerStep,
+    Parameter,
+    SchedulerStep,
+    Shadow,
+    TrainingStep,
+    Wrapper,
+)
+
+Event = dict[str, Any]
+
+
+@dataclass
+class _Open:
+    """What happened since the last update."""
+
+    forwards: list[Forward] = field(default_factory=list)
+    backwards: list[Backward] = field(default_factory=list)
+    clips: list[Clip] = field(default_factory=list)
+    losses: list[MeanLoss] = field(default_factory=list)
+    collectives: list[Collective] = field(default_factory=list)
+
+    def lists(self) -> dict[str, Any]:
+        """As fields of a TrainingStep."""
+        return {one.name: tuple(getattr(self, one.name)) for one in fields(self)}
+
+
+class TrainingReader:
+    """The area of :mod:`ddpdoctor.trace.training`."""
+
+    def __init__(self, file: Path) -> None:
+        self._wrappers: dict[int, Wrapper] = {}
+        self._failed: list[Wrapper] = []
+        self._optimizers: dict[int, Optimizer] = {}
+        self._hyperparameters: dict[int, tuple[Mapping[str, Any], ...]] = {}
+        self._steps: list[TrainingStep] = []
+        self._open = _Open()
+        self._collectives: list[Collective] = []
+        self._evaluations: list[Forward] = []
+        self._schedulers: list[SchedulerStep] = []
+        self._buffers: list[Buffers] = []
+        self._shadows: list[Shadow] = []
+        self._seeds: list[Mapping[str, Any]] = []
+        self._progress: Event = {}
+
+    def on_ddp_wrap(self, event: Event, at: Where | None) -> None:
+        """A DistributedDataParallel was constructed, or could not be."""
+        own = [Parameter(key, tuple(shape), *rest) for key, shape, *rest in event["parameters"]]
+        wrapper = Wrapper(
+            event["w"],
+            at,
+            event["t"],
+            event["module"],
+            tuple(own),
+            tuple(event["buffers"]),
+            event["modules"],
+            event["flags"],
+            ranks=None if event["ranks"] is None else tuple(event["ranks"]),
+            failed=event.get("failed"),
+            digests=_named([one.key for one in own], event.get("digests", ())),
+        )
+        if wrapper.failed:
+            self._failed.append(replace(wrapper, index=len(self._wrappers)))
+        else:
+            self._wrappers[wrapper.index] = wrapper
+
+    def on_ddp_hook(self, event: Event, at: Where | None) -> None:
+        """A communication hook was registered."""
+        self._wrappers[event["w"]] = replace(self._wrappers[event["w"]], hook=event["name"])
+
+    def on_ddp_forward(self, event: Event, at: Where | None) -> None:
+        """A forward of a wrapper, or around it, has ended."""
+        forward = Forward(
+            event["t"] - event["s"],
+            at,
+            event["w"],
+            event.get("around", False),
+            event["grad"],
+            event.get("training", True),
+            event.get("synced", True),
+            _digest(event.get("input")),
+            event.get("batch"),
+            _digest(event.get("random")),
+            tuple(event.get("unknown", ())),
+            event["s"],
+            event.get("batch_norms"),
+        )
+        self._open.forwards.append(forward)
+        if not forward.grad:
+            self._evaluations.append(forward)
+
+    def on_ddp_shadow(self, event: Event, at: Where | None) -> None:
+        """A copy of a wrapped module was used."""
+        own = _named(list(event["digests"]), list(event["digests"].values()))
+        self._shadows.append(Shadow(event["w"], event["number"], event["t"], at, own))
+
+    def on_ddp_buffers(self, event: Event, at: Where | None) -> None:
+        """The buffers of a wrapped module were looked at."""
+        own = _named(list(event["digests"]), list(event["digests"].values()))
+        self._buffers.append(Buffers(event["w"], event["when"], event["t"], own, at))
+
+    def on_step_open(self, event: Event, at: Where | None) -> None:
+        """A training step begins that is written down, after some that were not."""
+        self._open = _Open()
+
+    def on_step_backward(self, event: Event, at: Where | None) -> None:
+        """A backward has ended."""
+        self._open.backwards.append(
+            Backward(
+                event["t"] - event["s"],
+                at,
+                tuple(event["reduced"]),
+                event["c"],
+                event["s"],
+                event.get("factor"),
+                _digest(event.get("loss")),
+                event.get("gathered"),
+            )
+        )
+
+    def on_step_loss(self, event: Event, at: Where | None) -> None:
+        """A loss took a mean."""
+        counts = event["count"], event["elements"], event["backwards"]
+        self._open.losses.append(MeanLoss(at, event["f"], *counts))
+
+    def on_step_clip(self, event: Event, at: Where | None) -> None:
+        """Gradients were clipped."""
+        self._open.clips.append(
+            Clip(
+                event["t"],
+                at,
+                _number(event["norm"]),
+                _number(event["limit"]),
+                event.get("stage"),
+                event.get("scale"),
+                event.get("keys", 0),
+                event.get("backwards", 0),
+            )
+        )
+
+    def on_step_optimizer(self, event: Event, at: Where | None) -> None:
+        """What an optimizer holds, at its first step or since it changed."""
+        known = self._optimizers.get(event["o"])
+        self._optimizers[event["o"]] = Optimizer(
+            event["o"],
+            event["name"],
+            tuple(event["keys"]),
+            tuple(event["outside"]),
+            event["sharded"],
+            event["averages"],
+            known.at if known else at,
+        )
+
+    def on_step_taken(self, event: Event, at: Where | None) -> None:
+        """An optimizer has stepped, or its step was left out."""
+        number, keys = event["o"], self._optimizers[event["o"]].keys
+        if "h" in event:
+            self._hyperparameters[number] = tuple(event["h"])
+        taken = OptimizerStep(
+            number,
+            event["t"] - event["s"],
+            at,
+            _gradients(keys, event.get("g")),
+            _named(keys, event["b"]) if event.get("b") else None,
+            _named(keys, event["a"]) if event.get("a") else None,
+            self._hyperparameters.get(number, ()),
+            finite=False if event.get("skipped") else None,
+            seconds=event["s"],
+            norms=event.get("norms", {}),
+            skipped=event.get("skipped", False),
+        )
+        self._add(event, taken)
+
+    def _add(self, event: Event, taken: OptimizerStep) -> None:
+        """Put an update into its training step, with what led to it."""
+        own, self._open = self._open, _Open()
+        last = self._steps[-1] if self._steps else None
+        if last is not None and last.index == event["n"]:
+            more = {name: getattr(last, name) + values for name, values in own.lists().items()}
+            self._steps[-1] = replace(last, optimizer_steps=(*last.optimizer_steps, taken), **more)
+            return
+        begun = [one.time for one in own.forwards] + [one.time for one in own.backwards]
+        self._steps.append(
+            TrainingStep(
+                event["n"],
+                min([*begun, taken.time]),
+                optimizer_steps=(taken,),
+                phases=event.get("phases") or {},
+                joined=event.get("joined", False),
+                **own.lists(),
+            )
+        )
+
+    def on_step_scheduler(self, event: Event, at: Where | None) -> None:
+        """A scheduler has stepped."""
+        step = SchedulerStep(event["i"], at, event["name"], event["metric"], event["t"])
+        self._schedulers.append(step)
+        if self._steps and self._steps[-1].index == event["n"]:
+            last = self._steps[-1]
+            self._steps[-1] = replace(last, schedulers=(*last.schedulers, step))
+
+    def on_step_progress(self, event: Event, at: Where | None) -> None:
+        """How far it has come."""
+        self._progress = event
+
+    def on_collective(self, event: Event, at: Where | None) -> None:
+        """The script issued a collective."""
+        collective = Collective(
+            event["t"] - event["s"],
+            at,
+            event["op"],
+            None if event["group"] is None else tuple(event["group"]),
+            tuple(event["shape"]) if "shape" in event else None,
+            event.get("dtype"),
+            event.get("reduce"),
+            event.get("gradient_of"),
+            event.get("requires_grad", False),
+            event.get("differentiable", False),
+            event["s"],
+            event.get("peer"),
+            _number(event.get("norm")),
+            event.get("weight_of"),
+            event["n"],
+        )
+        self._collectives.append(collective)
+        self._open.collectives.append(collective)
+
+    def on_random_seed(self, event: Event, at: Where | None) -> None:
+        """torch.manual_seed was called."""
+        self._seeds.append({"seed": int(event["seed"]), "time": event["t"], "at": at})
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the Recording."""
+        last = self._steps[-1].index + 1 if self._steps else 0
+        count = max(last, self._progress.get("steps", 0))
+        return {
+            "wrappers": (*self._wrappers.values(), *self._failed),
+            "optimizers": tuple(self._optimizers.values()),
+            "steps": tuple(self._steps),
+            "step_count": count,
+            "trailing": self._trailing(count),
+            "buffers": tuple(self._buffers),
+            "shadows": tuple(self._shadows),
+            "collectives": tuple(self._collectives),
+            "evaluation_forwards": tuple(self._evaluations),
+            "scheduler_steps": tuple(self._schedulers),
+            "seeds": tuple(self._seeds),
+            "progress": {name: value for name, value in self._progress.items() if name not in ("k", "t")},
+        }
+
+    def _trailing(self, count: int) -> TrainingStep | None:
+        own = self._open
+        if not own.forwards and not own.backwards:
+            return None
+        begun = [one.time for one in own.forwards] + [one.time for one in own.backwards]
+        return TrainingStep(count, min(begun), **own.lists())
+
+
+def _digest(value: Any) -> str | None:
+    return f"{value:x}" if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _named(keys: Sequence[str], values: Sequence[Any]) -> dict[str, str]:
+    """Digests by key; those that could not be taken are left out."""
+    digests = ((key, _digest(value)) for key, value in zip(keys, values, strict=False))
+    return {key: digest for key, digest in digests if digest is not None}
+
+
+def _gradients(keys: Sequence[str], values: Sequence[Any] | None) -> dict[str, str | None] | None:
+    """As :func:`_named`, with None for a parameter that had no gradient."""
+    if values is None:
+        return None
+    absent = {key: None for key, value in zip(keys, values, strict=False) if value is None}
+    return {key: digest for key, digest in {**_named(keys, values), **absent}.items()}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
