@@ -1,15 +1,27 @@
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.recording import Recording
+
+ENOUGH = 8
+"""Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
 
 
 class SetEpochMissing(Check):
     """A shuffling sampler gives the same order in every epoch.
 
     What it finds:
-        Two training passes that draw the same indices in the same order from a sampler that shuffles, because
-        set_epoch was not called between them, or was given the same number, or does not work.
+        Training passes that all draw the same indices in the same order from a sampler that shuffles, because
+        set_epoch was not called between them, was called for another sampler, or was given the same number; and a
+        set_epoch that comes one pass late, so that the first two passes are equal. In the live group, whether
+        set_epoch works. Evaluation, a single pass, one batch taken as an example and loops that do not shuffle
+        are left alone.
 
     Why it matters:
         DistributedSampler shuffles with seed + epoch, so that all ranks agree without talking. Without set_epoch
@@ -45,6 +57,53 @@ class SetEpochMissing(Check):
             return [self._unstable(unstable)]
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        loops = {rank: _loops(one) for rank, one in trace.training().items()}
+        several = {rank: [loop for loop in own if len(loop) > 1] for rank, own in loops.items()}
+        if not any(several.values()):
+            return Skipped("no DataLoader has a second training pass")
+        shuffled = {rank: [loop for loop in own if _shuffles(loop)] for rank, own in several.items()}
+        if not any(shuffled.values()):
+            return Skipped("the samplers that train do not shuffle")
+        for repeats, finding in ((_always, self._repeats), (_late, self._begins_late)):
+            stuck = {rank: loop for rank, own in shuffled.items() for loop in own if repeats(loop)}
+            if stuck:
+                return [finding(stuck)]
+        first = next(loop for own in shuffled.values() for loop in own)
+        return Passed(f"{len(first)} training passes over {first[0][0].dataset} have orders of their own")
+
+    def _repeats(self, stuck: Mapping[int, "Loop"]) -> Finding:
+        loop = next(iter(stuck.values()))
+        sampler = _sampler(loop[0])
+        epoch = f", epoch {sampler.epoch} in each" if sampler and sampler.epoch is not None else ""
+        name = sampler.name if sampler else "the sampler"
+        return self.fail(
+            f"{name} gives {ranks_phrase(stuck)} the same order in each of {len(loop)} training passes{epoch}",
+            why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same batches "
+            "in the same order, and every rank sees the same part of the data again and again.",
+            fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
+            ranks=tuple(stuck),
+            where=loop[1][1].at,
+            evidence=tuple(
+                Evidence(f"each pass begins with samples {_some(own[0][1].indices or ())}", (rank,))
+                for rank, own in stuck.items()
+            ),
+        )
+
+    def _begins_late(self, stuck: Mapping[int, "Loop"]) -> Finding:
+        loop = next(iter(stuck.values()))
+        epochs = ", ".join(str(sampler.epoch) for one in loop if (sampler := _sampler(one)))
+        return self.warn(
+            f"the first two of {len(loop)} training passes have the same order on {ranks_phrase(stuck)}: "
+            f"set_epoch comes one pass late",
+            why="The order is drawn when the pass begins. A set_epoch at the end of the loop, or after the iterator "
+            "was made, counts for the next pass only, so the first epoch is trained on twice.",
+            fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
+            ranks=tuple(stuck),
+            where=loop[1][1].at,
+            evidence=(Evidence(f"epochs of the sampler, pass by pass: {epochs}", tuple(stuck)),),
+        )
+
     def _stuck(self, ranks: list[int]) -> Finding:
         return self.fail(
             f"DistributedSampler gives {ranks_phrase(ranks)} the same order after set_epoch(1) as in epoch 0",
@@ -64,3 +123,65 @@ class SetEpochMissing(Check):
             "pip install --force-reinstall torch",
             ranks=tuple(ranks),
         )
+
+
+Loop = list[tuple[Loader, Pass]]
+"""The training passes of one rank in one loop over one dataset."""
+
+
+def _loops(recording: Recording) -> list[Loop]:
+    """The training passes by the line of the loop and of the loader, which may be made anew for each epoch.
+
+    A model that is wrapped between two passes begins a training of its own, which may repeat the epochs.
+    """
+    loaders = {loader.index: loader for loader in recording.loaders}
+    found: dict[object, Loop] = {}
+    for one in recording.passes:
+        loader = loaders.get(one.loader)
+        if loader is not None and one.training and one.indices is not None and _is_loop(one):
+            anew = (loader.at, loader.content) if loader.at and loader.content else loader.index
+            training = sum(wrapper.time <= one.begin for wrapper in recording.wrappers)
+            found.setdefault((one.at, anew, training), []).append((loader, one))
+    return list(found.values())
+
+
+def _is_loop(one: Pass) -> bool:
+    """Whether it is more than one batch: the order within a batch does not matter, nor does an example."""
+    return one.drawn > 1 and (one.batches is None or one.batches > 1)
+
+
+def _sampler(one: tuple[Loader, Pass]) -> Sampler | None:
+    return one[1].sampler or one[0].sampler
+
+
+def _shuffles(loop: Loop) -> bool:
+    """Whether the order is a random one; a sampler that does not say is taken by the order itself."""
+    sampler = _sampler(loop[0])
+    if sampler is not None and sampler.shuffle is not None:
+        return sampler.shuffle
+    indices = list(loop[0][1].indices or ())
+    return sampler is not None and sampler.epoch is not None and indices != sorted(indices)
+
+
+def _same(one: tuple[Loader, Pass], other: tuple[Loader, Pass]) -> bool:
+    return list(one[1].indices or ()) == list(other[1].indices or ())
+
+
+def _always(loop: Loop) -> bool:
+    epochs = {sampler.epoch if (sampler := _sampler(one)) else None for one in loop}
+    told = len(epochs) == 1 and None not in epochs
+    enough = len(set(loop[0][1].indices or ())) >= (2 if told else ENOUGH)
+    return enough and all(_same(loop[0], one) for one in loop[1:])
+
+
+def _late(loop: Loop) -> bool:
+    """Whether the first two passes are equal and no other two: the sign of a set_epoch after the iterator was made."""
+    equal = [_same(one, other) for one, other in pairwise(loop)]
+    epochs = [sampler.epoch if (sampler := _sampler(one)) else None for one in loop[:2]]
+    return (
+        len(equal) > 1 and equal[0] and not any(equal[1:]) and None not in epochs and epochs[0] == epochs[1]
+    )
+
+
+def _some(indices: Sequence[int]) -> str:
+    return ", ".join(map(str, indices[:6])) + (", ..." if len(indices) > 6 else "")

@@ -1,8 +1,10 @@
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.shards import Cover, cover
-from ddpdoctor.text import plural
+from ddpdoctor.shards import Cover, Overlap, cover, overlap
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.loading import Round, training_rounds
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
@@ -13,7 +15,9 @@ class ShardsOverlap(Check):
 
     What it finds:
         Samples that several ranks draw in one pass, beyond the few that pad the shards to one length, or
-        samples that no rank draws: the samplers' seeds differ between ranks, or the order of the dataset does.
+        samples that no rank draws: the samplers' seeds differ between ranks, or each rank cuts its part out of an
+        order of its own. In a training run, the whole pass is compared, also where it was cut short. Samples drawn
+        with replacement, and samplers that repeat every sample on purpose, are left alone.
 
     Why it matters:
         DistributedSampler divides one order among the ranks. Ranks that shuffle differently divide different
@@ -37,6 +41,7 @@ class ShardsOverlap(Check):
     family = Family.DATA
     title = "ranks draw different samples"
     measurements = ("sampler",)
+    explained_by = ("DD101", "DD105", "DD107", "DD111")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("sampler")
@@ -51,6 +56,39 @@ class ShardsOverlap(Check):
         return Passed(
             f"DistributedSampler divides {samples} samples among {len(values)} ranks, "
             f"{found.surplus} repeated as padding"
+        )
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        rounds = [one for one in training_rounds(trace.training_of_several()) if one.indices is not None]
+        if not rounds:
+            return Skipped("no DataLoader whose samples have numbers was used to train")
+        for one in rounds:
+            if found := _overlap_of(one):
+                return [self._share(one, found)]
+        drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
+        return Passed(
+            f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over {rounds[0].loader.dataset}, none of "
+            "them shared beyond padding"
+        )
+
+    def _share(self, one: Round, found: Overlap) -> Finding:
+        drawn = len({index for shard in (one.indices or {}).values() for index in shard})
+        seeds = {rank: sampler.seed for rank, sampler in one.samplers.items()}
+        differ = len(set(seeds.values())) > 1
+        cause = "their samplers have different seeds" if differ else "each rank divides an order of its own"
+        return self.fail(
+            f"{ranks_phrase(one.ranks)} share {len(found.shared)} of the {drawn} samples they draw in a pass, and "
+            f"{plural(found.never, 'sample')} of {one.loader.dataset} "
+            f"{'is' if found.never == 1 else 'are'} never drawn",
+            why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so some "
+            "samples are trained on twice in an epoch, and others not at all.",
+            fix="sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
+            ranks=one.ranks,
+            where=one.sampler_at,
+            evidence=tuple(
+                Evidence(f"{_sampler(one, rank)}draws {_some(tuple(shard))}", (rank,))
+                for rank, shard in (one.indices or {}).items()
+            ),
         )
 
     def _overlap(self, found: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
@@ -73,3 +111,26 @@ class ShardsOverlap(Check):
 def _some(indices: tuple[int, ...]) -> str:
     more = f" and {len(indices) - SHOWN} more" if len(indices) > SHOWN else ""
     return ", ".join(map(str, indices[:SHOWN])) + more
+
+
+def _overlap_of(one: Round) -> Overlap | None:
+    """The overlap of the shards of one pass, where there is one and nothing else explains it."""
+    at_random = any(
+        sampler.replacement or sampler.name == "RandomSampler" for sampler in one.samplers.values()
+    )
+    if one.indices is None or one.one_dataset is False or at_random or one.parted:
+        return None
+    lengths = {loader.samples or 0 for loader in one.loaders.values()}
+    if one.divided:
+        return overlap(one.indices, lengths.pop()) if len(lengths) == 1 else None
+    # Where each rank was given a part, nobody tells how long the whole is; the highest number does.
+    return overlap(
+        one.indices, max((max(shard, default=-1) + 1 for shard in one.indices.values()), default=0)
+    )
+
+
+def _sampler(one: Round, rank: int) -> str:
+    own = one.samplers.get(rank)
+    return (
+        f"{own.name}, seed {own.seed}, " if own and own.seed is not None else f"{own.name}, " if own else ""
+    )

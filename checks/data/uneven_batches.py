@@ -2,9 +2,14 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Stall, predict_stall
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Collective, TrainingStep
 
 
 class UnevenBatches(Check):
@@ -12,7 +17,9 @@ class UnevenBatches(Check):
 
     What it finds:
         Shards that give ranks different numbers of batches in one pass: which ranks run out, in which batch
-        the others would wait for them, and whether torch's Join, which is made for this, works here.
+        the others would wait for them, counted over the whole pass even where it was cut short. In the live group,
+        whether torch's Join, which is made for this, works. Loops under Join, loops that all ranks leave together,
+        and ranks that agree in each step, or before the pass, on how many batches there are, are left alone.
 
     Why it matters:
         Each backward of DDP is a collective of all ranks. A rank that has left the loop does not take part, so
@@ -54,6 +61,46 @@ class UnevenBatches(Check):
             return [self._join_fails(short, different, batches)]
         return Passed(_passed(stall, batches))
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.training_of_several()
+        if any(step.joined for one in recordings.values() for step in one.steps):
+            return Passed("ranks train under Join, which carries those that run out of batches")
+        rounds = [one for one in training_rounds(recordings) if _counts(one)]
+        if not rounds:
+            return Skipped("how many batches a pass has cannot be known from the loaders that train")
+        if not any(_meets(one) for one in recordings.values()):
+            return Skipped("ranks do not wait for each other in training steps")
+        for one in rounds:
+            stall = predict_stall(_updates(one))
+            if stall is not None and not _is_agreed(one):
+                return [self._stalls(one)]
+        return Passed(_even(rounds[0]))
+
+    def _stalls(self, one: Round) -> Finding:
+        counts = _counts(one)
+        fewest, most = min(counts.values()), max(counts.values())
+        short = [rank for rank, count in counts.items() if count == fewest]
+        long = [rank for rank, count in counts.items() if count == most]
+        cut = any(own.ended == "shortened" for own in one.passes.values())
+        return self.fail(
+            f"{ranks_phrase(long)} {_runs(long)} {plural(most, 'batch')} in a pass, {ranks_phrase(short)} only "
+            f"{fewest}: the others wait in batch {fewest + 1}",
+            why="Each backward averages over all ranks. Those that have run out of batches have left the loop and do "
+            "not take part, so the others wait until the timeout, or their all-reduce meets another collective.",
+            fix="sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
+            "    for batch in loader:",
+            ranks=one.ranks,
+            where=one.at,
+            evidence=tuple(
+                Evidence(
+                    f"{plural(count, 'batch')} in its shard",
+                    tuple(r for r, n in counts.items() if n == count),
+                )
+                for count in dict.fromkeys(counts.values())
+            ),
+            confidence=Confidence.LIKELY if cut else Confidence.CERTAIN,
+        )
+
     def _join_fails(self, short: dict[int, int], different: list[int], batches: dict[int, int]) -> Finding:
         if short:
             rank, ran = next(iter(short.items()))
@@ -80,3 +127,104 @@ def _passed(stall: Stall, batches: dict[int, int]) -> str:
         f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end; without "
         f"it {ranks_phrase(stall.waiting)} {waits} in batch {stall.batch + 1} for {ranks_phrase(stall.ended)}"
     )
+
+
+def _counts(one: Round) -> dict[int, int]:
+    """The batches of the whole pass by rank; empty where one is not known."""
+    known = {rank: count for rank, own in one.passes.items() if (count := _count(own)) is not None}
+    return known if len(known) == len(one.ranks) else {}
+
+
+def _count(own: Pass) -> int | None:
+    if own.batches is not None:
+        return own.batches
+    return own.drawn if own.ended == "exhausted" else None
+
+
+def _updates(one: Round) -> dict[int, int]:
+    """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
+    windows = [_window(one.recordings[rank], own) for rank, own in one.passes.items()]
+    return {rank: count // max([1, *windows]) for rank, count in _counts(one).items()}
+
+
+def _window(recording: Recording, own: Pass) -> int:
+    """Backwards to an update of which only the last one averages; 1 where nothing is accumulated."""
+    sizes = [
+        len(step.backwards)
+        for step in _steps_in(recording, own)
+        if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
+    ]
+    return max(sizes, default=1)
+
+
+def _steps_in(recording: Recording, own: Pass) -> list[TrainingStep]:
+    end = own.end if own.end is not None else float("inf")
+    return [step for step in recording.steps if step.forwards and own.begin <= step.forwards[0].time <= end]
+
+
+def _meets(recording: Recording) -> bool:
+    """Whether updates wait for other ranks."""
+    return bool(recording.wrappers) or any(step.collectives for step in recording.steps)
+
+
+def _is_agreed(one: Round) -> bool:
+    """Whether the ranks leave the loop together, as far as the run shows."""
+    return _left_together(one) or all(
+        _agrees_in_steps(one.recordings[rank], own) or _agrees_before(one.recordings[rank], own)
+        for rank, own in one.passes.items()
+    )
+
+
+def _left_together(one: Round) -> bool:
+    """Whether nobody went on where the shortest pass ended; a batch may be drawn before the flag is asked."""
+    fewest = min(_counts(one).values())
+    if any(recording.raised for recording in one.recordings.values()):
+        return False
+    return all(
+        own.drawn <= fewest + 1 if own.ended == "left" else own.ended == "exhausted" and own.drawn <= fewest
+        for own in one.passes.values()
+    )
+
+
+def _agrees_in_steps(recording: Recording, own: Pass) -> bool:
+    """Whether each step begins with a collective on one number, before any forward: does everybody have a batch?"""
+    steps = _steps_in(recording, own)
+    return len(steps) > 1 and all(
+        any(_is_one_number(call) and call.time < step.forwards[0].time for call in step.collectives)
+        for step in steps[1:]
+    )
+
+
+def _agrees_before(recording: Recording, own: Pass) -> bool:
+    """Whether the ranks compared a number before a pass that was cut short: the smallest, or everybody's count."""
+    if own.ended != "shortened":
+        return False
+    return any(
+        call.time < own.begin
+        and _is_one_number(call)
+        and (
+            call.reduce == "min"
+            or (call.operation.startswith("all_gather") and "int" in (call.dtype or "int"))
+        )
+        for call in recording.collectives
+    )
+
+
+def _is_one_number(call: Collective) -> bool:
+    one = call.shape is None or sum(call.shape) <= 1
+    return (
+        one
+        and call.operation.startswith(("all_reduce", "all_gather", "broadcast"))
+        and not call.requires_grad
+    )
+
+
+def _runs(ranks: list[int]) -> str:
+    return "runs" if len(ranks) == 1 else "run"
+
+
+def _even(one: Round) -> str:
+    counts = _counts(one)
+    if len(set(counts.values())) == 1:
+        return f"{ranks_phrase(counts)} have {plural(counts[one.ranks[0]], 'batch')} each in a pass"
+    return f"ranks have {min(counts.values())} to {max(counts.values())} batches and leave the loop together"

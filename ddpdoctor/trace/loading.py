@@ -105,7 +105,12 @@ class Round:
 
 def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     """The passes in which optimizers step, of each group of ranks that average their gradients."""
-    return _rounds(recordings, lambda one: one.training)
+    return _rounds(recordings, _trains)
+
+
+def _trains(one: Pass) -> bool:
+    """Whether optimizers step inside it, or would if this rank had a batch at all."""
+    return one.training or (one.batches == 0 and not one.evaluation)
 
 
 def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
@@ -132,10 +137,13 @@ def _keyed(recording: Recording, wanted: Callable[[Pass], bool]) -> dict[_Key, t
     loaders = {loader.index: loader for loader in recording.loaders}
     seen: Counter[_Key] = Counter()
     found: dict[_Key, tuple[Loader, Pass]] = {}
-    for one in sorted((p for p in recording.passes if p.loader in loaders and wanted(p)), key=lambda p: p.begin):
+    for one in sorted(
+        (p for p in recording.passes if p.loader in loaders and wanted(p)), key=lambda p: p.begin
+    ):
         loader = loaders[one.loader]
         kind: _Key = (loader.at, loader.dataset, loader.streams, one.at)
-        found[(*kind, seen[kind])] = loader, one
+        key: _Key = (kind, seen[kind])
+        found[key] = loader, one
         seen[kind] += 1
     return found
 

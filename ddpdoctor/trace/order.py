@@ -30,10 +30,13 @@ class Order:
             for key, (came, source) in own.items()
         )
 
-    def is_unforced(self, first: int, span: tuple[float, float], second: int, other: tuple[float, float]) -> bool:
-        """Whether two spans of time, one on each rank, may overlap."""
+    def may_overlap(
+        self, first: int, span: tuple[float, float], second: int, other: tuple[float, float]
+    ) -> bool:
+        """Whether nothing forces one of two spans of time, one on each rank, to be over before the other."""
         return not (
-            self.is_forced(first, span[1], second, other[0]) or self.is_forced(second, other[1], first, span[0])
+            self.is_forced(first, span[1], second, other[0])
+            or self.is_forced(second, other[1], first, span[0])
         )
 
 

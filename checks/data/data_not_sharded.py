@@ -1,0 +1,157 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import fold_ranks, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.loading import Round, groups, training_rounds
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Forward, TrainingStep
+
+ENOUGH_STEPS = 3
+"""Steps with equal inputs on every rank from which it is no accident."""
+_WHY = (
+    "DDP averages the gradients of all ranks. Where they see the same samples, {ranks} ranks do {ranks} times the work "
+    "of one and learn no more from it."
+)
+
+
+class DataNotSharded(Check):
+    """Every rank trains on the same data.
+
+    What it finds:
+        Training passes in which every rank draws the same samples in the same order, or each draws the whole
+        dataset in an order of its own; and loops without a DataLoader in which every rank feeds identical inputs in
+        every step. Ranks that take different parts of a common batch, a single batch that is overfitted on
+        purpose, random samples drawn with replacement from seeds of their own, and ranks that share data because
+        they hold parts of one model are left alone.
+
+    Why it matters:
+        An epoch takes as many steps as on one rank, so adding ranks gains nothing: each sample is computed once on
+        every rank, and the average of equal gradients is what one rank alone would have had. Nothing fails, and the
+        loss looks sound.
+
+    Example:
+        The loader of a script for one GPU, started by torchrun:
+            loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+    Fix:
+        Divide the dataset among the ranks, and tell the sampler the epoch:
+            sampler = DistributedSampler(dataset)
+            loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+            for epoch in range(epochs):
+                sampler.set_epoch(epoch)
+        Where batches are made without a DataLoader, draw them from a seed of each rank's own:
+            torch.manual_seed(seed + dist.get_rank())
+    """
+
+    code = "DD101"
+    name = "data-not-sharded"
+    family = Family.DATA
+    title = "ranks train on data of their own"
+    explained_by = ("DD105", "DD227")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.training_of_several()
+        rounds = list(training_rounds(recordings))
+        for one in rounds:
+            if finding := self._of_round(one):
+                return [finding]
+        if any(one.training for recording in recordings.values() for one in recording.passes):
+            numbered = [one for one in rounds if one.indices is not None]
+            if not numbered:
+                return Skipped("the training data is a stream, or ranks loop over it in different places")
+            return Passed(_passed(numbered[0]))
+        return self._of_steps(recordings)
+
+    def _of_round(self, one: Round) -> Finding | None:
+        if one.indices is None or one.one_dataset is False or _is_one_batch(one) or one.parted:
+            return None
+        first, *others = one.indices.values()
+        if all(list(shard) == list(first) for shard in others):
+            if one.one_dataset or one.same_batches:
+                return self._draws(one, "the same order", len(set(first)))
+        elif one.one_dataset and all(_is_whole(one, rank) for rank in one.ranks):
+            return self._draws(one, "an order of its own", len(set(first)))
+        return None
+
+    def _draws(self, one: Round, order: str, samples: int) -> Finding:
+        name = next((sampler.name for sampler in one.samplers.values()), "none")
+        return self.fail(
+            f"each of {ranks_phrase(one.ranks)} draws the same {plural(samples, 'sample')} of "
+            f"{one.loader.dataset}, in {order}",
+            why=_WHY.format(ranks=len(one.ranks)),
+            fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
+            "sampler.set_epoch(epoch)    # before each pass",
+            ranks=one.ranks,
+            where=one.at,
+            evidence=tuple(
+                Evidence(f"sampler {name}, draws {_some(indices)}", ranks)
+                for indices, ranks in _by_value(
+                    {rank: tuple(own[:6]) for rank, own in (one.indices or {}).items()}
+                )
+            ),
+        )
+
+    def _of_steps(self, recordings: Mapping[int, Recording]) -> Judgement:
+        for group in groups(recordings):
+            rows = [row for _, row in training_steps({rank: recordings[rank] for rank in group})]
+            pairs = [pair for row in rows if (pair := _inputs(row)) is not None]
+            if len(pairs) < ENOUGH_STEPS:
+                continue
+            if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
+                return [self._feeds(group, len(pairs), pairs[0][1])]
+            return Passed(f"{ranks_phrase(group)} feed inputs of their own")
+        return Skipped("no DataLoader was used, and too few inputs were seen")
+
+    def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
+        return self.fail(
+            f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps",
+            why=_WHY.format(ranks=len(group))
+            + " Random batches are equal where every rank has the same seed.",
+            fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn",
+            ranks=group,
+            where=forward.at,
+            evidence=(Evidence(f"first input {forward.input}", group),),
+        )
+
+
+def _is_one_batch(one: Round) -> bool:
+    """Whether there is a single batch, as where one overfits it on purpose."""
+    return any(
+        (own.batches if own.batches is not None else own.drawn) < 2 or (own.drawn < 2 and own.ended == "left")
+        for own in one.passes.values()
+    )
+
+
+def _is_whole(one: Round, rank: int) -> bool:
+    """Whether this rank draws every sample once, but for a last batch that is dropped."""
+    drawn, samples = list((one.indices or {})[rank]), one.loaders[rank].samples or 0
+    dropped = one.loaders[rank].batch_size or 1
+    return len(set(drawn)) == len(drawn) > samples - dropped
+
+
+def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
+    """Whether all ranks fed the same in this step, and a forward that tells where; None where it was not seen."""
+    fed = [[one for one in step.forwards if one.grad] for step in row.values()]
+    inputs = [tuple(one.input for one in forwards) for forwards in fed]
+    if any(not own or None in own for own in inputs):
+        return None
+    return len(set(inputs)) == 1, fed[0][0]
+
+
+def _by_value(values: Mapping[int, tuple[int, ...]]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    return [
+        (value, tuple(r for r, own in values.items() if own == value))
+        for value in dict.fromkeys(values.values())
+    ]
+
+
+def _some(indices: tuple[int, ...]) -> str:
+    return ", ".join(map(str, indices)) + ", ..."
+
+
+def _passed(one: Round) -> str:
+    counts = ", ".join(f"rank {fold_ranks([rank])} {len(own)}" for rank, own in (one.indices or {}).items())
+    return f"of {one.loader.samples} samples, the ranks draw their own in a pass: {counts}"

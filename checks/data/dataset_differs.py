@@ -1,0 +1,113 @@
+from collections.abc import Hashable, Mapping
+from typing import TypeVar
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.loading import Round, evaluation_rounds, training_rounds
+
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+class DatasetDiffers(Check):
+    """Ranks divide datasets that are not the same.
+
+    What it finds:
+        Samplers that divide one dataset among ranks, over datasets that differ between ranks in length, in order
+        or in content: made of random numbers without a common seed, split or shuffled before in another way, or
+        listed from a folder in whatever order the filesystem gives. Ranks or nodes that each have their own data
+        and no sampler that divides it are left alone.
+
+    Why it matters:
+        The sampler gives each rank other numbers, and trusts that a number means the same sample everywhere. Where
+        it does not, samples are trained on twice in an epoch or never, what one rank holds out another trains on,
+        and different lengths end in a hang.
+
+    Example:
+        files = glob.glob("data/*.png")             # in no order; another one on each host
+        random.shuffle(files)                       # from another seed in each process
+        loader = DataLoader(Images(files), sampler=DistributedSampler(files))
+
+    Fix:
+        Put it in one order, with one seed, or make it on rank 0 and send it:
+            files = sorted(glob.glob("data/*.png"))
+            random.Random(0).shuffle(files)
+            dist.broadcast_object_list(files)
+    """
+
+    code = "DD111"
+    name = "dataset-differs"
+    family = Family.DATA
+    title = "every rank has the same dataset"
+    explained_by = ("DD105",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.training_of_several()
+        rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
+        divided = [one for one in rounds if one.divided and not _is_kept_by_node(one)]
+        if not divided:
+            return Skipped("no sampler divides a dataset among ranks")
+        for one in divided:
+            if len(_lengths(one)) > 1:
+                return [self._lengths_differ(one)]
+            if one.one_dataset is False:
+                return [self._content_differs(one)]
+        first = divided[0]
+        if first.one_dataset is None:
+            return Skipped(f"{first.loader.dataset} does not show what it holds, only its length")
+        return Passed(f"{first.loader.dataset} has the same {first.loader.samples} samples on every rank")
+
+    def _lengths_differ(self, one: Round) -> Finding:
+        lengths = _lengths(one)
+        fewest, most = min(lengths), max(lengths)
+        return self.fail(
+            f"{one.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} on "
+            f"{ranks_phrase(lengths[most])}",
+            why="A sampler divides it among the ranks by number, so a number means another sample on each rank, and "
+            "ranks run out of batches at different times.",
+            fix=_FIX,
+            ranks=one.ranks,
+            where=one.at,
+            evidence=tuple(Evidence(f"{length} samples", ranks) for length, ranks in lengths.items()),
+        )
+
+    def _content_differs(self, one: Round) -> Finding:
+        contents = _by_value({rank: loader.content for rank, loader in one.loaders.items()})
+        return self.fail(
+            f"the {one.loader.samples} samples of {one.loader.dataset} differ between {ranks_phrase(one.ranks)} in "
+            "content or order",
+            why="A sampler divides the dataset among the ranks by number, and a number means another sample on each "
+            "rank. Samples are trained on twice in an epoch, or never. The dataset was made, shuffled or listed in "
+            "another way on each rank.",
+            fix=_FIX,
+            ranks=one.ranks,
+            where=one.at,
+            evidence=tuple(Evidence(f"content {content}", ranks) for content, ranks in contents.items()),
+        )
+
+
+_FIX = (
+    "files = sorted(files)                       # what a folder lists\n"
+    "generator = torch.Generator().manual_seed(0)    # what is drawn at random, alike on every rank"
+)
+
+
+def _lengths(one: Round) -> dict[int, tuple[int, ...]]:
+    return _by_value({rank: loader.samples or 0 for rank, loader in one.loaders.items()})
+
+
+def _by_value(values: Mapping[int, _Value]) -> dict[_Value, tuple[int, ...]]:
+    return {
+        value: tuple(rank for rank, own in values.items() if own == value)
+        for value in dict.fromkeys(values.values())
+    }
+
+
+def _is_kept_by_node(one: Round) -> bool:
+    """Whether samplers divide among the ranks of a node, each of which has data of its own."""
+    replicas = {sampler.replicas or 0 for sampler in one.samplers.values()}
+    hosts = {rank: recording.host for rank, recording in one.recordings.items()}
+    if len(replicas) != 1 or replicas.pop() >= len(one.ranks) or len(set(hosts.values())) < 2:
+        return False
+    return len({(hosts[rank], one.loaders[rank].content) for rank in one.ranks}) == len(set(hosts.values()))

@@ -1,0 +1,69 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Loader
+from ddpdoctor.trace.recording import Recording
+
+PLAIN = ("RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
+"""Samplers that frameworks replace by their equal for several ranks, which is what one wants of them."""
+
+
+class SamplerReplaced(Check):
+    """The sampler that was given is not the one that draws.
+
+    What it finds:
+        Loaders made with a sampler of their own, weighted, balanced or by length, from which another sampler draws
+        in training, because a framework put a plain distributed one in its place. That a framework replaces a plain
+        random or sequential sampler is what one wants of it.
+
+    Why it matters:
+        Weights and buckets are gone without a word: rare classes are as rare as in the data again, and results are
+        not those of the script on one GPU.
+
+    Example:
+        loader = DataLoader(dataset, sampler=WeightedRandomSampler(weights, len(weights)))
+        trainer.fit(model, loader)              # replaces the sampler by DistributedSampler
+
+    Fix:
+        Tell the framework to leave the sampler alone, and divide inside it:
+            Trainer(use_distributed_sampler=False)          # Lightning
+            DistributedSampler over the indices that the weighted sampler draws from a common seed
+    """
+
+    code = "DD110"
+    name = "sampler-replaced"
+    family = Family.DATA
+    title = "the samplers that the script made are those that draw"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        lost = {rank: found for rank, one in trace.training().items() if (found := _replaced(one))}
+        if lost:
+            return [self._lost(lost)]
+        if not any(one.training for recording in trace.training().values() for one in recording.passes):
+            return Skipped("no DataLoader was used to train")
+        return Passed("every training loader draws from the sampler that it was given")
+
+    def _lost(self, lost: dict[int, Loader]) -> Finding:
+        loader = next(iter(lost.values()))
+        draws = loader.sampler.name if loader.sampler else "another sampler"
+        return self.warn(
+            f"{draws} draws for {ranks_phrase(lost)} in place of the {loader.replaced} that was given",
+            why="A framework replaced the sampler by one that divides samples among ranks and knows nothing of the "
+            "weights, buckets or order of the one that was given.",
+            fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
+            ranks=tuple(lost),
+            where=loader.at,
+        )
+
+
+def _replaced(recording: Recording) -> Loader | None:
+    train = {one.loader for one in recording.passes if one.training}
+    return next(
+        (
+            loader
+            for loader in recording.loaders
+            if loader.index in train and loader.replaced and loader.replaced not in PLAIN
+        ),
+        None,
+    )

@@ -1,0 +1,102 @@
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Sampler
+from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.recording import Recording
+
+
+class SamplerWrongRank(Check):
+    """A sampler divides the data as if this were another rank, or another number of ranks.
+
+    What it finds:
+        Samplers that train and whose rank or num_replicas is not the process group's: LOCAL_RANK where the rank in
+        the whole job belongs, the GPUs of one node where all ranks do, a constant, or a rank asked for before there
+        is a process group. Ranks that average within a group of fewer are compared with that group, and nodes that
+        each hold data of their own are left alone.
+
+    Why it matters:
+        The sampler takes every num_replicas-th sample, beginning with the rank-th. With another rank's number, two
+        ranks train on the same samples; with too few replicas, nodes repeat each other; with too many, samples are
+        never seen. Nothing fails, and on one node LOCAL_RANK is right by luck.
+
+    Example:
+        sampler = DistributedSampler(dataset, num_replicas=torch.cuda.device_count(),
+                                     rank=int(os.environ["LOCAL_RANK"]))
+
+    Fix:
+        Give neither, and the sampler asks the process group; or ask it yourself:
+            sampler = DistributedSampler(dataset)
+            sampler = DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())
+    """
+
+    code = "DD105"
+    name = "sampler-wrong-rank"
+    family = Family.DATA
+    title = "samplers have the rank and size of the group"
+    explained_by = ("DD227",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        rounds = [one for one in training_rounds(trace.training_of_several()) if _claims_to_divide(one)]
+        if not rounds:
+            return Skipped("no sampler that divides samples among ranks trains")
+        for one in rounds:
+            if wrong := _wrong(one):
+                return [self._wrong(one, wrong)]
+        first = rounds[0]
+        name = next(iter(first.samplers.values())).name
+        return Passed(f"{name} divides among {len(first.ranks)} ranks, each with its own number")
+
+    def _wrong(self, one: Round, wrong: Mapping[int, Sampler]) -> Finding:
+        rank, sampler = next(iter(wrong.items()))
+        return self.fail(
+            f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group of "
+            f"{len(one.ranks)} in which it is rank {one.ranks.index(rank)}",
+            why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
+            f"{_consequence(one)} Nothing fails.",
+            fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
+            ranks=tuple(wrong),
+            where=one.sampler_at,
+            evidence=tuple(
+                Evidence(f"rank {own.rank} of {own.replicas}", (rank,)) for rank, own in one.samplers.items()
+            ),
+        )
+
+
+def _claims_to_divide(one: Round) -> bool:
+    found = one.samplers
+    return len(found) == len(one.ranks) and all(
+        sampler.distributed and None not in (sampler.rank, sampler.replicas) for sampler in found.values()
+    )
+
+
+def _wrong(one: Round) -> dict[int, Sampler]:
+    """The samplers that fit no group of theirs; none where a smaller number of shards repeats on unlike datasets."""
+    wrong = {
+        rank: sampler
+        for place, (rank, sampler) in enumerate(one.samplers.items())
+        if (sampler.rank, sampler.replicas) not in {(place, len(one.ranks)), *_places(one.recordings[rank])}
+    }
+    return {} if one.one_dataset is False and _repeats(one) else wrong
+
+
+def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
+    """The rank's number in, and the size of, each further group that it made."""
+    return {(event.rank, event.size) for event in recording.groups if event.action == "new_group"}
+
+
+def _repeats(one: Round) -> bool:
+    """Whether all samplers divide by the same smaller number: each node, or rank, has data of its own."""
+    replicas = {sampler.replicas for sampler in one.samplers.values()}
+    return len(replicas) == 1 and (replicas.pop() or 0) < len(one.ranks)
+
+
+def _consequence(one: Round) -> str:
+    used = [(sampler.rank, sampler.replicas) for sampler in one.samplers.values()]
+    twice = [rank for rank in one.ranks if used.count(used[one.ranks.index(rank)]) > 1]
+    if twice:
+        return f"Here {ranks_phrase(twice)} train on the same samples as another rank."
+    return "Here the parts do not make up the dataset: some samples are drawn twice, or never."

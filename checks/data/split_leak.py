@@ -1,0 +1,113 @@
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Split
+from ddpdoctor.trace.recording import Recording
+
+
+class SplitLeak(Check):
+    """Samples held out on one rank are trained on by another.
+
+    What it finds:
+        A dataset that each rank divides at random into a part to train on and a part to evaluate on, in another
+        way than the other ranks, so that parts overlap across ranks. Ranks that train models of their own, as in
+        cross-validation with a fold for each rank, are left alone, as are parts that differ and do not overlap.
+
+    Why it matters:
+        All ranks train one model. What rank 0 holds out, rank 1 has taught it, so the evaluation measures memory:
+        it looks too good, early stopping comes too late, and no number shows it.
+
+    Example:
+        A seed of its own on each rank, for the augmentation, before the split:
+            torch.manual_seed(seed + rank)
+            train, held_out = random_split(dataset, [0.8, 0.2])
+
+    Fix:
+        Give the split a generator of its own with the same seed on every rank:
+            train, held_out = random_split(dataset, [0.8, 0.2], generator=torch.Generator().manual_seed(0))
+    """
+
+    code = "DD107"
+    name = "split-leak"
+    family = Family.DATA
+    title = "what is held out is trained on by no rank"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.training_of_several()
+        if not any(one.wrappers for one in recordings.values()):
+            return Skipped("the ranks do not train one model")
+        splits = [row for row in _splits(recordings) if any(own.trained and own.held for own in row.values())]
+        if not splits:
+            return Skipped("no dataset was split to train on a part of it")
+        for row in splits:
+            leaks = _leaks(row)
+            if leaks:
+                return [self._leak(row, leaks)]
+        held = max(len(own.held) for own in splits[0].values())
+        return Passed(f"no rank trains on any of the {plural(held, 'sample')} that are held out")
+
+    def _leak(self, row: Mapping[int, "Divided"], leaks: Mapping[tuple[int, int], int]) -> Finding:
+        (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
+        return self.fail(
+            f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank {holds} "
+            "holds out",
+            why="Each rank drew a split of its own, and all ranks train one model, so it has learnt samples that it "
+            "is then evaluated on. The evaluation looks better than the model is.",
+            fix="random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))    # alike on every rank",
+            ranks=tuple(row),
+            where=row[holds].split.at,
+            evidence=tuple(
+                Evidence(
+                    f"holds out {len(own.held)} of {own.split.samples} samples; another rank trains on "
+                    f"{max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them",
+                    (rank,),
+                )
+                for rank, own in row.items()
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Divided:
+    """What one rank made of one split."""
+
+    split: Split
+    trained: frozenset[int]
+    held: frozenset[int]
+    """Samples of other parts, and of none that is trained on: a part of the training data may be evaluated too."""
+
+
+def _splits(recordings: Mapping[int, Recording]) -> Iterator[dict[int, Divided]]:
+    """The same split on each rank that made it, in the order in which it was made."""
+    for number in range(max(len(one.splits) for one in recordings.values())):
+        row = {
+            rank: _divided(one.splits[number], one)
+            for rank, one in recordings.items()
+            if number < len(one.splits)
+        }
+        if len(row) > 1 and len({own.split.samples for own in row.values()}) == 1:
+            yield row
+
+
+def _divided(split: Split, recording: Recording) -> Divided:
+    train = {one.loader for one in recording.passes if one.training}
+    parts = [frozenset(part) for part in split.parts]
+    loaders = (*split.loaders, *[None] * (len(parts) - len(split.loaders)))
+    used = [part for part, loader in zip(parts, loaders, strict=False) if loader in train]
+    if not used and all(loader is None for loader in loaders) and len(parts) > 1:
+        used = [
+            max(parts, key=len)
+        ]  # wrapped in a dataset that hides it: who splits trains on the larger part
+    trained = frozenset[int]().union(*used)
+    return Divided(split, trained, frozenset[int]().union(*parts) - trained)
+
+
+def _leaks(row: Mapping[int, Divided]) -> dict[tuple[int, int], int]:
+    """How many samples that the second rank holds out the first one trains on."""
+    found = {(a, b): len(row[a].trained & row[b].held) for a, b in permutations(row, 2)}
+    return {pair: count for pair, count in found.items() if count}

@@ -1,0 +1,74 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.loading import Round, training_rounds
+
+
+class StreamNotSharded(Check):
+    """A stream of samples is not divided among the ranks.
+
+    What it finds:
+        Training passes over an IterableDataset in which every rank gets the same batches, although no sampler can
+        divide a stream: the dataset itself has to, by rank and by DataLoader worker.
+
+    Why it matters:
+        Every rank reads and computes everything, so adding ranks gains nothing, and an epoch sees each sample once
+        for every rank. Where the stream is divided by worker only, it is divided on each rank alike.
+
+    Example:
+        class Lines(IterableDataset):
+            def __iter__(self):
+                return iter(open(self.path))         # every rank reads every line
+
+    Fix:
+        Take every n-th sample, n being ranks times workers:
+            info = get_worker_info()
+            workers, worker = (info.num_workers, info.id) if info else (1, 0)
+            first = dist.get_rank() * workers + worker
+            yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)
+        For Hugging Face datasets:
+            dataset = split_dataset_by_node(dataset, rank=dist.get_rank(), world_size=dist.get_world_size())
+    """
+
+    code = "DD102"
+    name = "stream-not-sharded"
+    family = Family.DATA
+    title = "streams are divided among the ranks"
+    explained_by = ("DD227",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        rounds = [one for one in training_rounds(trace.training_of_several()) if one.loader.streams]
+        if not rounds:
+            return Skipped("no rank trains on an IterableDataset")
+        for one in rounds:
+            if (one.same_batches or _share_samples(one)) and not one.parted:
+                return [self._same(one)]
+        if not all(own.content or own.workers for own in rounds[0].passes.values()):
+            return Skipped("what the stream yields was not seen")
+        return Passed(
+            f"{ranks_phrase(rounds[0].ranks)} get batches of their own from {rounds[0].loader.dataset}"
+        )
+
+    def _same(self, one: Round) -> Finding:
+        seen = min(len(own.content) for own in one.passes.values())
+        batches = plural(seen, "batch") if seen else "samples"
+        return self.fail(
+            f"{ranks_phrase(one.ranks)} get the same first {batches} from the stream {one.loader.dataset}",
+            why="A sampler cannot divide an IterableDataset, and this one yields the same to every rank. "
+            f"{len(one.ranks)} ranks do {len(one.ranks)} times the work of one and learn no more from it.",
+            fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+            "first = dist.get_rank() * workers + worker\n"
+            "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",
+            ranks=one.ranks,
+            where=one.at,
+            evidence=(Evidence(f"{plural(one.loader.workers, 'worker')} on each rank", one.ranks),),
+        )
+
+
+def _share_samples(one: Round) -> bool:
+    """Whether the workers of every rank began with the very samples that those of the others began with."""
+    first, *others = (
+        {sample for worker in own.workers for sample in worker.samples} for own in one.passes.values()
+    )
+    return len(first) > 1 and all(other == first for other in others)

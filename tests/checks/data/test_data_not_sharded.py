@@ -1,0 +1,141 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.data import Sampler
+from ddpdoctor.trace.training import Forward
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import RANDOM, drawing
+from tests.support.recordings import recorded, step, where
+
+SHUFFLED = ((3, 1, 0, 2, 5, 4, 7, 6), (7, 6, 5, 4, 3, 2, 1, 0))
+SAME = {"samples": 8, "content": "c0ffee"}
+
+
+def unsharded(order_of=lambda rank: SHUFFLED[0], *, loader=SAME, sampler=RANDOM, change=None, **fields):
+    def of(rank, one):
+        own = drawing(one, order_of(rank), sampler=sampler, loader=loader, **fields)
+        return change(rank, own) if change else own
+
+    return recorded(change=of)
+
+
+def test_the_same_order_on_every_rank():
+    finding = only_finding("DD101", Source.RUN, unsharded())
+    assert finding.headline == (
+        "each of ranks 0-1 draws the same 8 samples of TensorDataset, in the same order"
+    )
+    assert finding.ranks == (0, 1)
+    assert finding.where == where(40)
+    assert finding.evidence[0].text == "sampler RandomSampler, draws 3, 1, 0, 2, 5, 4, ..."
+
+
+def test_the_whole_dataset_in_an_order_of_each_ranks_own():
+    finding = only_finding("DD101", Source.RUN, unsharded(lambda rank: SHUFFLED[rank]))
+    assert finding.headline.endswith("draws the same 8 samples of TensorDataset, in an order of its own")
+
+
+def test_equal_batches_stand_for_a_content_that_was_not_seen():
+    trace = unsharded(loader={"samples": 8, "content": None}, content=("a", "b"))
+    assert "in the same order" in only_finding("DD101", Source.RUN, trace).headline
+
+
+def test_a_divided_dataset_passes():
+    assert passed("DD101", Source.RUN, recorded()).text == (
+        "of 16 samples, the ranks draw their own in a pass: rank 0 8, rank 1 8"
+    )
+
+
+def test_equal_samples_drawn_with_replacement_from_one_seed():
+    weighted = Sampler("WeightedRandomSampler", replacement=True)
+    only_finding("DD101", Source.RUN, unsharded(lambda _: (1, 1, 4, 2, 2, 0, 5, 1), sampler=weighted))
+
+
+def test_samples_drawn_with_replacement_from_seeds_of_their_own_are_right():
+    weighted = Sampler("WeightedRandomSampler", replacement=True)
+    orders = ((1, 1, 4, 2, 2, 0, 5, 1), (6, 3, 3, 2, 7, 0, 1, 1))
+    passed("DD101", Source.RUN, unsharded(lambda rank: orders[rank], sampler=weighted))
+
+
+def test_synthetic_data_of_each_ranks_own_is_right():
+    def own_content(rank, one):
+        return replace(one, loaders=(replace(one.loaders[0], content=f"content {rank}"),))
+
+    passed("DD101", Source.RUN, unsharded(change=own_content))
+
+
+def test_unseen_content_in_different_orders_proves_nothing():
+    orders = lambda rank: SHUFFLED[rank]  # noqa: E731
+    passed("DD101", Source.RUN, unsharded(orders, loader={"samples": 8, "content": None}))
+
+
+def test_one_batch_that_is_overfitted_is_right():
+    passed("DD101", Source.RUN, unsharded(lambda _: (0, 1, 2, 3), loader={"samples": 4, "content": "c0ffee"}))
+    passed("DD101", Source.RUN, unsharded(drawn=1, ended="left"))
+
+
+def forwards(count, batch):
+    def change(rank, one):
+        steps = tuple(
+            step(i, forwards=(Forward(0.2 + i * 0.1, where(48), 0, input=f"{i} {rank}", batch=batch),))
+            for i in range(count)
+        )
+        return replace(one, steps=steps)
+
+    return change
+
+
+def test_every_nth_batch_of_a_common_loader_is_right():
+    passed("DD101", Source.RUN, unsharded(change=forwards(1, 4)))
+
+
+def test_a_slice_of_each_common_batch_is_right():
+    passed("DD101", Source.RUN, unsharded(change=forwards(2, 2)))
+
+
+def test_whole_common_batches_are_not():
+    only_finding("DD101", Source.RUN, unsharded(change=forwards(2, 4)))
+
+
+def without_loader(input_of):
+    def change(rank, one):
+        steps = tuple(
+            step(i, forwards=(Forward(i + 0.2, where(48), 0, input=input_of(i, rank), batch=4),))
+            for i in range(4)
+        )
+        return replace(one, loaders=(), passes=(), steps=steps)
+
+    return recorded(change=change)
+
+
+def test_identical_random_batches_without_a_loader():
+    finding = only_finding("DD101", Source.RUN, without_loader(lambda i, rank: f"input {i}"))
+    assert finding.headline == ("ranks 0-1 feed identical inputs to the model in each of 4 training steps")
+    assert finding.where == where(48)
+
+
+def test_random_batches_of_each_ranks_own_are_right():
+    passed("DD101", Source.RUN, without_loader(lambda i, rank: f"input {i} of {rank}"))
+
+
+def test_the_same_batch_again_and_again_is_right():
+    passed("DD101", Source.RUN, without_loader(lambda i, rank: "input"))
+
+
+def test_ranks_of_one_tensor_parallel_group_share_data():
+    def change(rank, one):
+        own = drawing(one, SHUFFLED[rank // 2], sampler=RANDOM, loader={"samples": 16, "content": "c0ffee"})
+        members = (rank % 2, rank % 2 + 2)
+        return replace(own, wrappers=(replace(one.wrappers[0], ranks=members),))
+
+    passed("DD101", Source.RUN, recorded(4, change))
+
+
+def test_a_stream_is_another_checks():
+    def change(rank, one):
+        return drawing(one, (), loader={"streams": True, "samples": None}, indices=None)
+
+    assert "stream" in skipped("DD101", Source.RUN, recorded(change=change)).reason
+
+
+def test_one_rank_is_skipped():
+    assert skipped("DD101", Source.RUN, recorded(1)).reason == "one rank has no other to differ from"

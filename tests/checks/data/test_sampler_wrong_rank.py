@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.data import Sampler
+from ddpdoctor.trace.process import GroupEvent
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import RANDOM, drawing
+from tests.support.recordings import recorded, where
+
+
+def claiming(*places, world_size=None, change=None, content_of=lambda rank: "c0ffee"):
+    """Samplers that divide as these ranks of so many."""
+
+    def of(rank, one):
+        own, replicas = places[rank]
+        sampler = Sampler("DistributedSampler", True, own, replicas, at=where(38))
+        drawn = drawing(one, range(own, 16, replicas), sampler=sampler, loader={"content": content_of(rank)})
+        return change(rank, drawn) if change else drawn
+
+    return recorded(len(places), of)
+
+
+def test_a_local_rank_where_the_rank_belongs():
+    finding = only_finding("DD105", Source.RUN, claiming((0, 4), (1, 4), (0, 4), (1, 4)))
+    assert finding.headline == (
+        "DistributedSampler of rank 2 draws as rank 0 of 4, in a group of 4 in which it is rank 2"
+    )
+    assert finding.ranks == (2, 3)
+    assert finding.where == where(38)
+    assert "ranks 0-3 train on the same samples as another rank" in finding.why
+
+
+def test_the_gpus_of_one_node_for_all_ranks():
+    finding = only_finding("DD105", Source.RUN, claiming((0, 2), (1, 2), (0, 2), (1, 2)))
+    assert finding.ranks == (0, 1, 2, 3)
+
+
+def test_a_rank_asked_for_before_there_is_a_group():
+    finding = only_finding("DD105", Source.RUN, claiming((0, 1), (0, 1)))
+    assert "of rank 0 draws as rank 0 of 1, in a group of 2" in finding.headline
+
+
+def test_too_many_parts():
+    finding = only_finding("DD105", Source.RUN, claiming((0, 4), (1, 4)))
+    assert "do not make up the dataset" in finding.why
+
+
+def test_the_groups_own_numbers_pass():
+    said = passed("DD105", Source.RUN, recorded())
+    assert said.text == "DistributedSampler divides among 2 ranks, each with its own number"
+
+
+def test_nodes_with_data_of_their_own_are_right():
+    trace = claiming((0, 2), (1, 2), (0, 2), (1, 2), content_of=lambda rank: f"node {rank // 2}")
+    passed("DD105", Source.RUN, trace)
+
+
+def test_a_data_parallel_group_of_a_mesh_is_right():
+    def wrapped(rank, one):
+        return replace(one, wrappers=(replace(one.wrappers[0], ranks=(rank % 2, rank % 2 + 2)),))
+
+    passed("DD105", Source.RUN, claiming((0, 2), (0, 2), (1, 2), (1, 2), change=wrapped))
+
+
+def test_a_group_that_was_made_for_it_is_right():
+    def grouped(rank, one):
+        made = GroupEvent("new_group", 1.0, where(22), rank=rank // 2, size=2, ranks=(rank % 2, rank % 2 + 2))
+        return replace(one, groups=(*one.groups, made))
+
+    passed("DD105", Source.RUN, claiming((0, 2), (0, 2), (1, 2), (1, 2), change=grouped))
+
+
+def test_no_distributed_sampler_is_skipped():
+    trace = recorded(change=lambda rank, one: drawing(one, (0, 1, 2), sampler=RANDOM))
+    assert "no sampler that divides" in skipped("DD105", Source.RUN, trace).reason

@@ -1,0 +1,141 @@
+"""DD103 on a training run."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddpdoctor.model import Level, Source
+from ddpdoctor.trace.data import Sampler
+from ddpdoctor.trace.training import Wrapper
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import drawing
+from tests.support.recordings import recorded, where
+
+ORDERS = ((4, 0, 6, 2), (2, 6, 0, 4), (0, 2, 4, 6))
+LONG = (9, 4, 0, 6, 2, 8, 1, 3)
+SMALL = {"batch_size": 2}
+
+
+def sampler(epoch=0, **fields):
+    return Sampler(
+        **{"name": "DistributedSampler", "distributed": True, "shuffle": True, "epoch": epoch, **fields}
+    )
+
+
+def looping(*epochs, batch_size=2, **fields):
+    """Training passes, each in the order of its epoch."""
+
+    def change(rank, one):
+        own = drawing(
+            one,
+            *(tuple(i + rank for i in ORDERS[epoch]) for epoch in epochs),
+            loader={"batch_size": batch_size},
+            **fields,
+        )
+        passes = tuple(
+            replace(p, sampler=sampler(epoch)) for p, epoch in zip(own.passes, epochs, strict=True)
+        )
+        return replace(own, passes=passes)
+
+    return recorded(change=change)
+
+
+def test_an_epoch_that_never_changes():
+    finding = only_finding("DD103", Source.RUN, looping(0, 0, 0))
+    assert finding.headline == (
+        "DistributedSampler gives ranks 0-1 the same order in each of 3 training passes, epoch 0 in each"
+    )
+    assert finding.level is Level.FAIL
+    assert finding.where == where(45)
+    assert finding.evidence[1].text == "each pass begins with samples 5, 1, 7, 3"
+
+
+def test_set_epoch_that_comes_one_pass_late():
+    finding = only_finding("DD103", Source.RUN, looping(0, 0, 1))
+    assert finding.level is Level.WARN
+    assert finding.headline == (
+        "the first two of 3 training passes have the same order on ranks 0-1: set_epoch comes one pass late"
+    )
+
+
+def test_orders_of_their_own_pass():
+    assert passed("DD103", Source.RUN, recorded()).text == (
+        "2 training passes over TensorDataset have orders of their own"
+    )
+
+
+def test_two_passes_an_epoch_over_one_order_are_right():
+    passed("DD103", Source.RUN, looping(0, 0, 1, 1))
+
+
+def test_one_epoch_is_skipped():
+    assert skipped("DD103", Source.RUN, looping(0)).reason == "no DataLoader has a second training pass"
+
+
+def test_evaluation_is_left_alone():
+    skipped("DD103", Source.RUN, looping(0, 0, training=False, evaluation=True))
+
+
+def test_one_example_before_the_loop_is_left_alone():
+    def change(rank, one):
+        own = drawing(one, ORDERS[0], ORDERS[0], sampler=sampler())
+        first, second = own.passes
+        return replace(own, passes=(replace(first, drawn=1, ended="left"), second))
+
+    skipped("DD103", Source.RUN, recorded(change=change))
+
+
+def test_one_batch_has_no_order():
+    skipped("DD103", Source.RUN, looping(0, 0, batch_size=4))
+
+
+@pytest.mark.parametrize("own", [sampler(shuffle=False), Sampler("SequentialSampler", shuffle=False)])
+def test_no_shuffling_by_choice_is_right(own):
+    trace = recorded(change=lambda rank, one: drawing(one, ORDERS[2], ORDERS[2], sampler=own, loader=SMALL))
+    assert skipped("DD103", Source.RUN, trace).reason == "the samplers that train do not shuffle"
+
+
+def test_a_sampler_of_the_scripts_own_that_shuffles():
+    own = Sampler("GroupSampler", distributed=True, epoch=0)
+    trace = recorded(change=lambda rank, one: drawing(one, ORDERS[0], ORDERS[0], sampler=own, loader=SMALL))
+    assert "GroupSampler" in only_finding("DD103", Source.RUN, trace).headline
+
+
+def test_a_sampler_of_the_scripts_own_that_does_not_shuffle_is_right():
+    own = Sampler("StridedSampler", distributed=True, epoch=0)
+    trace = recorded(change=lambda rank, one: drawing(one, ORDERS[2], ORDERS[2], sampler=own, loader=SMALL))
+    skipped("DD103", Source.RUN, trace)
+
+
+def test_few_samples_in_equal_order_may_be_chance_without_an_epoch():
+    own = Sampler("RandomSampler", shuffle=True)
+    few = recorded(change=lambda rank, one: drawing(one, ORDERS[0], ORDERS[0], sampler=own, loader=SMALL))
+    passed("DD103", Source.RUN, few)
+    many = recorded(change=lambda rank, one: drawing(one, LONG, LONG, sampler=own))
+    only_finding("DD103", Source.RUN, many)
+
+
+def anew(content, wrapper_between=False):
+    """A loader and a sampler made anew, at the same line, for each of two passes."""
+
+    def change(rank, one):
+        own = drawing(one, ORDERS[0], ORDERS[0], sampler=sampler(), loader={"content": content, **SMALL})
+        first, second = own.passes
+        wrappers = (*own.wrappers, Wrapper(1, where(30), 2.0, "Linear")) if wrapper_between else own.wrappers
+        return replace(
+            own,
+            loaders=(own.loaders[0], replace(own.loaders[0], index=1)),
+            passes=(first, replace(second, loader=1, number=0)),
+            wrappers=wrappers,
+        )
+
+    return recorded(change=change)
+
+
+def test_a_loader_made_anew_for_each_epoch():
+    only_finding("DD103", Source.RUN, anew("c0ffee"))
+
+
+def test_a_loader_made_anew_for_another_model_or_unseen_data_is_left_alone():
+    skipped("DD103", Source.RUN, anew("c0ffee", wrapper_between=True))
+    skipped("DD103", Source.RUN, anew(None))

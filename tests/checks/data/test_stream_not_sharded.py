@@ -1,0 +1,54 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.data import Worker
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import drawing
+from tests.support.recordings import recorded, where
+
+STREAM = {"streams": True, "samples": None, "dataset": "Lines"}
+
+
+def streaming(content_of, **fields):
+    def change(rank, one):
+        own = drawing(one, (), loader=STREAM, indices=None, content=content_of(rank), **fields)
+        return replace(own, passes=tuple(replace(p, sampler=None, drawn=2, batches=None) for p in own.passes))
+
+    return recorded(change=change)
+
+
+def test_the_same_batches_on_every_rank():
+    finding = only_finding("DD102", Source.RUN, streaming(lambda rank: ("a", "b", "c")))
+    assert finding.headline == "ranks 0-1 get the same first 3 batches from the stream Lines"
+    assert finding.where == where(40)
+
+
+def test_batches_of_each_ranks_own_pass():
+    said = passed("DD102", Source.RUN, streaming(lambda rank: (f"a{rank}", f"b{rank}")))
+    assert said.text == "ranks 0-1 get batches of their own from Lines"
+
+
+def test_one_batch_again_and_again_is_right():
+    passed("DD102", Source.RUN, streaming(lambda rank: ("a", "a", "a")))
+
+
+def test_the_same_samples_in_the_workers_of_every_rank():
+    workers = tuple(Worker(0, number, samples=(f"s{number}", f"t{number}")) for number in range(2))
+
+    def change(rank, one):
+        own = drawing(one, (), loader=STREAM, indices=None, workers=workers)
+        return replace(own, passes=tuple(replace(p, drawn=2) for p in own.passes))
+
+    finding = only_finding("DD102", Source.RUN, recorded(change=change))
+    assert finding.headline == "ranks 0-1 get the same first samples from the stream Lines"
+
+
+def test_what_was_not_seen_is_skipped():
+    assert (
+        skipped("DD102", Source.RUN, streaming(lambda rank: ())).reason
+        == "what the stream yields was not seen"
+    )
+
+
+def test_no_stream_is_skipped():
+    assert skipped("DD102", Source.RUN, recorded()).reason == "no rank trains on an IterableDataset"

@@ -1,0 +1,148 @@
+"""DD106 on a training run."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddpdoctor.model import Confidence, Source
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.training import Backward, Collective, Forward
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, step, where
+
+
+def uneven(*counts, change=None, **fields):
+    """One training pass with these numbers of batches."""
+
+    def of(rank, one):
+        own = replace(one.passes[0], **{"batches": counts[rank], "drawn": min(counts), **fields})
+        made = replace(one, passes=(own,))
+        return change(rank, made) if change else made
+
+    return recorded(len(counts), of)
+
+
+def test_a_rank_with_one_batch_more():
+    finding = only_finding("DD106", Source.RUN, uneven(4, 3, 3, ended="open"))
+    assert finding.headline == (
+        "rank 0 runs 4 batches in a pass, ranks 1-2 only 3: the others wait in batch 4"
+    )
+    assert finding.ranks == (0, 1, 2)
+    assert finding.confidence is Confidence.CERTAIN
+    assert [(one.text, one.ranks) for one in finding.evidence] == [
+        ("4 batches in its shard", (0,)),
+        ("3 batches in its shard", (1, 2)),
+    ]
+
+
+def test_a_pass_that_was_cut_short_is_predicted():
+    finding = only_finding("DD106", Source.RUN, uneven(100, 99, ended="shortened", drawn=8))
+    assert finding.confidence is Confidence.LIKELY
+
+
+def test_a_rank_without_a_batch():
+    def empty(rank, one):
+        return replace(one, passes=tuple(replace(p, training=rank == 0) for p in one.passes))
+
+    finding = only_finding("DD106", Source.RUN, uneven(1, 0, change=empty, ended="open"))
+    assert finding.headline.startswith("rank 0 runs 1 batch in a pass, rank 1 only 0")
+
+
+def test_a_stream_that_ended_unevenly():
+    def streamed(rank, one):
+        own = replace(one.passes[0], batches=None, drawn=4 - rank, ended="exhausted")
+        return replace(one, passes=(own,))
+
+    only_finding("DD106", Source.RUN, recorded(change=streamed))
+
+
+def test_even_batches_pass():
+    assert passed("DD106", Source.RUN, recorded()).text == "ranks 0-1 have 2 batches each in a pass"
+
+
+def test_join_passes():
+    def joined(rank, one):
+        return replace(one, steps=tuple(replace(s, joined=True) for s in one.steps))
+
+    assert "under Join" in passed("DD106", Source.RUN, uneven(4, 3, change=joined, ended="exhausted")).text
+
+
+def left_by_flag(rank, one):
+    own = replace(one.passes[0], ended="exhausted" if rank else "left", drawn=3 if rank else 4)
+    return replace(one, passes=(own,))
+
+
+def test_a_loop_that_all_ranks_leave_together_is_right():
+    passed("DD106", Source.RUN, uneven(5, 3, change=left_by_flag))
+    passed("DD106", Source.RUN, uneven(100, 99, ended="left", drawn=50))
+
+
+def test_a_loop_that_an_exception_left_is_not():
+    def raised(rank, one):
+        gone = Raised("RuntimeError", "Connection closed by peer", 5.0)
+        return replace(left_by_flag(rank, one), raised=None if rank else gone)
+
+    only_finding("DD106", Source.RUN, uneven(5, 3, change=raised))
+
+
+def asking(call):
+    """Cut short; with a collective before the forward of each step."""
+
+    def change(rank, one):
+        own = replace(one.passes[0], end=9.0)
+        steps = tuple(replace(s, collectives=(replace(call, time=s.index + 0.15),)) for s in one.steps)
+        return replace(one, passes=(own,), steps=steps)
+
+    return uneven(100, 99, change=change, ended="shortened", drawn=4)
+
+
+def test_a_flag_that_is_asked_in_each_step_is_right():
+    passed("DD106", Source.RUN, asking(Collective(0.0, where(44), "all_reduce", shape=(1,), reduce="min")))
+
+
+def test_a_large_collective_in_each_step_is_no_flag():
+    only_finding("DD106", Source.RUN, asking(Collective(0.0, where(44), "all_reduce", shape=(8, 4))))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        Collective(0.05, where(44), "all_reduce", shape=(), dtype="int64", reduce="min"),
+        Collective(0.05, where(44), "all_gather", shape=(1,), dtype="int64"),
+    ],
+)
+def test_a_count_that_is_agreed_before_the_pass_is_right(call):
+    def change(rank, one):
+        return replace(one, collectives=(call,))
+
+    passed("DD106", Source.RUN, uneven(100, 99, change=change, ended="shortened"))
+
+
+def accumulating(windows):
+    def change(rank, one):
+        backwards = tuple(
+            Backward(0.3 + n / 10, where(49), (0,) if n == windows - 1 else ()) for n in range(windows)
+        )
+        forwards = tuple(Forward(0.2 + n / 10, where(48), 0) for n in range(windows))
+        return replace(one, steps=(step(0, forwards=forwards, backwards=backwards),))
+
+    return change
+
+
+def test_a_micro_batch_more_that_is_not_reduced_is_right():
+    passed("DD106", Source.RUN, uneven(9, 8, change=accumulating(4), ended="shortened"))
+    only_finding("DD106", Source.RUN, uneven(12, 11, change=accumulating(4), ended="shortened"))
+
+
+def test_ranks_that_do_not_wait_for_each_other_are_skipped():
+    def alone(rank, one):
+        return replace(one, wrappers=())
+
+    assert "do not wait" in skipped("DD106", Source.RUN, uneven(4, 3, change=alone)).reason
+
+
+def test_unknown_numbers_are_skipped():
+    def unknown(rank, one):
+        return replace(one, passes=tuple(replace(p, batches=None, ended="shortened") for p in one.passes))
+
+    assert "cannot be known" in skipped("DD106", Source.RUN, recorded(change=unknown)).reason
