@@ -1,4 +1,5 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from ddpdoctor.check import Check
@@ -6,15 +7,21 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase, size
+from ddpdoctor.text import duration, ranks_phrase, shorten, size
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import Load, Save
+from ddpdoctor.trace.order import Order
+from ddpdoctor.trace.recording import Recording
 
 
 class CheckpointRace(Check):
     """A rank reads a checkpoint that another rank is still writing.
 
     What it finds:
-        A checkpoint read on one rank with no barrier after the write on another; or a filesystem on which a
-        file that is written and closed before a barrier is not complete for the ranks that read after it.
+        A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no
+        barrier, no other collective, no training step; whether it went well this time or not. In the live group, a
+        filesystem on which a file that is written and closed before a barrier is not complete for the ranks that
+        read after it.
 
     Why it matters:
         torch.save writes for seconds. A rank that reads meanwhile finds no file, or part of one, and ends with
@@ -55,6 +62,44 @@ class CheckpointRace(Check):
             return [self._incomplete(wrong, ranks.plan.checkpoint_dir)]
         return Passed(_passed(values, unshared))
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        if len(recordings) < 2:
+            return Skipped("one rank reads only what it wrote")
+        pairs = list(_pairs(recordings))
+        if not pairs:
+            return Skipped("no rank reads a checkpoint that another one writes")
+        order = Order(recordings)
+        races = [
+            (w, save, r, load)
+            for w, save, r, load in pairs
+            if order.may_overlap(w, _span(save), r, _span(load))
+        ]
+        if races:
+            return [self._race(races)]
+        return Passed(
+            f"{ranks_phrase({r for _, _, r, _ in pairs})} read checkpoints only after they were complete"
+        )
+
+    def _race(self, races: Sequence["Race"]) -> Finding:
+        writer, save, _, _ = races[0]
+        # A rank that failed says most.
+        _, _, reader, load = next((race for race in races if race[3].error), races[0])
+        readers = {r for w, own, r, _ in races if (w, own.path) == (writer, save.path)}
+        return self.fail(
+            f"{ranks_phrase(readers)} {'reads' if len(readers) == 1 else 'read'} {quote(PurePath(save.path).name)} "
+            f"without waiting until rank {writer} has written it",
+            why="Nothing between the write and the read makes one rank wait for the other. The reader finds no file, "
+            "part of one, or the one before, whenever writing takes a moment longer.",
+            fix="dist.barrier()    # on every rank, after the write and before the read",
+            ranks=tuple(sorted(readers)),
+            where=load.at,
+            evidence=(
+                Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,)),
+                Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,)),
+            ),
+        )
+
     def _incomplete(self, wrong: Mapping[int, Mapping[str, Any]], folder: str) -> Finding:
         first = next(iter(wrong.values()))
         found = "no file" if first["after"] == "nothing" else f"{size(first['bytes'])}"
@@ -71,6 +116,41 @@ class CheckpointRace(Check):
                 for rank, one in wrong.items()
             ),
         )
+
+
+Race = tuple[int, Save, int, Load]
+"""Who writes, what, who reads, what."""
+
+
+def _pairs(recordings: Mapping[int, Recording]) -> Iterator[Race]:
+    """Each read of a file that another rank writes; on another host it is another file, or may be."""
+    for writer, one in recordings.items():
+        for save in one.saves:
+            for reader, other in recordings.items():
+                if save.path and reader != writer and other.host == one.host:
+                    yield from (
+                        (writer, save, reader, load) for load in other.loads if load.path == save.path
+                    )
+
+
+def _span(one: Save | Load) -> tuple[float, float]:
+    return one.begin, one.begin if one.end is None else one.end
+
+
+def _line(one: Save | Load) -> str:
+    return f"{one.at.file}:{one.at.line}" if one.at else "a place that was not seen"
+
+
+def _when(save: Save, load: Load) -> str:
+    """How far apart they were this time."""
+    if load.error:
+        return quote(shorten(load.error))
+    begin, end = _span(save)
+    if load.begin >= end:
+        return f"{duration(load.begin - end)} after it was complete, this time"
+    return (
+        f"{duration(abs(load.begin - begin))} {'after' if load.begin >= begin else 'before'} the write began"
+    )
 
 
 def _unshared(values: Mapping[int, Mapping[str, Any]]) -> list[int]:

@@ -1,0 +1,89 @@
+import re
+from pathlib import PurePath
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, ranks_phrase, shorten
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import Load
+from ddpdoctor.trace.recording import Recording
+
+ERRORS = (
+    r"PytorchStreamReader failed (reading|finding|locating)",
+    r"failed finding central directory",
+    r"unexpected EOF, expected \d+ more bytes",
+    r"EOFError: Ran out of input",
+    r"storage has wrong byte size",
+    r"UnpicklingError: (pickle data was truncated|invalid load key, '\\x00')",
+    r"UnpicklingError: Weights only load failed(?s:.)*pickle data was truncated",
+)
+
+
+class CheckpointTruncated(Check):
+    """A checkpoint that is read is not complete.
+
+    What it finds:
+        torch.load calls that fail in the way in which incomplete files do (no central directory, end of file,
+        wrong size), where the script ends by it. A script that catches the error and takes an older checkpoint is
+        left alone. Where the file is still being written by another rank, or by several, that is reported instead.
+
+    Why it matters:
+        A job that is killed while it saves, or a full disk, leaves part of a file under the name of the whole. The
+        next job resumes from it and fails, and so does every one after it.
+
+    Example:
+        torch.save(state, "last.pt")            # the time limit of the job comes in the middle
+
+    Fix:
+        Write beside it and rename, which is all or nothing, and keep the one before:
+            torch.save(state, "last.pt.part")
+            os.replace("last.pt.part", "last.pt")
+    """
+
+    code = "DD404"
+    name = "checkpoint-truncated"
+    family = Family.CHECKPOINT
+    title = "checkpoints that are read are complete"
+    raises = ERRORS
+    explained_by = ("DD401", "DD402")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        broken = {rank: bad for rank, one in recordings.items() if (bad := _fatal(one))}
+        if broken:
+            return [self._broken(broken)]
+        loads = sum(len(one.loads) for one in recordings.values())
+        if not loads:
+            return Skipped("no checkpoint was read")
+        return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
+
+    def _broken(self, broken: dict[int, Load]) -> Finding:
+        load = next(iter(broken.values()))
+        return self.fail(
+            f"{_name(load)} is not complete, so {ranks_phrase(broken)} cannot read it",
+            why="Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still "
+            "writing. Every job that resumes from it fails alike.",
+            fix="resume from the checkpoint before it; and write so that a file is whole or absent:\n"
+            'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")',
+            ranks=tuple(broken),
+            where=load.at,
+            evidence=tuple(
+                Evidence(quote(shorten(own.error or "")), (rank,)) for rank, own in broken.items()
+            ),
+        )
+
+
+def _name(load: Load) -> str:
+    return quote(PurePath(load.path).name) if load.path else "a checkpoint"
+
+
+def _fatal(recording: Recording) -> Load | None:
+    """The read by whose error the script ended."""
+    if recording.raised is None:
+        return None
+    said = f"{recording.raised.type}: {recording.raised.message}"
+    if not any(re.search(pattern, said) for pattern in ERRORS):
+        return None
+    failed = [load for load in recording.loads if load.error]
+    return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=said)

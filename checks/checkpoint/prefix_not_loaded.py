@@ -1,0 +1,134 @@
+import re
+from collections.abc import Iterable
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.trace.recording import Recording
+
+PREFIXES = ("module.", "_orig_mod.")
+SHOWN = 3
+RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
+
+
+class PrefixNotLoaded(Check):
+    """A checkpoint's names carry another prefix than the model's, and nothing is loaded.
+
+    What it finds:
+        load_state_dict calls whose missing and unexpected names are the same but for "module." (of
+        DistributedDataParallel) or "_orig_mod." (of torch.compile): with strict=False, which says nothing, and
+        where the error of strict=True ends the run. Also strict=False that loaded not a single name. A checkpoint
+        that lacks a new head, and a second attempt that loads, are left alone.
+
+    Why it matters:
+        With strict=False the model keeps its random weights, and what was to be fine-tuned or evaluated is noise. It
+        shows as a bad start, if at all.
+
+    Example:
+        torch.save(ddp_model.state_dict(), "last.pt")                  # names begin with module.
+        model.load_state_dict(torch.load("last.pt"), strict=False)     # loads none of them
+
+    Fix:
+        Save the bare model, and load strictly:
+            torch.save(ddp_model.module.state_dict(), "last.pt")
+            model.load_state_dict(torch.load("last.pt"))
+        For files that have the prefix:
+            state = {name.removeprefix("module."): value for name, value in state.items()}
+    """
+
+    code = "DD403"
+    name = "prefix-not-loaded"
+    family = Family.CHECKPOINT
+    title = "checkpoints are loaded under the model's names"
+    raises = (RAISED,)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        loaded = {
+            rank: [own for own in one.state_loads if own.kind == "module"] for rank, one in recordings.items()
+        }
+        lost = {rank: bad for rank, own in loaded.items() if (bad := _first_lost(own, recordings[rank]))}
+        if lost:
+            return [self._lost(lost)]
+        if not any(loaded.values()):
+            return Skipped("no model's state was loaded")
+        return Passed(
+            f"{plural(max(map(len, loaded.values())), 'load_state_dict call')} found the model's names"
+        )
+
+    def _lost(self, lost: dict[int, StateLoad]) -> Finding:
+        bad = next(iter(lost.values()))
+        total = bad.matched + len(bad.missing)
+        prefix = _prefix(bad)
+        because = f": the checkpoint's names {prefix}" if prefix else ""
+        return self.fail(
+            f"load_state_dict loaded {bad.matched} of {plural(total, 'name')} into {bad.name} on "
+            f"{ranks_phrase(lost)}{because}",
+            why=_why(bad),
+            fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
+            "state.items()}\nmodel.load_state_dict(state)    # strict, on the bare model",
+            ranks=tuple(lost),
+            where=bad.at,
+            evidence=(
+                Evidence(f"missing: {_some(bad.missing)}"),
+                Evidence(f"unexpected: {_some(bad.unexpected)}"),
+            ),
+        )
+
+
+def _first_lost(loads: list[StateLoad], recording: Recording) -> StateLoad | None:
+    """The first call that loaded nothing for its prefix, unless a later one into the same module did."""
+    for number, own in enumerate(loads):
+        again = any(
+            (later.name, later.wrapper) == (own.name, own.wrapper) and later.matched
+            for later in loads[number + 1 :]
+        )
+        if not again and _is_lost(own, recording):
+            return own
+    return None
+
+
+def _is_lost(own: StateLoad, recording: Recording) -> bool:
+    if own.error:
+        raised = recording.raised
+        return bool(_prefix(own)) and raised is not None and "state_dict" in raised.message
+    return not own.strict and bool(_prefix(own) or (not own.matched and own.missing and own.unexpected))
+
+
+def _prefix(own: StateLoad) -> str | None:
+    """How the names of the checkpoint differ from the model's, where it is by a prefix."""
+    for prefix in PREFIXES:
+        if _shared(own.missing, _without(prefix, own.unexpected)):
+            return f"begin with {prefix}"
+        if _shared(_without(prefix, own.missing), own.unexpected):
+            return f"lack {prefix}"
+    return None
+
+
+def _without(prefix: str, names: Iterable[str]) -> list[str]:
+    """The names that have the prefix somewhere, without it."""
+    return [name.replace(prefix, "", 1) for name in names if re.search(rf"(^|\.){re.escape(prefix)}", name)]
+
+
+def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
+    return bool(set(names) & set(others))
+
+
+def _why(bad: StateLoad) -> str:
+    if bad.error:
+        return (
+            "DistributedDataParallel and torch.compile put a prefix before every name of a state dict. The file was "
+            "saved with it and is loaded without, or the other way round."
+        )
+    return (
+        "strict=False leaves out every name that does not fit, without a word. The model keeps the weights that it "
+        "was made with, and training or evaluation goes on from random ones."
+    )
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(quote(name) for name in names[:SHOWN]) + more if names else "none"

@@ -1,0 +1,173 @@
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.files import Load, StateLoad
+from ddpdoctor.trace.recording import Recording
+
+KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
+"""What has a state of its own, and the beginnings of words by which checkpoints call it."""
+
+
+class ResumeIncomplete(Check):
+    """Training goes on from a checkpoint of which only a part was restored.
+
+    What it finds:
+        A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the model is
+        loaded and training goes on, while that state is not, on some rank or on all; and a sampler that shuffles
+        and begins again at epoch 0. Told from fine-tuning, which wants the weights alone, by what the script does
+        with the file: it saves to the same path, or it restores other parts of it.
+
+    Why it matters:
+        Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions;
+        the learning rate begins its warm-up again; the data of the first epochs is seen again in the same order.
+        The loss jumps at each resume. Where one rank restores and another does not, replicas drift apart.
+
+    Example:
+        state = torch.load("last.pt")
+        model.load_state_dict(state["model"])           # state["optimizer"] and state["epoch"] stay behind
+
+    Fix:
+        Restore everything that was saved, on every rank:
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
+            scheduler.load_state_dict(state["scheduler"])
+            for epoch in range(state["epoch"] + 1, epochs):
+                sampler.set_epoch(epoch)
+    """
+
+    code = "DD405"
+    name = "resume-incomplete"
+    family = Family.CHECKPOINT
+    title = "training that resumes restores what was saved"
+    explained_by = ("DD103", "DD403")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        resumed = {rank: found for rank, one in trace.training().items() if (found := _resume(one))}
+        if not resumed:
+            return Skipped("no training goes on from a checkpoint that holds more than weights")
+        lacking = {rank: own for rank, own in resumed.items() if own.missing}
+        if lacking:
+            return [self._not_restored(lacking)]
+        again = {rank: own for rank, own in resumed.items() if own.again}
+        if again:
+            return [self._begins_again(again)]
+        kinds = ", ".join(sorted({load.kind for own in resumed.values() for load in own.restored}))
+        return Passed(f"training went on from a checkpoint with {kinds} restored")
+
+    def _not_restored(self, lacking: Mapping[int, "Resume"]) -> Finding:
+        own = next(iter(lacking.values()))
+        kinds = " and ".join(own.missing)
+        return self.fail(
+            f"{ranks_phrase(lacking)} {'resumes' if len(lacking) == 1 else 'resume'} from "
+            f"{quote(PurePath(own.load.path).name)} without the {kinds} state that it holds",
+            why=f"The {kinds} {'begins' if len(own.missing) == 1 else 'begin'} anew while the weights go on: momentum "
+            "and averages are lost, or the learning rate starts over. The loss jumps, and the run is not the one "
+            "that was interrupted.",
+            fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in own.missing),
+            ranks=tuple(lacking),
+            where=own.at,
+            evidence=tuple(
+                Evidence(
+                    f"{plural(len(one.load.entries), 'entry')}: {', '.join(one.load.entries)}; restored: "
+                    f"{', '.join(sorted({load.kind for load in one.restored}))}",
+                    (rank,),
+                )
+                for rank, one in lacking.items()
+            ),
+        )
+
+    def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
+        own = next(iter(again.values()))
+        epoch = f"{own.load.numbers['epoch']:g}"
+        return self.fail(
+            f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} of "
+            f"{quote(PurePath(own.load.path).name)}",
+            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are seen "
+            "again in the same order, and the run is longer than the one that was interrupted.",
+            fix='for epoch in range(state["epoch"] + 1, epochs):\n    sampler.set_epoch(epoch)',
+            ranks=tuple(again),
+            where=own.again.at if own.again else None,
+            evidence=(
+                Evidence(f"epoch {epoch} in the checkpoint, 0 in the first pass after it", tuple(again)),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Resume:
+    """A checkpoint from which one rank goes on."""
+
+    load: Load
+    restored: tuple[StateLoad, ...]
+    missing: tuple[str, ...]
+    """Kinds whose state is in the file and was not restored."""
+    again: Pass | None = None
+    """The first training pass after it, where that begins the epochs again."""
+
+    @property
+    def at(self) -> Where | None:
+        """Where the model took its weights."""
+        return next((own.at for own in self.restored if own.kind == "module"), self.load.at)
+
+
+def _resume(recording: Recording) -> Resume | None:
+    """The last checkpoint that this rank goes on from; None for weights alone, which is fine-tuning."""
+    for load in reversed(recording.loads):
+        steps = [
+            taken for step in recording.steps for taken in step.optimizer_steps if taken.time > load.begin
+        ]
+        if not steps or load.error or not load.path:
+            continue
+        first = min(taken.time for taken in steps)
+        restored = tuple(
+            own for own in recording.state_loads if load.begin < own.time < first and not own.error
+        )
+        kinds = {own.kind for own in restored}
+        held = [kind for kind, words in KINDS.items() if _holds(load, words)]
+        new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
+        if "module" in kinds and held and new and (kinds & set(KINDS) or _saves_there(recording, load)):
+            missing = tuple(kind for kind in held if kind not in kinds)
+            return Resume(load, restored, missing, _again(recording, load))
+    return None
+
+
+def _holds(load: Load, words: tuple[str, ...]) -> bool:
+    return any(
+        entry.lower().startswith(word) or f"_{word}" in entry.lower()
+        for entry in load.entries
+        for word in words
+    )
+
+
+def _stepped_before(recording: Recording, time: float) -> set[int]:
+    return {
+        taken.optimizer for step in recording.steps for taken in step.optimizer_steps if taken.time < time
+    }
+
+
+def _saves_there(recording: Recording, load: Load) -> bool:
+    """Whether the script saves to the file that it loads, or to one like it in the same folder."""
+    return any(
+        save.path == load.path
+        or (
+            PurePath(save.path).parent == PurePath(load.path).parent
+            and set(save.entries) == set(load.entries)
+        )
+        for save in recording.saves
+        if save.path
+    )
+
+
+def _again(recording: Recording, load: Load) -> Pass | None:
+    """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
+    first = next((one for one in recording.passes if one.training and one.begin > load.begin), None)
+    if first is None or first.sampler is None or load.numbers.get("epoch", 0) < 1:
+        return None
+    return first if first.sampler.shuffle and first.sampler.epoch == 0 else None

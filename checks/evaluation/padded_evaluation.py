@@ -1,0 +1,64 @@
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.loading import Round, evaluation_rounds
+
+
+class PaddedEvaluation(Check):
+    """Samples are evaluated twice to make the shards equally long.
+
+    What it finds:
+        Evaluation passes whose sampler repeats samples so that every rank has as many, with the number of repeats.
+        This is information only: a script may leave the repeats out of its metric, which is not seen here.
+
+    Why it matters:
+        Each repeat counts twice in a sum over all ranks. At most as many samples as there are ranks, less one, so
+        the error is small for a large set and large for a small one, and the metric depends on the number of ranks.
+
+    Example:
+        13 samples for 2 ranks are evaluated as 14:
+            DataLoader(held_out, sampler=DistributedSampler(held_out, shuffle=False))
+
+    Fix:
+        Divide without padding, and evaluate the bare model, as ranks may have different numbers of batches:
+            share = range(dist.get_rank(), len(held_out), dist.get_world_size())
+            loader = DataLoader(Subset(held_out, share), batch_size)
+    """
+
+    code = "DD501"
+    name = "padded-evaluation"
+    family = Family.EVALUATION
+    title = "every sample is evaluated once"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        rounds = [one for one in evaluation_rounds(trace.training_of_several()) if one.loader.samples]
+        if not rounds:
+            return Skipped("ranks do not evaluate over a DataLoader together")
+        for one in rounds:
+            if one.divided and (repeats := _repeats(one)) > 0:
+                return [self._padded(one, repeats)]
+        return Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
+
+    def _padded(self, one: Round, repeats: int) -> Finding:
+        samples = one.loader.samples or 0
+        return self.info(
+            f"{len(one.ranks)} ranks evaluate {samples + repeats} samples of {one.loader.dataset}, which has {samples}",
+            why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank as many. A metric that is summed "
+            f"over the ranks counts {'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
+            fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
+            "loader = DataLoader(Subset(dataset, share), batch_size)",
+            ranks=one.ranks,
+            where=one.at,
+            evidence=tuple(
+                Evidence(f"{sampler.name}, total_size {sampler.total}", (rank,))
+                for rank, sampler in one.samplers.items()
+            ),
+        )
+
+
+def _repeats(one: Round) -> int:
+    """How many samples the sampler draws beyond those there are."""
+    totals = {sampler.total for sampler in one.samplers.values()}
+    total = totals.pop() if len(totals) == 1 else None
+    return (total or 0) - (one.loader.samples or 0)
