@@ -85,7 +85,8 @@ def drop_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _explained(verdict: Verdict, found: set[str]) -> Verdict:
-    cause = next((code for code in verdict.explained_by if code in found), None)
+    of_findings = (code for finding in verdict.findings for code in finding.explained_by)
+    cause = next((code for code in (*verdict.explained_by, *of_findings) if code in found), None)
     if cause is None or not verdict.findings:
         return verdict
     reason = f"what it found, {cause} explains"

@@ -76,6 +76,8 @@ class Role(str, Enum):
     """A process ended without a word of its own."""
     MESSENGER = "messenger"
     """A survivor tells that a peer is gone, or that it waited in vain."""
+    UNKNOWN = "unknown"
+    """Something failed, and the output does not say what."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,8 @@ class Finding:
     confidence: Confidence = Confidence.CERTAIN
     seen: Sighting | None = None
     """Where in the job's output, for what was found there."""
+    explained_by: tuple[str, ...] = ()
+    """Codes of diseases of which this finding may be a symptom; it is dropped where one of them was found."""
 
     @property
     def more(self) -> str:

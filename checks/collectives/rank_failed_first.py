@@ -1,5 +1,6 @@
 import re
 
+from ddpdoctor import registry
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
 from ddpdoctor.hang.stacks import short_path
@@ -8,10 +9,12 @@ from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.logs.messengers import first_cause
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Where
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_LAST_LINES = 10
+"""Of the output of a rank that ended without an exception."""
 
 
 class RankFailedFirst(Check):
@@ -36,6 +39,7 @@ class RankFailedFirst(Check):
     name = "rank-failed-first"
     family = Family.COLLECTIVES
     title = "every rank reaches its end"
+    explained_by = ("DD215", "DD224")  # they know some exceptions better, and only by what led to them
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()
@@ -68,7 +72,7 @@ class RankFailedFirst(Check):
         others = "" if root is first else f", and was raised again as {first.kind}"
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
-            + (f" {quote(root.message.splitlines()[0])}" if root.message else ""),
+            + (f" {quote(shorten(root.message.splitlines()[0]))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{others}. What other ranks said afterwards is a consequence.",
             fix="look at the line named here; the tracebacks of the others are those of victims",
@@ -76,22 +80,26 @@ class RankFailedFirst(Check):
         )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
-        others = [one.rank for one in trace.ranks if one.rank != first.rank]
-        shown = first.failure.traceback.rstrip() if first.failure else "\n".join(first.output)
+        alike = tuple(one.rank for one in trace.ranks if one.broke and _what(one) == _what(first))
+        others = [one.rank for one in trace.ranks if one.rank not in alike]
+        who = ranks_phrase(alike)
+        shown = first.failure.traceback.rstrip() if first.failure else "\n".join(first.output[-_LAST_LINES:])
         return self.fail(
-            f"rank {first.rank} {_what(first)} in the training run",
-            why=f"Rank {first.rank} ended before its script did. "
+            f"{who} {_what(first)} in the training run",
+            why=f"{who.capitalize()} ended before {'its' if len(alike) == 1 else 'the'} script did. "
             + (f"What {ranks_phrase(others)} said afterwards is a consequence." if others else ""),
-            fix=f"look at the last line of rank {first.rank}'s traceback that is not torch's; the others are victims",
-            ranks=(first.rank,),
-            where=_where(first.failure) if first.failure else None,
-            evidence=(Evidence(shown, (first.rank,)),),
+            fix=_fix_of_run(first, others),
+            ranks=alike,
+            where=_place(first),
+            evidence=(Evidence(shown, alike),) if shown else (),
+            explained_by=_known_as(first),
         )
 
     def _launcher_failed(self, trace: Trace) -> Finding:
         unfinished = [one.rank for one in trace.ranks if not one.finished]
         return self.fail(
-            f"torchrun ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach the end",
+            f"the launcher ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach "
+            "the end",
             why="No rank failed by itself, so what went wrong is the launcher's: its last lines say it.",
             fix="torchrun --standalone --nproc-per-node 1 --no-python true\nhas to end with exit status 0",
             evidence=tuple(Evidence(line) for line in trace.log),
@@ -123,6 +131,31 @@ def _fix(first: RankRecord) -> str:
     if first.failure:
         return f"look at the last line of rank {first.rank}'s traceback that is not torch's"
     return f"find what ends the process there: sys.exit, os._exit, or an abort in a library that rank {first.rank} uses"
+
+
+def _fix_of_run(first: RankTrace, others: list[int]) -> str:
+    if any(line.startswith("usage:") for line in first.output) and first.failure is None:
+        return "give the script the arguments that it asks for; they stand after it: ddpdoctor check train.py ARGS..."
+    victims = f"; {ranks_phrase(others)} only followed" if others else ""
+    if first.failure:
+        return f"look at the last line of rank {first.rank}'s traceback that is not torch's{victims}"
+    return f"find what ends the process there: sys.exit, os._exit, or a library that does{victims}"
+
+
+def _known_as(first: RankTrace) -> tuple[str, ...]:
+    """The check whose disease ends in this exception; where it has a finding, that is the better one."""
+    owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}") if first.failure else None
+    return (owner.code,) if owner else ()
+
+
+def _place(first: RankTrace) -> Where | None:
+    """The user's line at which it ended."""
+    seen = first.recording
+    if seen is not None and seen.raised is not None and seen.raised.at is not None:
+        return seen.raised.at
+    if first.failure is not None:
+        return _where(first.failure)
+    return seen.exit.at if seen is not None and seen.exit is not None else None
 
 
 def _traceback(first: RankRecord) -> tuple[Evidence, ...]:

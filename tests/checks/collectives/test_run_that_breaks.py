@@ -1,8 +1,11 @@
 """DD301 and DD304 on a training run."""
 
+from ddpdoctor import registry
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.model import Source
+from ddpdoctor.judge import Verdict, merge
+from ddpdoctor.model import CheckResult, Outcome, Source
 from ddpdoctor.trace import RankTrace
+from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
 
@@ -30,9 +33,37 @@ def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
     assert finding.evidence[0].text == "config not found"
 
 
+def test_ranks_that_fail_alike_are_no_victims():
+    trace = broken(*(failed(rank, "invalid syntax", kind="SyntaxError") for rank in range(3)))
+    finding = only_finding("DD304", Source.RUN, trace)
+    assert finding.headline == "ranks 0-2 failed with SyntaxError 'invalid syntax' in the training run"
+    assert finding.ranks == (0, 1, 2)
+    assert "consequence" not in finding.why
+
+
+def test_a_script_that_refuses_its_arguments_is_told_where_they_stand():
+    trace = broken(RankTrace(0, exit_code=2, output=("usage: train.py [-h] data", "train.py: error: data")))
+    assert "ddpdoctor check train.py ARGS..." in only_finding("DD304", Source.RUN, trace).fix
+
+
+def test_an_exception_that_another_check_knows_is_dropped_where_that_one_found_it():
+    error = RuntimeError("Expected to have finished reduction in the prior iteration")
+    finding = only_finding("DD304", Source.RUN, broken(failed(0, str(error))))
+    assert finding.explained_by == ("DD204",)
+    found, judge_of = [], registry.by_code("DD204")
+    assert judge_of is not None
+    for check, findings in (
+        (judge_of, (judge_of.fail("x", why="", fix=""),)),
+        (check_of("DD304"), (finding,)),
+    ):
+        result = CheckResult(check.code, check.name, check.family, Outcome.FAIL, "x")
+        found.append(Verdict(result, findings, Source.RUN))
+    assert [one.code for one in merge(found)[1]] == ["DD204"]
+
+
 def test_a_launcher_that_fails_by_itself_is_found():
     finding = only_finding("DD304", Source.RUN, broken(RankTrace(0), RankTrace(1), log=("no rendezvous",)))
-    assert finding.headline == "torchrun ended with exit status 1, and ranks 0-1 did not reach the end"
+    assert finding.headline == "the launcher ended with exit status 1, and ranks 0-1 did not reach the end"
     assert finding.evidence[0].text == "no rendezvous"
 
 
