@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 from ..buffers import tell_buffers
@@ -47,7 +49,8 @@ def _begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around
         training.open_step()
     seen = None
     if training.session.detailed if grad else _is_told(training, wrapper):
-        seen = {"w": wrapper.index, "grad": grad, "at": training.session.here()}
+        at = _caller_of(training.session, ddp.module) if around else training.session.here()
+        seen = {"w": wrapper.index, "grad": grad, "at": at}
         seen |= {"around": True} if around else {}
         seen |= {} if synced else {"synced": False}
         seen |= _look(training, wrapper, ddp, given, grad) or {}
@@ -56,6 +59,24 @@ def _begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
     wrapper.depth += 1
     return wrapper, seen, time.monotonic(), grad and synced and not around
+
+
+def _caller_of(session: Session, module: Any) -> int | None:
+    """The user's line that called the wrapped module, whichever of its methods that came in by."""
+    inside = getattr(module, "_orig_mod", module)
+    frame: FrameType | None = sys._getframe(1)
+    outermost = None
+    while frame is not None:
+        code = frame.f_code
+        # By identity: what stands there may compare in its own way.
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if first is not None and (first is module or first is inside):
+            outermost = frame
+        frame = frame.f_back
+    frame = outermost and outermost.f_back
+    while frame is not None and session.sites.is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    return session.here() if frame is None else session.sites.number(frame.f_code, frame.f_lineno)
 
 
 def _is_told(training: Training, wrapper: Wrapper) -> bool:
@@ -200,11 +221,14 @@ class _Parts:
             or not self.training.session.detailed
         ):
             return False
-        at = self.training.session.here()
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return False
+        ddp = wrapper.ref()
+        at = None if ddp is None else _caller_of(self.training.session, ddp.module)
         if at in wrapper.around:
             return False
         wrapper.around.add(at)
-        return any(parameter.requires_grad for parameter in module.parameters())
+        return True
 
     def _look_at_copy(self, module: Any) -> None:
         candidates = self.wholes.get(type(module))
