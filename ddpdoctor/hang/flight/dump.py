@@ -9,10 +9,12 @@ last collectives. A thousand ranks have millions of entries, so an entry is kept
 from __future__ import annotations
 
 import json
+import operator
 import re
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,22 @@ class Ring:
     """Of each, an index into the dump's ``texts``."""
     pending: array[int] = field(default_factory=lambda: array("q"))
     """The sequence numbers of those that did not complete."""
+
+    def add(self, number: int, signature: int, pending: bool) -> None:
+        """Append one collective, in any order."""
+        self.numbers.append(number)
+        self.signatures.append(signature)
+        if pending:
+            self.pending.append(number)
+
+    def sort(self) -> None:
+        """Bring them into the order of their numbers, which a ring that has wrapped may not have."""
+        if any(map(operator.gt, self.numbers, self.numbers[1:])):
+            pairs = sorted(zip(self.numbers, self.signatures, strict=True))
+            self.numbers, self.signatures = array("q"), array("L")
+            for number, signature in pairs:
+                self.add(number, signature, pending=False)
+        self.pending = array("q", sorted(self.pending))
 
 
 @dataclass(frozen=True)
@@ -124,13 +142,14 @@ def reduce(said: Mapping[str, Any], rank: int, file: Path) -> Dump:
     texts: dict[str, int] = {}
     rings: dict[str, Ring] = {}
     try:
-        for entry in sorted(_collectives(said["entries"]), key=_number):
-            ring = rings.setdefault(str(entry["process_group"][0]), Ring())
-            number = _number(entry)
-            ring.numbers.append(number)
-            ring.signatures.append(texts.setdefault(_signature(entry), len(texts)))
-            if entry["state"] != "completed" and not entry.get("retired"):
-                ring.pending.append(number)
+        for entry in _collectives(said["entries"]):
+            name = entry["process_group"][0]
+            ring = rings.get(name)
+            if ring is None:
+                ring = rings[name] = Ring()
+            ring.add(_number(entry), texts.setdefault(_signature(entry), len(texts)), _is_pending(entry))
+        for ring in rings.values():
+            ring.sort()
         groups = _groups(said, rings)
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as wrong:
         raise Refused(
@@ -139,27 +158,37 @@ def reduce(said: Mapping[str, Any], rank: int, file: Path) -> Dump:
     return Dump(rank, file, str(said.get("host_name", "")), groups, rings, tuple(texts))
 
 
+def _is_pending(entry: Mapping[str, Any]) -> bool:
+    return entry["state"] != "completed" and not entry.get("retired")
+
+
 def _collectives(entries: Iterable[Any]) -> Iterable[dict[str, Any]]:
-    return (entry for entry in entries if not entry.get("is_p2p"))
+    return [entry for entry in entries if not entry.get("is_p2p")]
 
 
 def _number(entry: Mapping[str, Any]) -> int:
-    number = entry.get("collective_seq_id", entry.get("seq_id"))
-    if not isinstance(number, int) or number < 0:
+    number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
+    if number.__class__ is not int or number < 0:
         raise ValueError(f"its sequence number is {number!r}")
     return number
 
 
-def operation_of(entry: Mapping[str, Any]) -> str:
+@lru_cache(maxsize=1000)
+def operation_of(name: str) -> str:
     """``all_reduce`` for ``nccl:all_reduce``."""
-    return str(entry["profiling_name"]).rpartition(":")[2]
+    return name.rpartition(":")[2]
 
 
 def _signature(entry: Mapping[str, Any]) -> str:
-    operation = operation_of(entry)
-    if operation.lstrip("_").startswith(_SHAPES_VARY):
+    operation = operation_of(entry["profiling_name"])
+    if _shapes_vary(operation):
         return operation
     return f"{operation} {entry['input_sizes']} {entry['input_dtypes']}"
+
+
+@lru_cache(maxsize=1000)
+def _shapes_vary(operation: str) -> bool:
+    return operation.lstrip("_").startswith(_SHAPES_VARY)
 
 
 def _groups(said: Mapping[str, Any], rings: Mapping[str, Ring]) -> dict[str, Group]:
@@ -200,7 +229,7 @@ def entry(dump: Dump, group: str, number: int) -> Entry | None:
                 dump.rank,
                 group,
                 number,
-                operation_of(found),
+                operation_of(found["profiling_name"]),
                 str(found.get("input_sizes", "")),
                 str(found.get("input_dtypes", "")),
                 str(found["state"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Iterable, Iterator
@@ -52,11 +53,13 @@ def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | 
     listed = list(files)
     workers = min(os.cpu_count() or 1, len(listed))
     context = get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_bound_memory) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare) as pool:
         yield from pool.map(_try, listed, chunksize=_FILES_AT_ONCE)
 
 
-def _bound_memory() -> None:
+def _prepare() -> None:
+    """Bound this process's memory; dumps have no cycles, and looking for some takes half the time of reading."""
+    gc.disable()
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
