@@ -5,7 +5,7 @@ from pathlib import PurePath
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.files import Load, StateLoad
@@ -75,7 +75,7 @@ class ResumeIncomplete(Check):
             where=own.at,
             evidence=tuple(
                 Evidence(
-                    f"{plural(len(one.load.entries), 'entry')}: {', '.join(one.load.entries)}; restored: "
+                    f"holds {', '.join(one.load.entries)}; restored: "
                     f"{', '.join(sorted({load.kind for load in one.restored}))}",
                     (rank,),
                 )

@@ -1,0 +1,80 @@
+"""DD401 on a training run."""
+
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.files import Load, Save
+from ddpdoctor.trace.training import Collective, Wrapper
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+
+SAVE = Save("/jobs/last.pt", where(80), 20.0, 20.5, 4096)
+
+
+def racing(*loads, save=SAVE, barriers=(), operation="barrier", peer=None, world_size=2, **fields):
+    """Rank 0 saves, rank r + 1 loads; every rank makes these collectives."""
+
+    def change(rank, one):
+        calls = tuple(Collective(time, where(81), operation, peer=peer) for time in barriers)
+        made = replace(one, collectives=calls, **fields)
+        if rank == 0:
+            return replace(made, saves=(save,))
+        return replace(made, loads=(loads[rank - 1],) if rank <= len(loads) else ())
+
+    return recorded(world_size, change)
+
+
+def load(begin, **fields):
+    return Load("/jobs/last.pt", where(82), begin, begin + 0.1, **fields)
+
+
+def test_a_read_with_no_barrier_after_the_write():
+    finding = only_finding("DD401", Source.RUN, racing(load(20.7)))
+    assert finding.headline == "rank 1 reads 'last.pt' without waiting until rank 0 has written it"
+    assert finding.ranks == (1,)
+    assert finding.where == where(82)
+    assert [one.text for one in finding.evidence] == [
+        "writes 4 KiB at train.py:80",
+        "reads at train.py:82, 200.0 ms after it was complete, this time",
+    ]
+
+
+def test_every_rank_that_races_is_named():
+    error = "FileNotFoundError: no such file"
+    finding = only_finding("DD401", Source.RUN, racing(load(20.2), load(20.1, error=error), world_size=3))
+    assert finding.ranks == (1, 2)
+    assert finding.evidence[1].text.endswith("FileNotFoundError: no such file'")
+
+
+def test_a_barrier_between_them_passes():
+    said = passed("DD401", Source.RUN, racing(load(20.7), barriers=(20.6,)))
+    assert said.text == "rank 1 read checkpoints only after they were complete"
+
+
+def test_a_barrier_before_the_write_does_not_help():
+    only_finding("DD401", Source.RUN, racing(load(20.7), barriers=(19.0,)))
+
+
+def test_what_rank_0_broadcasts_orders_what_rank_1_does_not():
+    passed("DD401", Source.RUN, racing(load(20.7), barriers=(20.6,), operation="broadcast", peer=0))
+    only_finding("DD401", Source.RUN, racing(load(20.7), barriers=(20.6,), operation="broadcast", peer=1))
+
+
+def test_training_between_them_passes():
+    early = replace(SAVE, begin=0.1, end=0.2)
+    passed("DD401", Source.RUN, racing(load(3.0), save=early))
+
+
+def test_a_read_at_the_start_of_what_is_written_later_passes():
+    passed("DD401", Source.RUN, racing(load(0.1), save=replace(SAVE, begin=20.0)))
+
+
+def test_a_model_that_is_wrapped_between_them_passes():
+    wrappers = (Wrapper(0, where(30), 0.1, "Linear"), Wrapper(1, where(30), 20.6, "Linear"))
+    passed("DD401", Source.RUN, racing(load(20.7), wrappers=wrappers))
+
+
+def test_another_host_may_have_another_file():
+    trace = racing(load(20.7))
+    far = replace(trace.ranks[1], recording=replace(trace.ranks[1].recording, host="node1"))
+    assert "no rank reads" in skipped("DD401", Source.RUN, replace(trace, ranks=(trace.ranks[0], far))).reason

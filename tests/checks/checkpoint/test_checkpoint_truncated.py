@@ -1,0 +1,45 @@
+from dataclasses import replace
+
+import pytest
+
+from ddpdoctor import registry
+from ddpdoctor.model import Source
+from ddpdoctor.trace.files import Load
+from ddpdoctor.trace.process import Raised
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+
+DIRECTORY = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+LOAD = Load("/jobs/last.pt", where(82), 20.0, 20.1, error=f"RuntimeError: {DIRECTORY}")
+
+
+def reading(load, raised=None):
+    return recorded(change=lambda rank, one: replace(one, loads=(load,), raised=raised))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("RuntimeError", DIRECTORY),
+        ("EOFError", "Ran out of input"),
+        ("RuntimeError", "unexpected EOF, expected 3 more bytes. The file might be corrupted."),
+    ],
+)
+def test_a_read_that_ends_the_run(kind, message):
+    load = replace(LOAD, error=f"{kind}: {message}")
+    finding = only_finding("DD404", Source.RUN, reading(load, Raised(kind, message, 20.2)))
+    assert finding.headline == "'last.pt' is not complete, so ranks 0-1 cannot read it"
+    assert finding.where == where(82)
+    assert registry.by_exception(f"{kind}: {message}").code == "DD404"
+
+
+def test_a_script_that_goes_on_from_an_older_one_is_right():
+    passed("DD404", Source.RUN, reading(LOAD))
+
+
+def test_another_exception_later_is_not_its_fault():
+    passed("DD404", Source.RUN, reading(LOAD, Raised("KeyError", "'model'", 21.0)))
+
+
+def test_no_read_is_skipped():
+    assert skipped("DD404", Source.RUN, recorded()).reason == "no checkpoint was read"

@@ -1,0 +1,81 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.files import Load, Save, StateLoad
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+
+ENTRIES = ("model", "optimizer", "scheduler", "epoch")
+LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES)
+SAVE = Save("/jobs/last.pt", where(80), 20.0, 20.1, entries=ENTRIES)
+
+
+def state(kind):
+    return StateLoad(kind, kind.title(), where(61), -0.5, matched=2)
+
+
+def resuming(*kinds, load=LOAD, saves=(SAVE,), change=None):
+    def of(rank, one):
+        made = replace(one, loads=(load,), saves=saves, state_loads=tuple(map(state, kinds)))
+        return change(rank, made) if change else made
+
+    return recorded(change=of)
+
+
+def test_an_optimizer_that_was_left_behind():
+    finding = only_finding("DD405", Source.RUN, resuming("module"))
+    assert finding.headline == (
+        "ranks 0-1 resume from 'last.pt' without the optimizer and scheduler state that it holds"
+    )
+    assert finding.where == where(61)
+    assert finding.evidence[0].text == "holds model, optimizer, scheduler, epoch; restored: module"
+
+
+def test_a_part_that_was_left_behind_though_others_were_restored():
+    finding = only_finding("DD405", Source.RUN, resuming("module", "optimizer", saves=()))
+    assert finding.headline.endswith("without the scheduler state that it holds")
+
+
+def test_one_rank_that_restores_less():
+    def less(rank, one):
+        return replace(one, state_loads=one.state_loads[: 3 - rank])
+
+    finding = only_finding("DD405", Source.RUN, resuming("module", "optimizer", "scheduler", change=less))
+    assert finding.ranks == (1,)
+
+
+def test_a_sampler_that_begins_again():
+    load = replace(LOAD, numbers={"epoch": 3})
+    finding = only_finding("DD405", Source.RUN, resuming("module", "optimizer", "scheduler", load=load))
+    assert finding.headline == (
+        "the sampler of ranks 0-1 begins again at epoch 0 after resuming from epoch 3 of 'last.pt'"
+    )
+    assert finding.where == where(45)
+
+
+def test_everything_restored_passes():
+    said = passed("DD405", Source.RUN, resuming("module", "optimizer", "scheduler"))
+    assert said.text == "training went on from a checkpoint with module, optimizer, scheduler restored"
+
+
+def test_fine_tuning_from_weights_is_right():
+    skipped("DD405", Source.RUN, resuming("module", saves=()))
+    elsewhere = replace(SAVE, path="/jobs/runs/last.pt")
+    skipped("DD405", Source.RUN, resuming("module", saves=(elsewhere,)))
+
+
+def test_a_checkpoint_of_weights_alone_is_right():
+    skipped("DD405", Source.RUN, resuming("module", load=replace(LOAD, entries=("model", "epoch"))))
+
+
+def test_reading_the_best_weights_after_training_is_right():
+    skipped("DD405", Source.RUN, resuming("module", load=replace(LOAD, begin=50.0, end=50.1)))
+
+
+def test_going_back_to_the_best_weights_in_between_is_right():
+    late = replace(LOAD, begin=1.95, end=1.96)
+
+    def between(rank, one):
+        return replace(one, state_loads=(replace(one.state_loads[0], time=1.97),))
+
+    skipped("DD405", Source.RUN, resuming("module", load=late, change=between))

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Level, Source
+from ddpdoctor.trace.files import Printed, Save
+from ddpdoctor.trace.training import Collective, SchedulerStep
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import evaluating
+from tests.support.recordings import recorded, where
+
+LINE = Printed(11.5, where(66), "accuracy 0.75")
+
+
+def evaluated(on_rank_0=None, on_all=None, order_of=lambda rank: range(rank, 16, 2), **fields):
+    """Parts of 16 samples evaluated from 10 s to 11 s, after training; fields are the recording's."""
+
+    def change(rank, one):
+        made = evaluating(one, order_of(rank))
+        for own in (on_all, on_rank_0 if rank == 0 else None):
+            made = replace(made, **(own or {}))
+        return made
+
+    return recorded(change=change)
+
+
+def test_rank_0_prints_its_own_number():
+    finding = only_finding("DD502", Source.RUN, evaluated({"printed": (LINE,)}))
+    assert finding.level is Level.WARN
+    assert finding.headline == (
+        "rank 0 prints the result after an evaluation of 8 of 16 samples, with nothing reduced over the ranks"
+    )
+    assert finding.where == where(66)
+    assert finding.evidence[0].text == "'accuracy 0.75'"
+
+
+def test_rank_0_saves_by_its_own_number():
+    finding = only_finding(
+        "DD502", Source.RUN, evaluated({"saves": (Save("/jobs/best.pt", where(68), 11.6, 11.7),)})
+    )
+    assert finding.headline.startswith("rank 0 saves a checkpoint after an evaluation of 8 of 16 samples")
+
+
+def test_every_rank_steps_a_scheduler_by_its_own_number():
+    def change(rank, one):
+        made = evaluating(one, range(rank, 16, 2))
+        plateau = SchedulerStep(0, where(69), "ReduceLROnPlateau", 0.25 + rank)
+        steps = (*made.steps[:-1], replace(made.steps[-1], schedulers=(plateau,)))
+        return replace(made, steps=steps)
+
+    finding = only_finding("DD502", Source.RUN, recorded(change=change))
+    assert finding.headline.startswith("ranks 0-1 step ReduceLROnPlateau by their own numbers after")
+    assert finding.evidence[1].text == "metric 1.25"
+
+
+def test_a_reduction_passes():
+    for operation in ("all_reduce", "all_gather_object", "gather", "broadcast"):
+        call = Collective(11.2, where(65), operation)
+        passed("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+
+
+def test_a_reduction_in_each_batch_passes():
+    call = Collective(10.5, where(64), "all_reduce")
+    passed("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+
+
+def test_a_barrier_reduces_nothing():
+    call = Collective(11.2, where(65), "barrier")
+    only_finding("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+
+
+def test_the_whole_set_on_every_rank_is_right():
+    trace = evaluated({"printed": (LINE,)}, order_of=lambda rank: range(16))
+    assert skipped("DD502", Source.RUN, trace).reason == "the evaluation is not divided among the ranks"
+
+
+def test_the_whole_set_on_rank_0_is_right():
+    trace = recorded(
+        change=lambda rank, one: replace(one if rank else evaluating(one, range(16)), printed=(LINE,))
+    )
+    assert "together" in skipped("DD502", Source.RUN, trace).reason
+
+
+def test_a_line_without_a_result_is_right():
+    passed("DD502", Source.RUN, evaluated({"printed": (replace(LINE, text="epoch 3 is done"),)}))
+
+
+def test_every_rank_that_prints_its_own_part_is_right():
+    passed("DD502", Source.RUN, evaluated(on_all={"printed": (LINE,)}))
+
+
+def test_results_left_in_a_file_of_each_rank_are_right():
+    def change(rank, one):
+        save = Save(f"/jobs/part{rank}.pt", where(68), 11.6, 11.7)
+        return replace(evaluating(one, range(rank, 16, 2)), saves=(save,))
+
+    passed("DD502", Source.RUN, recorded(change=change))
