@@ -46,7 +46,7 @@ class RankFailedFirst(Check):
         if ranks.broken is None:
             return Passed(f"all {len(ranks.ranks)} ranks of the live group reached their end")
         killed = first is not None and first.failure is None and (first.exit_code or 0) < 0
-        if first is None or killed or ranks.stage is not Stage.MEASURE:
+        if first is None or killed or ranks.unwritable or ranks.stage is not Stage.MEASURE:
             raise NotMeasured(ranks.broken)
         return [self._failure(ranks, first)]
 

@@ -27,9 +27,9 @@ class BackendUnavailable(Check):
     """The backend that is asked for is not in this torch, or fits no device here.
 
     What it finds:
-        A torch that cannot be imported; a backend that is not compiled into the installed torch (NCCL in a CPU
-        build); a misspelt name; NCCL on a machine without a GPU; a backend whose plugin package is not
-        installed.
+        A torch that cannot be imported, for instance from a working directory that was deleted; a backend that is
+        not compiled into the installed torch (NCCL in a CPU build); a misspelt name; NCCL on a machine without a
+        GPU; a backend whose plugin package is not installed.
 
     Why it matters:
         init_process_group ends with an error on every rank; with NCCL and no GPU, it is the first collective that
@@ -52,6 +52,8 @@ class BackendUnavailable(Check):
     breaks_group = True
 
     def examine_host(self, host: Host) -> Judgement:
+        if host.system.working_directory() is None:
+            return [self._no_working_directory()]
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
@@ -65,15 +67,23 @@ class BackendUnavailable(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.IMPORT:
             return Passed(f"torch {ranks.torch} is importable")
-        if ranks.out_of_time:
+        if ranks.out_of_time or ranks.unwritable:
             raise NotMeasured(ranks.broken or "")
         return [
             self.fail(
                 "torch cannot be imported",
-                why=f"{ranks.broken}. Every rank of every job would end the same way.",
+                why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would end the same way.",
                 fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
             )
         ]
+
+    def _no_working_directory(self) -> Finding:
+        return self.fail(
+            "the working directory was deleted, and torch cannot be imported there",
+            why="The libraries that torch loads ask for the current directory when they are loaded, and end the "
+            "process where it is gone: every rank of every job that is started here.",
+            fix='cd to a directory that exists; one of the same name made anew is another: cd "$PWD"',
+        )
 
     def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
         if backend in PLUGINS:

@@ -13,9 +13,9 @@ class RendezvousUnreachable(Check):
     """The ranks did not all meet.
 
     What it finds:
-        MASTER_ADDR does not resolve, or is a loopback address in a job of several nodes; or the address of the
-        rendezvous is refused, or does not answer in time; or not every rank joined: which did, and what the
-        others said.
+        MASTER_ADDR does not resolve, is a loopback address in a job of several nodes, or one of an interface that
+        is down; or the address of the rendezvous is refused, or does not answer in time; or not every rank
+        joined: which did, and what the others said.
 
     Why it matters:
         Every rank connects to rank 0's store before anything else. One rank that cannot holds all of them until
@@ -43,6 +43,9 @@ class RendezvousUnreachable(Check):
         found = host.system.resolve(address)
         if not found:
             return [self._unresolved(shown, address)]
+        down = host.loopback_down
+        if down and any(ipaddress.ip_address(one).is_loopback for one in found):
+            return [self._down(down, shown)]
         if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in found):
             return [self._loopback(shown, host.plan.nnodes)]
         return Passed(f"{shown} resolves to {found[0]}" if address != found[0] else f"{shown} is an address")
@@ -56,6 +59,14 @@ class RendezvousUnreachable(Check):
             f"that every node finds: getent hosts {quote(address)}",
         )
 
+    def _down(self, interface: str, shown: str) -> Finding:
+        return self.fail(
+            f"loopback interface {quote(interface)} is down, so {shown} leads nowhere",
+            why="The ranks of one node meet at a loopback address. Without the interface every connection to it is "
+            "refused or unreachable, and they wait until the rendezvous times out.",
+            fix=f"ip link set {interface} up    # as root, in the container or network namespace of the job",
+        )
+
     def _loopback(self, shown: str, nodes: int) -> Finding:
         return self.fail(
             f"{shown} is a loopback address in a job of {nodes} nodes",
@@ -65,7 +76,7 @@ class RendezvousUnreachable(Check):
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        if ranks.stage is Stage.IMPORT:
+        if ranks.stage is Stage.IMPORT or ranks.unwritable:
             raise NotMeasured(ranks.broken or "torch was not imported")
         if ranks.stage is not Stage.JOIN:
             return Passed(

@@ -118,6 +118,8 @@ class GroupRecord:
     """Why the group did not get to its end, in a clause; None where it did."""
     out_of_time: bool = False
     """Whether it was stopped by the time limit of the whole check, which is nobody's fault here."""
+    unwritable: bool = False
+    """Whether the run folder took no more, so that its ranks ended for our sake: the disk's check tells why."""
     hung: str | None = None
     """The measurement in which ranks stopped answering."""
     port: PortUse | None = None

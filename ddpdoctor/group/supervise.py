@@ -16,7 +16,8 @@ from ddpdoctor.group.record import GroupRecord, PortUse, Stage
 from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.cgroup import read_cgroup
-from ddpdoctor.host.system import System
+from ddpdoctor.host.nccl import debug_variables
+from ddpdoctor.host.system import System, loopback_down
 from ddpdoctor.job.guard import MARK
 from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
@@ -48,6 +49,8 @@ END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 5.0
 """At most, after a rank broke: for the engine to see its exit status, and for the others to say what they saw."""
+PROBE_BYTES = 64 * 1024
+"""About what a group writes into its folder."""
 TIME_LIMIT = "the time limit was reached"
 _JOINING, _LEAVING = "joining the group", "leaving the group"
 
@@ -78,7 +81,7 @@ class GroupRun:
             [sys.executable, "-c", _START.format(root=str(_ROOT), folder=str(folder))],
             folder=folder,
             run_id=run_id,
-            environ={**system.environ, **_nccl_debug(plan, system, folder)},
+            environ={**system.environ, **(debug_variables(system, folder) if plan.backend == "nccl" else {})},
             grace=END_GRACE_SECONDS,
             stdout=folder / files.LOG,
             stderr=folder / files.LOG,
@@ -98,6 +101,7 @@ class GroupRun:
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []
+        self._unwritable = False
         self._when_timed: Callable[[], None] | None = None
 
     def stop(self) -> None:
@@ -123,11 +127,15 @@ class GroupRun:
         try:
             broken = self._until(self._is_ready, PRELOAD_SECONDS, deadline, "torch was not imported")
             if broken is None:
+                broken = self._cannot_meet()
+            if broken is None:
                 self._go()
                 broken, hung = self._watch(deadline, stage)
             if broken is None:
                 broken = self._until(self._has_ended, LEAVE_SECONDS, deadline, "the ranks did not end")
-            self._log = log_lines(self.folder)  # before our own stop adds to it
+            # Before our own stop adds to the log, and makes room on a full disk.
+            self._log = log_lines(self.folder)
+            self._unwritable = bool(broken and self.system.write_probe(str(self.folder), PROBE_BYTES))
         finally:
             self.stop()
         return self._record(broken, hung)
@@ -150,6 +158,11 @@ class GroupRun:
                 return f"{failure} within {limit:.0f} s" if end < deadline else TIME_LIMIT
             time.sleep(POLL_SECONDS)
         return None
+
+    def _cannot_meet(self) -> str | None:
+        """Why the ranks of one node would wait in vain for each other, where that is known beforehand."""
+        down = loopback_down(self.system.interfaces()) if self.plan.nnodes == 1 else None
+        return f"loopback interface {down} is down" if down else None
 
     def _go(self) -> None:
         """Start the ranks on the master port; on another one where it is taken, which is DD002's to tell."""
@@ -254,6 +267,7 @@ class GroupRun:
             stage=self._stage(),
             broken=broken,
             out_of_time=broken == TIME_LIMIT,
+            unwritable=self._unwritable,
             hung=hung,
             port=replace(self._port, after=after),
             left_behind=self._left_behind(),
@@ -283,11 +297,3 @@ class GroupRun:
         ending = self._process.poll()
         outlived = ending.left_behind if ending else ()
         return tuple(f"process {one.pid}: {quote_command([one.command])}" for one in outlived)
-
-
-def _nccl_debug(plan: Plan, system: System, folder: Path) -> dict[str, str]:
-    """Have NCCL say what it decides, one file a rank; the user's own settings win."""
-    if plan.backend != "nccl":
-        return {}
-    ours = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
-    return {name: value for name, value in ours.items() if name not in system.environ}

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from ddpdoctor.host.cgroup import Cgroup, read_cgroup
 from ddpdoctor.host.infiniband import IbPort, read_ports
-from ddpdoctor.host.system import Disk, Gpus, Interface, Process, System
+from ddpdoctor.host.system import Disk, Gpus, Interface, Process, System, loopback_down
 from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
 from ddpdoctor.plan import Plan
 
@@ -42,6 +42,11 @@ class Host:
     def interfaces(self) -> tuple[Interface, ...]:
         """The network interfaces."""
         return self.system.interfaces()
+
+    @cached_property
+    def loopback_down(self) -> str | None:
+        """The name of the loopback interface where it is down, as in a network namespace that nobody set up."""
+        return loopback_down(self.interfaces)
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:

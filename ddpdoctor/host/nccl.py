@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from ddpdoctor.host import Host
+from ddpdoctor.host import Host, System
 
 SYSTEM_FILE = "/etc/nccl.conf"
 
@@ -76,3 +77,9 @@ class NameList:
 
 def _number(text: list[str]) -> int | None:
     return int(text[0]) if text and text[0].isdigit() else None
+
+
+def debug_variables(system: System, folder: Path) -> dict[str, str]:
+    """Variables that have NCCL say what it decides, one file a rank; the user's own settings win."""
+    ours = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
+    return {name: value for name, value in ours.items() if name not in system.environ}

@@ -14,8 +14,8 @@ class RecordedSystem(System):
 
     Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
     interfaces, rlimits, sizes (path to bytes), disks (path to Disk fields), write_errors (folder to errno name),
-    bound (ports taken), listeners, processes, pid, cpus, memory, programs (name to path), installed, packages,
-    gpus, kernel_log.
+    working_directory, bound (ports taken), listeners, processes, pid, cpus, memory, programs (name to path),
+    installed, packages, gpus, kernel_log.
     """
 
     def __init__(self, recording: Mapping[str, Any]) -> None:
@@ -41,6 +41,10 @@ class RecordedSystem(System):
             if str(name).startswith(prefix)
         )
         return tuple(sorted({*below, *self._get("folders", {}).get(path, ())}))
+
+    def working_directory(self) -> str | None:
+        found = self.recording.get("working_directory", "/home/user")
+        return None if found is None else str(found)
 
     def hostname(self) -> str:
         return str(self._get("hostname", "node1"))

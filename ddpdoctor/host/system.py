@@ -16,7 +16,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,12 @@ class Interface:
     def loopback(self) -> bool:
         """Whether every address stays on this host."""
         return bool(self.addresses) and all(a.startswith("127.") or a == "::1" for a in self.addresses)
+
+
+def loopback_down(interfaces: Iterable[Interface]) -> str | None:
+    """The name of a loopback interface that is down, and then has no address or keeps it; None where one is up."""
+    found = [one for one in interfaces if one.loopback or one.name == "lo"]
+    return found[0].name if found and not any(one.up for one in found) else None
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,13 @@ class System:
             return tuple(sorted(os.listdir(path)))  # noqa: PTH208 - names, not paths
         except OSError:
             return ()
+
+    def working_directory(self) -> str | None:
+        """The current directory; None where it was deleted."""
+        try:
+            return os.getcwd()  # noqa: PTH109 - a name
+        except OSError:
+            return None
 
     def hostname(self) -> str:
         """The name this host gives itself."""

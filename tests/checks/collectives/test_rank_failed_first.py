@@ -35,6 +35,12 @@ def test_a_signal_is_another_disease():
     assert skipped("DD304", Source.GROUP, record(rank(0), rank(1, died=3.0, exit_code=-9))).reason == BROKEN
 
 
+def test_a_disk_that_is_full_is_another_disease():
+    one = rank(0, failure=failure("OSError", "No space left on device", 1.0))
+    full = GroupRecord(Plan(), (one,), stage=Stage.MEASURE, broken=BROKEN, unwritable=True)
+    assert skipped("DD304", Source.GROUP, full).reason == BROKEN
+
+
 def test_a_group_that_did_not_meet_is_another_disease():
     one = RankRecord(0, failure=failure("RuntimeError", "no route", 1.0))
     assert skipped("DD304", Source.GROUP, record(one, stage=Stage.JOIN)).reason == BROKEN

@@ -70,3 +70,13 @@ def test_a_torch_that_cannot_be_imported():
 def test_an_import_that_outlasted_the_whole_check_is_nobodys_fault():
     record = GroupRecord(Plan(), stage=Stage.IMPORT, broken="the time limit was reached", out_of_time=True)
     assert skipped("DD013", Source.GROUP, record).reason == "the time limit was reached"
+
+
+def test_a_working_directory_that_was_deleted():
+    finding = only_finding("DD013", Source.HOST, recorded_host(working_directory=None))
+    assert finding.headline == "the working directory was deleted, and torch cannot be imported there"
+
+
+def test_a_disk_that_is_full_is_another_disease():
+    full = GroupRecord(Plan(), stage=Stage.IMPORT, broken="no space left", unwritable=True)
+    assert skipped("DD013", Source.GROUP, full).reason == "no space left"

@@ -1,3 +1,5 @@
+import pytest
+
 from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
@@ -22,6 +24,16 @@ def test_a_loopback_address_leads_nowhere_from_the_second_node():
     assert finding.headline == "--master-addr '127.0.0.1' is a loopback address in a job of 2 nodes"
 
 
+@pytest.mark.parametrize("addresses", [[], ["127.0.0.1"]])
+def test_a_loopback_interface_that_is_down(addresses):
+    lo = {"name": "lo", "addresses": addresses, "up": False}
+    finding = only_finding("DD004", Source.HOST, recorded_host(interfaces=[lo]))
+    assert finding.headline == "loopback interface 'lo' is down, so --master-addr '127.0.0.1' leads nowhere"
+    assert finding.fix.startswith("ip link set lo up")
+    elsewhere = Plan(master_addr="10.0.0.1", explicit=frozenset({"master_addr"}))
+    passed("DD004", Source.HOST, recorded_host(plan=elsewhere, interfaces=[lo]))
+
+
 def test_the_ranks_that_did_not_join_are_named():
     ranks = (
         RankRecord(0, joined=True),
@@ -37,3 +49,8 @@ def test_a_group_that_met_passes_and_one_without_torch_is_skipped():
     assert "ranks met" in passed("DD004", Source.GROUP, GroupRecord(Plan())).text
     broken = GroupRecord(Plan(), stage=Stage.IMPORT, broken="torch was not imported")
     assert skipped("DD004", Source.GROUP, broken).reason == "torch was not imported"
+
+
+def test_a_disk_that_is_full_is_another_disease():
+    full = GroupRecord(Plan(), stage=Stage.JOIN, broken="rank 0 did not join", unwritable=True)
+    assert skipped("DD004", Source.GROUP, full).reason == "rank 0 did not join"
