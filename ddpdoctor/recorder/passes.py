@@ -18,6 +18,8 @@ from .splits import Splits
 if TYPE_CHECKING:
     from .session import Session
 
+ENDED_WITHOUT_TRAINING = "ended without training"
+"""What the session shares under this name: when a pass ended last in which no optimizer stepped."""
 _CHECKED = 32
 """Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
@@ -67,6 +69,8 @@ class Pass:
         self.driver = HAND
         self.steps = self.backwards = 0
         """Training steps and backwards of the whole run when it began."""
+        self.at_limit: int | None = None
+        """Training steps of the whole run when it had its batches."""
         self.cut = False
         self.ended = False
         self.watch: Any = None
@@ -275,6 +279,8 @@ class Passes:
             return
         now.ended = True
         self.open.pop(now.id, None)
+        if self.session.steps == now.steps and how != "left":
+            self.session.shared[ENDED_WITHOUT_TRAINING] = time.monotonic()
         learnt = how == "exhausted" and not now.foreseen
         self.session.event(
             "pass.end",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .passes import Pass, Passes
     from .session import Session
 
+_BACKWARDS_STEPPED = "backwards stepped"
+"""What the session shares under this name: the backwards of the run that an optimizer's step has followed."""
 _FULL_PASSES = 3
 """Passes of a loader that get all the batches; later ones get just enough for two training steps."""
 _LATER_BATCHES = 2
@@ -48,9 +50,18 @@ def should_cut(session: Session, now: Pass, frame: FrameType) -> bool:
     limit = _limit(session, now)
     if now.taken < limit:
         return False
+    if now.at_limit is None:
+        now.at_limit = session.steps
     trains = session.backwards > now.backwards
-    enough = not trains or session.steps - now.steps >= _LEAST_STEPS
-    return enough or now.taken >= limit * _MOST_TIMES
+    return not trains or _is_enough(session, now) or now.taken >= limit * _MOST_TIMES
+
+
+def _is_enough(session: Session, now: Pass) -> bool:
+    """Whether it trained enough and stands between two training steps: a rest of backwards would look forgotten."""
+    pending = session.backwards > session.shared.get(_BACKWARDS_STEPPED, 0)
+    return session.steps - now.steps >= _LEAST_STEPS and (
+        not pending or session.steps - (now.at_limit or 0) >= _LEAST_STEPS
+    )
 
 
 def _limit(session: Session, now: Pass) -> int:
@@ -75,6 +86,7 @@ class Ending:
     def stepped(self) -> None:
         """An optimizer took a step."""
         self.passes.drain()
+        self.session.shared[_BACKWARDS_STEPPED] = self.session.backwards
         new = self.session.steps - self._seen
         self._seen = self.session.steps
         if new <= 0 or self.session.options.full or self.session.rank is None:

@@ -15,7 +15,9 @@ def derive(recording: Recording) -> Recording:
     """The same recording, with the passes that train or evaluate told apart, and what was saved after which."""
     passes = tuple(_judged(one, recording) for one in recording.passes)
     saves = tuple(_after_evaluation(save, passes) for save in recording.saves)
-    return replace(recording, passes=passes, saves=saves)
+    saved = {save.path for save in saves}
+    files = tuple(one for one in recording.files if one.action != "write" or one.path not in saved)
+    return replace(recording, passes=passes, saves=saves, files=files)
 
 
 def _judged(one: Pass, recording: Recording) -> Pass:

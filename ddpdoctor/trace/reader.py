@@ -12,6 +12,7 @@ from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.read_data import DataReader
+from ddpdoctor.trace.read_files import FilesReader
 from ddpdoctor.trace.read_process import ProcessReader
 from ddpdoctor.trace.read_training import TrainingReader
 from ddpdoctor.trace.recording import Recording
@@ -27,7 +28,7 @@ class AreaReader(Protocol):
         """Fields of the Recording, once all events were read."""
 
 
-AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader, TrainingReader)
+AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader, FilesReader, TrainingReader)
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 
 

@@ -19,5 +19,8 @@ NAMES: tuple[str, ...] = (
     "saves",
     "loads",
     "states",
+    "files",
+    "loggers",
+    "printed",
 )
 """The files, in the order in which they are installed."""

@@ -1,0 +1,135 @@
+"""Files and folders that the script itself makes, empties, moves or removes, downloads and unpacking included.
+
+By an audit hook, the one place that sees all of Python's ways to a file. It is called for much more than files, so
+its first comparison is all that the rest costs; it cannot be taken back, only made to do nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.parse
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from ..checkpoints import Checkpoints
+from ..guard import report
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from ..session import Session
+
+_EVENTS = {
+    "open": "write",
+    "os.mkdir": "mkdir",
+    "os.remove": "remove",
+    "os.rmdir": "remove",
+    "shutil.rmtree": "remove",
+    "os.rename": "rename",
+    "urllib.Request": "download",
+    "shutil.unpack_archive": "extract",
+}
+_ACT_FOR_THE_SCRIPT = (
+    "torchvision.datasets",
+    "torchaudio.datasets",
+    "torch.hub",
+    "sklearn.datasets",
+    "gdown",
+    "wget",
+)
+"""Modules that fetch data where they are told to, without a lock. Others look after their own files."""
+_FOLDERS = {
+    "os.mkdir": slice(2, 3),
+    "os.remove": slice(1, 2),
+    "os.rmdir": slice(1, 2),
+    "os.rename": slice(2, 4),
+}
+"""Where the arguments of an event tell the open folders to which its paths are relative; -1 for none."""
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+_MOST = 2000
+_MOST_OF_A_LINE = 20
+
+
+def install(session: Session) -> None:
+    """Watch files."""
+    watch = _Watch(session)
+    sys.addaudithook(watch.hear)
+    session.on_undo(watch.stop)
+
+
+class _Watch:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.checkpoints = Checkpoints.of(session)
+        self.own = os.path.realpath(session.folder) + os.sep
+        self.told: Counter[tuple[int | None, str]] = Counter()
+        self.busy = False
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Do nothing from now on."""
+        self.stopped = True
+
+    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+        """The audit hook."""
+        if event not in _EVENTS or self.stopped or self.busy:
+            return
+        self.busy = True
+        try:
+            self._look(event, args, sys._getframe(1))
+        except Exception:  # noqa: BLE001 - an exception here would forbid the script what it does
+            report("files")
+        finally:
+            self.busy = False
+
+    def _look(self, event: str, args: tuple[Any, ...], frame: FrameType) -> None:
+        if self.session.in_worker or self.checkpoints.saving or sum(self.told.values()) >= _MOST:
+            return
+        if event == "open" and not _changes(*args[:3]):
+            return
+        if event == "os.mkdir" and frame.f_locals.get("exist_ok"):
+            return  # a folder that may be there already harms nobody
+        if any(folder not in (-1, None) for folder in args[_FOLDERS.get(event, slice(0))]):
+            return  # a step of shutil.rmtree, which tells of itself
+        path = _place(event, args)
+        if path and not path.startswith((*_NOT_FILES, self.own)) and self._is_the_scripts(frame):
+            self._tell(_EVENTS[event], path)
+
+    def _is_the_scripts(self, frame: FrameType | None) -> bool:
+        """Whether the script's own code asks for it, itself or through the standard library."""
+        while frame is not None:
+            module = str(frame.f_globals.get("__name__"))
+            if module.startswith(("logging", "_ddpdoctor_recorder", "importlib")):
+                return False
+            if module == "__main__" or module.partition(".")[0] not in sys.stdlib_module_names:
+                own = not self.session.sites.is_foreign(frame.f_code.co_filename)
+                return own or module.startswith(_ACT_FOR_THE_SCRIPT)
+            frame = frame.f_back
+        return False
+
+    def _tell(self, action: str, path: str) -> None:
+        at = self.session.here()
+        self.told[at, action] += 1
+        if self.told[at, action] <= _MOST_OF_A_LINE:
+            self.session.event("file", at=at, action=action, path=path)
+
+
+def _changes(path: Any, mode: Any, flags: Any) -> bool:
+    """Whether opening creates or empties the file."""
+    if isinstance(path, int):
+        return False
+    if isinstance(mode, str):
+        return "w" in mode or "x" in mode or ("a" in mode and not os.path.exists(path))
+    return bool(flags & (os.O_CREAT | os.O_TRUNC))
+
+
+def _place(event: str, args: tuple[Any, ...]) -> str:
+    """The path that is changed, absolute; of a download the address without what may be secret in it."""
+    if event == "urllib.Request":
+        address = urllib.parse.urlsplit(str(args[0]))
+        return f"{address.scheme}://{address.hostname}{address.path}" if address.hostname else ""
+    value = args[1] if event in ("os.rename", "shutil.unpack_archive") else args[0]
+    if value is None:
+        value = os.getcwd()
+    return os.path.realpath(os.fsdecode(value)) if isinstance(value, str | bytes | os.PathLike) else ""

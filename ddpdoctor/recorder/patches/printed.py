@@ -1,0 +1,76 @@
+"""Lines that the script prints or logs right after a pass that trained nothing: the metrics it announces.
+
+What is printed goes its way unchanged; the line is noted afterwards, and only for a second after such a pass.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..guard import guarded
+from ..passes import ENDED_WITHOUT_TRAINING
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+_SECONDS = 1.0
+_MOST = 100
+_LONGEST = 200
+
+
+def install(session: Session) -> None:
+    """Watch print and logging."""
+    watch = _Watch(session)
+    session.patch(builtins, "print", watch.wrap_print)
+    session.patch(logging.Logger, "handle", watch.wrap_handle)
+
+
+class _Watch:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.left = _MOST
+
+    def wrap_print(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def print(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if self.listens() and kwargs.get("file") in (None, sys.stdout, sys.stderr):
+                self.tell(lambda: " ".join(self.show(arg) for arg in args))
+            return result
+
+        return print
+
+    def wrap_handle(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def handle(logger: Any, record: Any) -> Any:
+            result = original(logger, record)
+            if self.listens():
+                self.tell(record.getMessage)
+            return result
+
+        return handle
+
+    def listens(self) -> bool:
+        """Whether a pass ended a moment ago in which nothing was trained."""
+        ended = self.session.shared.get(ENDED_WITHOUT_TRAINING)
+        return ended is not None and self.left > 0 and time.monotonic() - ended < _SECONDS
+
+    @guarded
+    def tell(self, text: Callable[[], str]) -> None:
+        """Write a line down."""
+        self.left -= 1
+        self.session.event("printed", at=self.session.here(), text=text()[:_LONGEST])
+
+    def show(self, value: Any) -> str:
+        """A value as print shows it, where asking for its text can do nothing else."""
+        plain = isinstance(value, str | int | float | bool | None)
+        small = (
+            isinstance(value, self.session.torch.Tensor) and value.device.type == "cpu" and value.numel() < 9
+        )
+        return str(value) if plain or small else f"<{type(value).__name__}>"
