@@ -25,12 +25,14 @@ def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
     The user's own call never stands inside: its exceptions are not ours to catch.
     """
 
+    topic = getattr(function, "__qualname__", None) or str(function)
+
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
             return function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
-            report(function.__qualname__)
+            report(topic)
             return None
 
     return call

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from .guard import guarded
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def watch(
@@ -41,18 +39,26 @@ def watch(
             end(begun, result, None)
             return result
 
-        return hidden_from_compiler(torch, call)
+        return call
 
     return make
 
 
-def hidden_from_compiler(torch: Any, function: F) -> F:
-    """Let torch.compile begin with what the function calls, as it would without us, and not with the function."""
+def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -> None:
+    """Let torch.compile begin with what the function calls, as it would without us, and not with the function.
+
+    Args:
+        torch: the user's.
+        function: all functions that share its code are meant.
+        everything: leave out what it calls, too.
+    """
     dynamo: Any = getattr(torch._C._dynamo, "eval_frame", None)
-    code = function.__code__
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
     if hasattr(dynamo, "set_code_exec_strategy"):
         action = dynamo._FrameAction
-        dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, action.DEFAULT))
+        below = action.SKIP if everything else action.DEFAULT
+        dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, below))
     elif hasattr(dynamo, "skip_code"):
         dynamo.skip_code(code)
-    return function

@@ -14,6 +14,7 @@ from typing import Any
 from . import guard
 from .after_import import when_imported
 from .options import Options
+from .patch import hide_from_compiler
 from .sites import Sites
 from .writer import Writer
 
@@ -64,6 +65,7 @@ class Session:
     def begin(self) -> None:
         """Put every patch in place. One that fails leaves a note, and the others stand."""
         guard.on_fault(self.note)
+        hide_from_compiler(self.torch, guard.guarded(lambda: None), everything=True)
         self.writer.header = self._header()
         os.register_at_fork(after_in_child=self._in_child)
         from .patches import NAMES
@@ -139,6 +141,7 @@ class Session:
             return
         own = vars(owner).get(name, MARK)
         replacement = make(original)
+        hide_from_compiler(self.torch, replacement)
         setattr(replacement, MARK, True)
         setattr(owner, name, replacement)
         # What was inherited is inherited again.

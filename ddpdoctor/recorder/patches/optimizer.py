@@ -13,7 +13,7 @@ from typing import Any
 from ..buffers import tell_buffers
 from ..digest import Digest, digests, unseen
 from ..guard import guarded
-from ..patch import watch
+from ..patch import hide_from_compiler, watch
 from ..session import Session
 from ..training import Ration, Training
 
@@ -183,7 +183,7 @@ class _Optimizers:
     def _hyperparameters(self, optimizer: Any) -> list[dict[str, Any]]:
         with unseen(self.torch):
             return [
-                {name: plain for name, value in group.items() if (plain := self._plain(value)) is not None}
+                {name: plain for name, value in group.items() if name != "params" and (plain := self._plain(value)) is not None}
                 for group in optimizer.param_groups
             ]
 
@@ -226,6 +226,8 @@ def install(session: Session) -> None:
         if not is_compiling():
             optimizers.end(optimizer)
 
+    for hook in (before, after):
+        hide_from_compiler(torch, hook)
     hooks = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name of it
     session.on_undo(hooks.register_optimizer_step_pre_hook(before).remove)
     session.on_undo(hooks.register_optimizer_step_post_hook(after).remove)
