@@ -13,6 +13,8 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308")
+"""Diseases that leave a rank alone in a collective, whose peers have gone."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
 
@@ -121,7 +123,7 @@ class RankFailedFirst(Check):
 def _what(first: RankRecord | RankTrace) -> str:
     if first.failure:
         message = next(iter(first.failure.message.splitlines()), "")
-        return f"failed with {first.failure.type}" + (f" {quote(message)}" if message else "")
+        return f"failed with {first.failure.type}" + (f" {quote(shorten(message))}" if message else "")
     return (
         f"ended with exit status {first.exit_code}" if first.exit_code is not None else "ended without a word"
     )
@@ -143,7 +145,9 @@ def _fix_of_run(first: RankTrace, others: list[int]) -> str:
 
 
 def _known_as(first: RankTrace) -> tuple[str, ...]:
-    """The check whose disease ends in this exception; where it has a finding, that is the better one."""
+    """The checks whose disease ends in this exception; where one has a finding, that is the better one."""
+    if first.failure and first.failure.of_a_victim:
+        return _LOSE_PEERS
     owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}") if first.failure else None
     return (owner.code,) if owner else ()
 

@@ -215,7 +215,7 @@ class _Examination:
         results = without_silenced(results, findings, silenced)
         self.notes += filter(None, [note_of(silenced)])
         status = exit_status(findings, results, self.request.fail_on, self.unfinished)
-        if self.unfinished:
+        if self.unfinished and status != 1:  # else a finding tells why
             self.notes.append(f"the examination did not get to its end: {self.unfinished}")
         name = self.request.job.name if self.request.job else None
         run = {

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ddpdoctor
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
@@ -23,6 +24,7 @@ from ddpdoctor.trace.recording import Recording
 JOB, ENDING = "job.json", "ending.json"
 OUT, ERR = "stdout.log", "stderr.log"
 """What the launcher itself writes; where a launch line was given, its whole output."""
+_RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
 _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
@@ -97,6 +99,11 @@ def read_trace(folder: Path) -> Trace:
         rehearsal=bool(job.recorder.rehearse),
         others=tuple(one for one in recorded.others if one not in alone),
     )
+
+
+def is_ours(file: str) -> bool:
+    """Whether a frame is the recorder's, which stands between the user's call and torch's function."""
+    return Path(file).is_relative_to(_RECORDER)
 
 
 def tail(file: Path) -> tuple[str, ...]:
@@ -203,7 +210,11 @@ def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bo
 
 
 def _of_record(raised: Raised, clock: float) -> Failure:
-    frames = (f'  File "{one.file}", line {one.line}, in {one.function}\n' for one in raised.frames)
+    frames = (
+        f'  File "{one.file}", line {one.line}, in {one.function}\n'
+        for one in raised.frames
+        if not is_ours(one.file)
+    )
     text = f"Traceback (most recent call last):\n{''.join(frames)}{raised.type}: {raised.message}\n"
     return Failure(raised.type, raised.message, text, raised.time + clock)
 

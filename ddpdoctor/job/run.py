@@ -16,7 +16,7 @@ from ddpdoctor.host.system import System
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
-from ddpdoctor.job.remains import ERR, OUT, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.remains import ERR, OUT, Stopped, is_ours, read_trace, write_ending, write_job
 from ddpdoctor.job.watch import Watch
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
@@ -162,7 +162,11 @@ class JobRun:
         """The stacks of the ranks that have not ended; of those that may be looked at."""
         pids = {process.pid: rank for rank, process in self._watch.ranks().items() if not process.ended}
         taken = take_stacks(pids)
-        return {pids[pid]: stack for pid, stack in taken.items() if not isinstance(stack, StacksUnavailable)}
+        return {
+            pids[pid]: tuple(frame for frame in stack if not is_ours(frame.file))
+            for pid, stack in taken.items()
+            if not isinstance(stack, StacksUnavailable)
+        }
 
     def _streams(self) -> list[Stream]:
         """The files that hold the script's output; what torchrun itself says is not among them."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TextIO
 
 from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
 from ddpdoctor.report.detail import finding_lines, fold_evidence, hang, informing_codes, verdict
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase, shorten
 
 DEFAULT_WIDTH = 80
 WIDEST = 110
@@ -20,6 +21,11 @@ NARROWEST = 50
 """Narrower than this a row has no room for words, and the terminal may wrap it."""
 _TIME = 9
 """The width of the column of times."""
+MOST_ROWS = 20
+"""Checks that are all listed; of more, those that merely passed or were skipped are counted, to keep one screen."""
+_MOST_REASONS = 4
+_SHORTEST_SCRIPT = 20
+_FAMILY = max(len(family.value) for family in Family) + 2
 _WORDS = {outcome: outcome.value for outcome in Outcome} | {Outcome.FAIL: "FAIL"}
 _STYLES = (
     (r"^ {0,2}FAIL\b(\[DD\d+\])?", "bold red"),
@@ -27,7 +33,7 @@ _STYLES = (
     (r"^( {2}pass {3})", "green"),
     (r"^( {2}(skip|info) {3}|info\[DD\d+\]|note: .*)", "dim"),
     (r"^ {2}(-->|why:|sure:|fix:|more:) ", "bold cyan"),
-    (r"^(ddpdoctor [\w.]+|next:|kept:|[a-z]+$)", "bold"),
+    (r"^(ddpdoctor [\w.]+|next:|kept:|[a-z]+$|[a-z]+(?= +\d+ (passed|skipped)))", "bold"),
 )
 
 
@@ -72,7 +78,8 @@ def _lines(report: Report, width: int, verbose: bool) -> Iterator[str]:
             yield ""
             yield from finding_lines(finding, width)
     yield ""
-    yield from _table(report, width, verbose)
+    folded = len(report.checks) > MOST_ROWS and not verbose
+    yield from _folded_table(report, width) if folded else _table(report, width, verbose)
     yield from [""] if report.checks else []
     for note in report.notes:
         yield from hang("note:  ", note, width)
@@ -91,7 +98,8 @@ def _header(report: Report, width: int) -> str:
         parts.append(f"{plural(run['nproc'] * hosts, 'rank')} on {plural(hosts, 'host')}")
     if run.get("backend"):
         parts.append(run["backend"])
-    left, right = ", ".join(parts), str(run.get("script") or "")
+    left = ", ".join(parts)
+    right = shorten(str(run.get("script") or ""), max(width - len(left) - 2, _SHORTEST_SCRIPT))
     return f"{left}{right:>{max(width - len(left), len(right) + 2)}}" if right else left
 
 
@@ -106,6 +114,36 @@ def _table(report: Report, width: int, verbose: bool) -> Iterator[str]:
             yield from _row(check, "info" if informs else _WORDS[check.outcome], width)
             if verbose:
                 yield from _measured(check, width)
+
+
+def _folded_table(report: Report, width: int) -> Iterator[str]:
+    """A line for each family, and a row for each of its checks that has something to say."""
+    informing = informing_codes(report)
+    silent = {Outcome.PASS: "passed", Outcome.SKIP: "skipped"}
+    for family in Family:
+        checks = [check for check in report.checks if check.family is family]
+        told = [one for one in checks if one.outcome not in silent or one.code in informing]
+        counts = Counter(one.outcome for one in checks if one not in told)
+        said = ", ".join(f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome])
+        if checks:
+            yield f"{family.value:{_FAMILY}}{said}".rstrip()
+        for check in sorted(told, key=lambda one: one.code):
+            informs = check.outcome is Outcome.PASS
+            yield from _row(check, "info" if informs else _WORDS[check.outcome], width)
+    yield ""
+    yield from _reasons(report, width)
+
+
+def _reasons(report: Report, width: int) -> Iterator[str]:
+    """Why checks were skipped, the most frequent reasons first."""
+    counts = Counter(
+        check.reason for check in report.checks if check.outcome is Outcome.SKIP and check.reason
+    )
+    for reason, count in counts.most_common(_MOST_REASONS):
+        yield from hang(f"skipped {count:>3}  ", reason, width)
+    left = sum(count for _, count in counts.most_common()[_MOST_REASONS:])
+    if left:
+        yield f"skipped {left:>3}  for other reasons, which --verbose lists"
 
 
 def _row(check: CheckResult, word: str, width: int) -> Iterator[str]:

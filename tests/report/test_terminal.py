@@ -79,3 +79,32 @@ def test_a_word_longer_than_the_line_stays_whole():
     path = "/" + "x" * 200
     finding = replace(UNUSED, headline=f"the folder {path} is full", fix=path)
     assert "\n".join(finding_lines(finding, 80)).count(path) == 2
+
+
+def many_checks() -> tuple[CheckResult, ...]:
+    def line(number: int, outcome: Outcome, reason: str | None = None) -> CheckResult:
+        return CheckResult(f"DD{number}", "n", Family.DATA, outcome, f"text {number}", reason)
+
+    passed = [line(100 + n, Outcome.PASS) for n in range(15)]
+    skipped = [line(200 + n, Outcome.SKIP, f"reason {min(n, 4)}") for n in range(8)]
+    return (*passed, *skipped, line(300, Outcome.ERROR, "KeyError"))
+
+
+def test_of_many_checks_only_those_that_say_something_have_a_line():
+    text = terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()))
+    table, _, reasons = text.partition("\n\n")[2].partition("\n\n")
+    assert table.splitlines() == ["data         15 passed, 8 skipped", "  error  DD300  text 300"]
+    assert "skipped   4  reason 4\n" in reasons
+    assert "skipped   1  for other reasons, which --verbose lists\n" in reasons
+    assert "text 107" in terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()), verbose=True)
+
+
+def test_information_has_a_line_among_many_checks():
+    report = Report("0.1.0", (), 0, 0.1, (*many_checks(), EVERYTHING.checks[1]), (EPHEMERAL,))
+    assert "  info   DD902  port 40000" in terminal.render(report)
+
+
+def test_a_long_launch_line_leaves_the_header_on_one_line():
+    run = {"nproc": 4, "nnodes": 1, "backend": "gloo", "torch": "2.13.0", "script": "torchrun " + "x" * 200}
+    header, *_ = terminal.render(Report("0.1.0", (), 0, 0.1, run=run)).splitlines()
+    assert len(header) == 80
