@@ -54,7 +54,7 @@ class RecorderOptions:
     rehearse: int = 0
     """Imaginary hosts of a rehearsal; 0 where devices are real."""
 
-    def variables(self, folder: Path, nproc: int | None) -> dict[str, str]:
+    def variables(self, folder: Path, nproc: int) -> dict[str, str]:
         """The variables by which processes of the job learn of it."""
         asked = {
             "RECORD": str(folder),
@@ -62,7 +62,7 @@ class RecorderOptions:
             "FULL": str(int(self.full)),
             "TIME_LIMIT": "" if self.time_limit is None else str(self.time_limit),
             "REHEARSE": str(self.rehearse or ""),
-            "NPROC": str(nproc or ""),
+            "NPROC": str(nproc),
         }
         return {f"DDPDOCTOR_{name}": value for name, value in asked.items() if value}
 
@@ -102,13 +102,12 @@ class Job:
         own = dict(os.environ) if self.kind is Kind.LINE else _without_launch_defaults(os.environ)
         if self.bundled:
             own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
-        nproc = None if self.kind is Kind.LINE else plan.nproc
         path = os.pathsep.join(filter(None, (str(_INJECT), own.get("PYTHONPATH"))))
         return {
             **_compiler_cache(folder),
             **_flight_recorder(own, torch),
             **own,
-            **self.recorder.variables(folder / RECORD, nproc),
+            **self.recorder.variables(folder / RECORD, plan.nproc),
             "PYTHONPATH": path,
         }
 
