@@ -21,7 +21,6 @@ __all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
 """A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""
-_JSON = (".json", ".jsonl")
 _MULTI_LINE = {(Finding, "why"), (Finding, "fix"), (Evidence, "text"), (Report, "notes")}
 
 
@@ -63,11 +62,22 @@ def mask_files(folder: Path, environ: Mapping[str, str]) -> None:
     """
     mask = _masker(environ)
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
+        if path.suffix == ".jsonl" and path.is_file() and not path.is_symlink():
+            _mask_lines(path, mask)
+        elif path.is_file() and not path.is_symlink():
             text = path.read_bytes().decode(errors="surrogateescape")
-            masked = _mask_json(text, mask) if path.suffix in _JSON else mask(text)
+            masked = _mask_json(text, mask) if path.suffix == ".json" else mask(text)
             if masked != text:
                 path.write_bytes(masked.encode(errors="surrogateescape"))
+
+
+def _mask_lines(path: Path, mask: Callable[[str], str]) -> None:
+    """Mask the values in a record line by line, since that of a long run is a hundred megabytes."""
+    part = path.with_name(path.name + ".part")
+    with path.open(errors="surrogateescape") as lines, part.open("w", errors="surrogateescape") as masked:
+        for line in lines:
+            masked.write(line if mask(line) == line else _mask_json(line, mask))
+    part.replace(path)
 
 
 def _mask_json(text: str, mask: Callable[[str], str]) -> str:

@@ -19,7 +19,7 @@ from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.host import Host
 from ddpdoctor.job.command import Job
 from ddpdoctor.job.launch import new_run_id
-from ddpdoctor.job.remains import read_trace
+from ddpdoctor.job.remains import read_job, read_trace
 from ddpdoctor.job.run import Follow, JobRun
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_plan
 from ddpdoctor.judge import Verdict, exit_status, judge, merge, skip_all
@@ -93,7 +93,7 @@ class _Examination:
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
         if self.request.trace:
-            self._judge_run(read_trace(self.request.trace))
+            self._judge_again(self.request.trace)
             return self._compose()
         plan = self.request.host.plan
         with ExitStack() as started:
@@ -108,6 +108,15 @@ class _Examination:
             broken = self._examine_group(group, started) if group_checks else None
             self._examine_run(broken, started)
         return self._compose()
+
+    def _judge_again(self, folder: Path) -> None:
+        """Judge an earlier job by its folder."""
+        found = read_job(folder)
+        assert found is not None, f"{folder} is no job's"
+        job, plan = found
+        self.run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend}
+        self.run["script"] = None if job.bundled else job.name
+        self._judge_run(read_trace(folder))
 
     def _subfolder(self, name: str) -> Path:
         folder = self.folder / name

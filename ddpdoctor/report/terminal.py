@@ -139,9 +139,10 @@ def _reasons(report: Report, width: int) -> Iterator[str]:
     counts = Counter(
         check.reason for check in report.checks if check.outcome is Outcome.SKIP and check.reason
     )
-    for reason, count in counts.most_common(_MOST_REASONS):
+    frequent = [(reason, count) for reason, count in counts.most_common(_MOST_REASONS) if count > 1]
+    for reason, count in frequent:
         yield from hang(f"skipped {count:>3}  ", reason, width)
-    left = sum(count for _, count in counts.most_common()[_MOST_REASONS:])
+    left = counts.total() - sum(count for _, count in frequent)
     if left:
         yield f"skipped {left:>3}  for other reasons, which --verbose lists"
 

@@ -95,7 +95,7 @@ def test_of_many_checks_only_those_that_say_something_have_a_line():
     table, _, reasons = text.partition("\n\n")[2].partition("\n\n")
     assert table.splitlines() == ["data         15 passed, 8 skipped", "  error  DD300  text 300"]
     assert "skipped   4  reason 4\n" in reasons
-    assert "skipped   1  for other reasons, which --verbose lists\n" in reasons
+    assert "skipped   4  for other reasons, which --verbose lists\n" in reasons
     assert "text 107" in terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()), verbose=True)
 
 
