@@ -6,6 +6,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 
@@ -21,6 +22,13 @@ PLUGINS = {
     "xla": "torch_xla",
 }
 """Backends that a package registers when it is imported."""
+_NOT_BUILT = r"Distributed package doesn't have (?P<backend>\w+) built in"
+_WRONG_DEVICE = (
+    r"No backend type associated with device type (?P<device>\w+)"
+    r"|Tensors must be CUDA and dense|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors"
+)
+_WITHOUT_GPU = r"ProcessGroup(?P<backend>NCCL) is only supported with GPUs, no GPUs found"
+_UNKNOWN_BACKEND = r"(?:Invalid backend|Unknown c10d backend type):? '?(?P<backend>\w+)"
 
 
 class BackendUnavailable(Check):
@@ -50,6 +58,8 @@ class BackendUnavailable(Check):
     family = Family.ENVIRONMENT
     title = "the backend is in this torch"
     breaks_group = True
+    raises = (_NOT_BUILT, _WRONG_DEVICE, _WITHOUT_GPU, _UNKNOWN_BACKEND)
+    log_words = ("Distributed package doesn't have", "No backend type associated")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.system.working_directory() is None:
@@ -83,6 +93,38 @@ class BackendUnavailable(Check):
             why="The libraries that torch loads ask for the current directory when they are loaded, and end the "
             "process where it is gone: every rank of every job that is started here.",
             fix='cd to a directory that exists; one of the same name made anew is another: cd "$PWD"',
+        )
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        said = {name: value for name, value in told.match.groupdict().items() if value}
+        device = said.get("device") or said.get("other") or ("cpu" if "must be CUDA" in told.match[0] else "")
+        if device:
+            return [self._told_wrong_device(told, device)]
+        backend = said.get("backend", "nccl").lower()
+        without_gpu = "no GPUs found" in told.match.string
+        return [
+            self.fail(
+                f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
+                why="The script asks for a backend that this build of torch, or this machine, does not have: "
+                "NCCL is in "
+                "CUDA builds for Linux only, and needs a GPU for each rank.",
+                fix='dist.init_process_group("gloo") on machines without GPUs\n'
+                "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
+                **told_by(*told.by),
+            )
+        ]
+
+    def _told_wrong_device(self, told: Told, device: str) -> Finding:
+        other = "cpu" if device == "cuda" else "cuda"
+        return self.fail(
+            f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
+            why="A process group sends tensors only of the devices that its backends are for: nccl those on GPUs.",
+            fix=f"move the tensor to the {other} device first, or give a backend for each: "
+            'dist.init_process_group("cpu:gloo,cuda:nccl")',
+            **told_by(*told.by),
         )
 
     def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:

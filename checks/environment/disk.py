@@ -1,9 +1,11 @@
 import errno
 import os
+import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
 from ddpdoctor.text import size
 
@@ -11,6 +13,12 @@ PROBE_BYTES = 1 << 20
 TIGHT_BYTES = 1 << 30
 """Less than a checkpoint with optimizer state of a model of 90 million parameters."""
 TIGHT_INODES = 100
+_FULL = (
+    r"No space left on device|[Dd]isk quota exceeded|PytorchStreamWriter failed writing|file write failed"
+    r"|inline_container\.cc:\d+\] \. unexpected pos"
+)
+_UNWRITABLE = r"Read-only file system|Parent directory .{1,200} does not exist"
+_SHARED_MEMORY = re.compile(r"/dev/shm|shared memory|posix_fallocate|shm", re.IGNORECASE)
 
 
 class DiskUnusable(Check):
@@ -38,6 +46,14 @@ class DiskUnusable(Check):
     name = "disk"
     family = Family.ENVIRONMENT
     title = "the checkpoint folder can be written"
+    raises = (_FULL, _UNWRITABLE)
+    log_words = (
+        "No space left",
+        "quota exceeded",
+        "Read-only file system",
+        "file write failed",
+        "PytorchStreamWriter",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         folder, system = host.plan.checkpoint_dir, host.system
@@ -52,6 +68,34 @@ class DiskUnusable(Check):
         if disk and (disk.free < TIGHT_BYTES or 0 <= disk.free_inodes < TIGHT_INODES):
             return [self._tight(host)]
         return Passed(f"{quote(folder)} can be written" + (f", {size(disk.free)} free" if disk else ""))
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_FULL)
+        if told and not _SHARED_MEMORY.search(told.match.string):
+            return [self._told_full(told)]
+        told = log.told(_UNWRITABLE)
+        return [self._told_unwritable(told)] if told else UNSAID
+
+    def _told_full(self, told: Told) -> Finding:
+        return self.fail(
+            "a file could not be written to its end: the disk or the quota is full",
+            why="The write failed in the middle. What is on the disk is cut off, and a resume would pick it.",
+            fix="df -h FOLDER; quota -s\nremove the cut-off file and keep fewer checkpoints; write to a "
+            "temporary name and "
+            "rename it when it is complete",
+            confidence=Confidence.LIKELY
+            if "write failed" in told.match[0] or "unexpected pos" in told.match[0]
+            else Confidence.CERTAIN,
+            **told_by(*told.by),
+        )
+
+    def _told_unwritable(self, told: Told) -> Finding:
+        return self.fail(
+            f"a file could not be written: {told.match[0]}",
+            why="The folder for the output does not exist on this node, or does not let this user write.",
+            fix="create it on every rank before the first write: Path(folder).mkdir(parents=True, exist_ok=True)",
+            **told_by(*told.by),
+        )
 
     def _missing(self, folder: str) -> Finding:
         return self.fail(

@@ -1,6 +1,11 @@
+import signal
+from typing import Any
+
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.messengers import first_death
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, size
 
 IN_GROUP = 150 << 20
@@ -9,6 +14,13 @@ all_reduce of 1 MiB. A CUDA build and its context take more, so this is the leas
 TRAINING = 250 << 20
 """The same after one backward through DDP, which imports more of torch: 243 MiB for a model of next to nothing."""
 LAUNCHER = 150 << 20
+_OOM_KILLER = (
+    r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill"
+    r"|Memory cgroup out of memory|task \d+: Out Of Memory"
+)
+_REFUSED = r"DefaultCPUAllocator: .{0,40}allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError"
+_WORKER_KILLED = r"DataLoader worker .{0,40}is killed by signal: Killed"
+_ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom"
 
 
 class HostMemory(Check):
@@ -37,6 +49,16 @@ class HostMemory(Check):
     family = Family.ENVIRONMENT
     title = "memory holds the ranks"
     breaks_group = True
+    raises = (_REFUSED,)
+    log_words = (
+        "oom-kill",
+        "oom_kill",
+        "OOMKilled",
+        "Out of memory: Kill",
+        "Out Of Memory",
+        "Memory cgroup out of memory",
+        "allocate memory",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         nproc = host.plan.nproc
@@ -46,6 +68,44 @@ class HostMemory(Check):
         if host.cgroup.oom_kills:
             return [self._killed(host)]
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_OOM_KILLER)
+        if told:
+            said = told_by(*told.by, role=Role.SYSTEM)
+            return [self._told("the out-of-memory killer ended a process of the job", said)]
+        told = log.told(_REFUSED)
+        if told:
+            return [self._told("the host had no memory left to give", told_by(*told.by))]
+        return self._silent_kill(log)
+
+    def _silent_kill(self, log: Log) -> Judgement:
+        """SIGKILL with no sender named: on a training host that is nearly always the out-of-memory killer."""
+        killed = log.told(_WORKER_KILLED)
+        if killed:
+            text = "a DataLoader worker was killed by SIGKILL, mostly for want of host memory"
+            return [self._told(text, told_by(*killed.by), Confidence.LIKELY)]
+        first = first_death(log)
+        if first is None or first.code != -signal.SIGKILL or log.first(_ANOTHER_SENDER):
+            return UNSAID
+        who = "a process" if first.rank is None else f"rank {first.rank}"
+        said = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
+        text = f"{who} was killed by SIGKILL, mostly for want of host memory"
+        return [self._told(text, said, Confidence.LIKELY)]
+
+    def _told(
+        self, headline: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
+    ) -> Finding:
+        return self.fail(
+            headline,
+            why="All ranks of a node and their DataLoader workers share the memory of the host or of the "
+            "container. Where "
+            "it ends, the kernel kills the largest process without a word; the others report a lost connection.",
+            fix="dmesg -T | grep -i 'killed process'; kubectl describe pod POD; sacct -j JOB --format=MaxRSS,State\n"
+            "fewer DataLoader workers, weights loaded by one rank at a time (or mmap=True), or a higher memory limit",
+            confidence=confidence,
+            **said,
+        )
 
     def _short(self, host: Host, free: int) -> Finding:
         nproc = host.plan.nproc

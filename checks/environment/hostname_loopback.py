@@ -2,8 +2,18 @@ import ipaddress
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
+
+_UNRESOLVED = (
+    r"(?i)(?:of \((?P<name>[^\s,)]+), \d+\) cannot be retrieved.{0,40})?"
+    r"(?:gai error|Name or service not known|Temporary failure in name resolution|nodename nor servname)"
+)
+_DIALS_ITSELF = (
+    r"(?:timed out after .{1,40} while trying to connect to|failed to connect to any network address of) "
+    r"\((?P<address>127\.[\d.]+|localhost|::1|0\.(?!0\.0\.0)[\d.]+)[,)]"
+)
 
 
 class HostnameLoopback(Check):
@@ -38,6 +48,7 @@ class HostnameLoopback(Check):
     family = Family.ENVIRONMENT
     title = "the host's name leads to its address"
     breaks_group = True
+    log_words = ("trying to connect to", "failed to connect to", "cannot be retrieved", "name resolution")
 
     def examine_host(self, host: Host) -> Judgement:
         addresses = host.system.resolve(host.hostname)
@@ -46,6 +57,44 @@ class HostnameLoopback(Check):
         if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
             return [self._loopback(host, addresses)]
         return Passed(f"host name {quote(host.hostname)} resolves to {', '.join(addresses)}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_UNRESOLVED)
+        if told and log.failed:
+            return [self._told_unresolved(told)]
+        told = log.told(_DIALS_ITSELF)
+        return [self._told_loopback(told)] if told else UNSAID
+
+    def _told_unresolved(self, told: Told) -> Finding:
+        name = told.match["name"]
+        return self.fail(
+            f"the name {quote(name)} did not resolve to an address"
+            if name
+            else "a host's name did not resolve",
+            why="Ranks find rank 0's store by this name. A node whose resolver and /etc/hosts do not know it "
+            "looks again "
+            "and again, until the rendezvous times out.",
+            fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the name with the node's own address to "
+            "/etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
+            **told_by(*told.by),
+        )
+
+    def _told_loopback(self, told: Told) -> Finding:
+        address = told.match["address"]
+        number = address.startswith("0.")
+        return self.fail(
+            f"a rank waited for the store at {address}, "
+            + ("which is a host's name read as a number" if number else "which is its own node"),
+            why="A name of digits only is taken for an address."
+            if number
+            else "The name of the node of rank 0 leads to a loopback address where this rank runs, so it dials its own "
+            "node, where no store listens.",
+            fix="give rank 0's address by number: torchrun --master-addr 10.0.0.1 ...\nor map every node's "
+            "name to its "
+            "address in /etc/hosts on all nodes, with no 127.0.x.x entry for it: getent hosts $(hostname)",
+            confidence=Confidence.CERTAIN if number else Confidence.LIKELY,
+            **told_by(*told.by),
+        )
 
     def _unresolved(self, host: Host) -> Finding:
         shown = quote(host.hostname)

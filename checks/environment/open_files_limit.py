@@ -1,5 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.plan import Plan
 
@@ -11,6 +12,7 @@ FILES_PER_PEER = {"gloo": 1, "nccl": 8}
 NCCL_PEERS = 64
 """NCCL's rings and trees connect a rank with few others, however large the job."""
 TIGHT = 2
+_TOO_MANY = r"[Tt]oo many open files|received \d+ items of ancdata|\[Errno 24\]"
 
 
 class OpenFilesLimit(Check):
@@ -40,6 +42,8 @@ class OpenFilesLimit(Check):
     family = Family.ENVIRONMENT
     title = "ranks may open enough files"
     breaks_group = True
+    raises = (_TOO_MANY,)
+    log_words = ("Too many open files", "items of ancdata")
 
     def examine_host(self, host: Host) -> Judgement:
         soft, hard = host.system.rlimit("NOFILE")
@@ -55,6 +59,22 @@ class OpenFilesLimit(Check):
                 why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
                 'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
                 fix=_fix(hard, TIGHT * needed),
+            )
+        ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_TOO_MANY)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a process ran out of file descriptors",
+                why="Each tensor that a DataLoader worker hands over is an open file, and so is each "
+                "connection of a rank. "
+                "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
+                fix="ulimit -n 65536     # before the launcher, on every node\n"
+                'torch.multiprocessing.set_sharing_strategy("file_system")',
+                **told_by(*told.by),
             )
         ]
 

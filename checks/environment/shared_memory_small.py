@@ -1,9 +1,12 @@
 import re
+import signal
 from collections.abc import Iterator
+from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Disk
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
@@ -16,6 +19,14 @@ NCCL_NEEDS = 128 << 20
 """NVIDIA advises 1 GiB for a container; below this, NCCL fails where GPUs talk through host memory."""
 LEAKED_SHARE = 0.1
 _OF_TORCH = re.compile(r"torch_(\d+)_\d+_\d+")
+_NO_SPACE = (
+    r"(?:shared memory|posix_fallocate|/dev/shm|shm\b).{0,200}No space left on device"
+    r"|No space left on device.{0,80}/dev/shm|Error while creating shared memory segment .{0,80}size \d+"
+)
+_WORKERS_BUS_ERROR = (
+    r"is killed by signal: Bus error|workers are out of shared memory|insufficient shared memory"
+)
+_FULL = r"\s100% /dev/shm$"
 
 
 class SharedMemorySmall(Check):
@@ -43,6 +54,8 @@ class SharedMemorySmall(Check):
     name = "shared-memory-small"
     family = Family.ENVIRONMENT
     title = "/dev/shm is large enough"
+    raises = (_WORKERS_BUS_ERROR, _NO_SPACE)
+    log_words = ("shared memory", "posix_fallocate", "/dev/shm", "nccl-", "Bus error", "out of shared")
 
     def examine_host(self, host: Host) -> Judgement:
         shm = host.shm
@@ -56,6 +69,30 @@ class SharedMemorySmall(Check):
             return [self._leak(leaked, shm)]
         return Passed(f"/dev/shm has {size(shm.free)} of {size(shm.total)} free")
 
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
+        if told:
+            return [self._told(told_by(*told.by), Confidence.CERTAIN)]
+        ended = next((one for one in log.ended if one.code == -signal.SIGBUS), None)
+        if ended is None:
+            return UNSAID
+        ranks = () if ended.rank is None else (ended.rank,)
+        return [self._told(told_by(ended.line, ranks=ranks), Confidence.LIKELY)]
+
+    def _told(self, told: dict[str, Any], confidence: Confidence) -> Finding:
+        return self.fail(
+            "shared memory (/dev/shm) was full"
+            if confidence is Confidence.CERTAIN
+            else "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full",
+            why="NCCL and DataLoader workers pass data through files in /dev/shm. A container has 64 MB of it "
+            "unless told "
+            "otherwise, and files of killed jobs stay. Writing past its end is SIGBUS, which leaves no traceback.",
+            fix="df -h /dev/shm; ls /dev/shm     # remove what no process has open: fuser -v /dev/shm/*\n"
+            "docker run --shm-size=8g ...     # Kubernetes: an emptyDir with medium: Memory at /dev/shm",
+            confidence=confidence,
+            **told,
+        )
+
     def _low(self, host: Host, shm: Disk, leaked: list[tuple[str, int]]) -> Finding:
         nccl = "nccl" in host.plan.backend and host.plan.nproc > 1 and shm.free < NCCL_NEEDS
         report = self.fail if shm.free < FULL else self.warn if nccl else self.info
@@ -63,7 +100,8 @@ class SharedMemorySmall(Check):
             f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.plan.nproc, 'rank')}",
             why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
             "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
-            fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o remount,size=8G /dev/shm; "
+            fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o remount,size=8G "
+            "/dev/shm; "
             "or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
             evidence=_evidence(leaked),
         )

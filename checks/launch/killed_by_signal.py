@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.messengers import first_death
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 
@@ -47,6 +49,13 @@ _UNKNOWN = (
     "The signal came from outside the program.",
     "find its sender: the scheduler, a supervisor, a person",
 )
+_TO_LAUNCHER = (
+    r"Received (?P<signal>\d+) death signal",
+    r"got signal: (?P<signal>\d+)",
+    r"closing signal (?P<signal>SIGHUP|SIGINT)",
+)
+_SCHEDULER = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|CANCELLED AT \S+"
+_LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 
 
 class KilledBySignal(Check):
@@ -72,6 +81,16 @@ class KilledBySignal(Check):
     name = "killed-by-signal"
     family = Family.LAUNCH
     title = "no signal ends a rank"
+    explained_by = ("DD016", "DD017")
+    log_words = (
+        "death signal",
+        "got signal",
+        "closing signal",
+        "DUE TO TIME LIMIT",
+        "CANCELLED AT",
+        "Fatal Python error",
+        "terminate called",
+    )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()
@@ -93,6 +112,40 @@ class KilledBySignal(Check):
         others = tuple(one.rank for one in trace.ranks if one.rank != first.rank)
         return [self._finding(first.rank, others, first.killed_by, " in the training run", first.output)]
 
+    def examine_log(self, log: Log) -> Judgement:
+        launcher = log.told(*_TO_LAUNCHER)
+        if launcher:
+            number = _number(launcher.match["signal"])
+            if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                return [self._told_launcher(log, launcher, number)]
+        first = first_death(log)
+        if first is None or (-first.code == signal.SIGABRT and log.waits):
+            return UNSAID  # the watchdog aborts a process whose collective did not end
+        who = "a process" if first.rank is None else f"rank {first.rank}"
+        why, fix = _CAUSES.get(-first.code, _UNKNOWN)
+        last = log.told(*_LAST_WORDS)
+        ranks = () if first.rank is None else (first.rank,)
+        return [
+            self.fail(
+                f"{who} was killed by {_name(-first.code)}",
+                why=why,
+                fix=fix,
+                confidence=Confidence.LIKELY,
+                **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
+            )
+        ]
+
+    def _told_launcher(self, log: Log, told: Told, number: int) -> Finding:
+        sender = log.told(_SCHEDULER)
+        by = f", which the scheduler sent: {sender.match[0]}" if sender else ""
+        why, fix = _CAUSES.get(number, _UNKNOWN)
+        return self.fail(
+            f"the launcher was ended by {_name(number)}{by}",
+            why=f"{why} Nothing in the training failed; the launcher passed the signal on to its ranks.",
+            fix=fix,
+            **told_by(*told.by, *(sender.by if sender else ()), role=Role.DEATH),
+        )
+
     def _finding(
         self, rank: int, others: tuple[int, ...], number: int, where: str, output: Sequence[str]
     ) -> Finding:
@@ -111,3 +164,7 @@ class KilledBySignal(Check):
 def _name(number: int) -> str:
     named = number in list(signal.Signals)  # real-time signals are not
     return signal.Signals(number).name if named else f"signal {number}"
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else int(getattr(signal, text))

@@ -5,6 +5,7 @@ from ddpdoctor.group.places import contradictions
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
@@ -34,6 +35,7 @@ LAUNCHERS = {
     "LSB_JOBID": "LSF",
 }
 """What a process has in its environment where a launcher or a batch system started it."""
+_SET_BY_LAUNCHERS = "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
 
 
 class LaunchVariables(Check):
@@ -66,6 +68,10 @@ class LaunchVariables(Check):
     family = Family.LAUNCH
     title = "launch variables agree"
     measurements = ("variables",)
+    raises = (
+        rf"environment variable (?P<name>{_SET_BY_LAUNCHERS}) expected, but not set",
+        rf"KeyError: '(?P<name>{_SET_BY_LAUNCHERS})'",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
@@ -87,6 +93,21 @@ class LaunchVariables(Check):
             return [self._contradict(wrong)]
         many = "rank" if len(values) == 1 else "ranks"
         return Passed(f"torchrun's variables are complete and agree with the group on {len(values)} {many}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        name = told.match["name"]
+        return [
+            self.fail(
+                f"{name} was not set in the environment of the script",
+                why=f"Launchers set {name} for every rank. A script that is started by python itself, or through a "
+                "shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
+                fix="torchrun --standalone --nproc-per-node 4 train.py",
+                **told_by(*told.by),
+            )
+        ]
 
     def _contradict(self, wrong: list[Evidence]) -> Finding:
         return self.fail(

@@ -71,11 +71,10 @@ class PortInUse(Check):
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        line = log.first(_TAKEN)
-        raised = log.raised_as(*self.raises)
-        if line is None or not log.failed:
-            return UNSAID  # a job that goes on has found another port
-        found = _PORT.search(line.text)
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        found = _PORT.search(told.match.string)
         port = next(filter(None, found.groups())) if found else ""
         listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
         return [
@@ -87,7 +86,7 @@ class PortInUse(Check):
                 "each task of srun), or a worker that an earlier run left behind.",
                 fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
                 f"see who has it: {listener}",
-                **told_by(line, *([raised] if raised and raised.line != line else [])),
+                **told_by(*told.by),
             )
         ]
 

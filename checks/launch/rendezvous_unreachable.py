@@ -4,9 +4,23 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import ranks_phrase
+
+_CLIENTS = r"Timed out after .{1,40} waiting for clients\. (?P<came>\d+)/(?P<all>\d+) clients joined"
+_BARRIER = (
+    r"store.based barrier.{0,200}world_size=(?P<all>\d+), (?:worker_count|num_workers_joined)=(?P<came>\d+)"
+)
+_TIMED_OUT = (
+    r"(?:timed out after .{1,40} while trying to connect to|failed to connect to any network address of) "
+    r"\((?P<address>[^\s,)]+), (?P<port>\d+)\)"
+)
+_STORE_REFUSED = (
+    r"connect\(\) timed out\. Original timeout|connection to the C10d store has failed|RendezvousTimeoutError"
+    r"|TCPStore.{0,80}(?:Connection refused|timed out)"
+)
 
 
 class RendezvousUnreachable(Check):
@@ -35,6 +49,14 @@ class RendezvousUnreachable(Check):
     family = Family.LAUNCH
     title = "the ranks meet"
     breaks_group = True
+    raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER)
+    log_words = (
+        "failed to connect to any",
+        "clients joined",
+        "store based barrier",
+        "connect() timed out",
+        "C10d store",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         exported = None if "master_addr" in host.plan.explicit else host.environ.get("MASTER_ADDR")
@@ -101,6 +123,43 @@ class RendezvousUnreachable(Check):
                 ),
             )
         ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_CLIENTS, _BARRIER)
+        if told and int(told.match["came"]) < int(told.match["all"]):
+            return [self._told_missing(told)]
+        told = log.told(_TIMED_OUT, _STORE_REFUSED)
+        return [self._told_unreachable(told)] if told else UNSAID
+
+    def _told_missing(self, told: Told) -> Finding:
+        came, expected = told.match["came"], told.match["all"]
+        return self.fail(
+            f"{came} of {expected} ranks joined the store before the time limit",
+            why="The store tells how many came, and not which. The others never started, are still starting, "
+            "or cannot "
+            "reach it: their own output says why, and this one cannot.",
+            fix="look at the output of the ranks that are missing: did their launch fail, does their node run, is a "
+            "process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
+            **told_by(*told.by),
+        )
+
+    def _told_unreachable(self, told: Told) -> Finding:
+        said = told.match.groupdict()
+        address = said.get("address") or ""
+        return self.fail(
+            f"no store answered at {address} port {said['port']}"
+            if address
+            else "the rendezvous did not answer in time",
+            why="Ranks dial MASTER_ADDR:MASTER_PORT, where rank 0 listens. Either that is not rank 0's "
+            "address, or rank 0 "
+            "was not there: not started, failed before, or on a node that does not know the address as its own.",
+            fix="--master-addr has to be the address of node 0, as the other nodes reach it; on one node use "
+            "--standalone\n"
+            f"from another node: nc -vz {address or 'MASTER_ADDR'} {said.get('port') or 'MASTER_PORT'}; on node 0: "
+            "getent hosts $(hostname)",
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by),
+        )
 
 
 def _last_line(message: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ddpdoctor.check import Check
-from ddpdoctor.judge import Verdict, judge
+from ddpdoctor.judge import Verdict, drop_symptoms, judge
 from ddpdoctor.logs.log import Log
 from ddpdoctor.model import Finding, Level, Outcome, Role, Source
 
@@ -20,6 +20,7 @@ _ORDER = (
     {Role.CAUSE, Role.EXCEPTION},
     {Role.DEATH},
     {Role.MESSENGER},
+    {Role.UNKNOWN},
 )
 
 
@@ -39,8 +40,9 @@ def _explains(finding: Finding) -> tuple[int, int, bool, str]:
 
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts with the root cause only, beside what is no failure; the others' become skips with its code."""
+    verdicts = drop_symptoms(verdicts)
     cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
-    return [_cleared(verdict, cause) if cause else verdict for verdict in verdicts]
+    return [_cleared(verdict, cause) for verdict in verdicts] if cause else verdicts
 
 
 def _cleared(verdict: Verdict, cause: Finding) -> Verdict:

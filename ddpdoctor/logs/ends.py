@@ -23,6 +23,7 @@ WORDS = (
     "died with <Signals",
     "terminated with",
     "closing signal",
+    "Killing subprocess",
     "death signal",
     "got signal",
     "Killed",
@@ -83,6 +84,7 @@ _STATUS = re.compile(
 _RANK = re.compile(r"\bRank (\d+)\]")
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 _BAR = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\s+\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)")
+_STOPPED = re.compile(r"[Ss]ending process (\d+) closing signal|Killing subprocess (\d+)")
 _SIZE = re.compile(r"\bnranks (\d+)|\b[Ww]orld[_ ]?[Ss]ize['\"]?\s?[:=]\s?(\d+)|MEMBER: \d+/(\d+)")
 
 
@@ -94,6 +96,7 @@ class Ends:
     waits: dict[object, Wait] = field(default_factory=dict)
     progress: dict[int | None, Progress] = field(default_factory=dict)
     world_size: int | None = None
+    stopped: set[int] = field(default_factory=set)
     _host: str = ""
     _rank: tuple[int, int] | None = None
 
@@ -103,14 +106,21 @@ class Ends:
         for ended in _ends(line):
             self._keep(ended)
         self._take_wait(line)
-        bar = _BAR.search(line.text)
-        if bar:
-            self.progress[line.rank] = Progress(
-                line, int(bar["done"]), int(bar["total"]), _seconds(bar["elapsed"])
-            )
+        stopped = _STOPPED.search(line.text)
+        if stopped:
+            self.stopped.add(int(next(filter(None, stopped.groups()))))
+        self.feed_bar(line)
         size = _SIZE.search(line.text)
         if size:
             self.world_size = max(self.world_size or 0, int(next(filter(None, size.groups()))))
+
+    def feed_bar(self, line: Line) -> None:
+        """Take the progress bar in a line, where it has one and none came later."""
+        known = self.progress.get(line.rank)
+        bar = _BAR.search(line.text) if known is None or known.line.position <= line.position else None
+        if bar:
+            done, total = int(bar["done"]), int(bar["total"])
+            self.progress[line.rank] = Progress(line, done, total, _seconds(bar["elapsed"]))
 
     def _take_summary(self, line: Line) -> None:
         """torchrun's summary says host, rank and exit code in lines of their own."""

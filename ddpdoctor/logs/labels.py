@@ -47,6 +47,6 @@ def strip(raw: str) -> Labelled:
         number = next((found[name] for name in _RANKS if found[name] is not None), None)
         if number is not None:
             rank = int(number)
-            label += f"{found.lastgroup}{number} "
+            label = label or f"{found.lastgroup}{number}"  # the innermost is not on every line
         text = text[found.end() :]
     return Labelled(text, label, rank)

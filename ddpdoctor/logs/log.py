@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpdoctor.hang.stacks import Frame, short_path
@@ -13,6 +13,8 @@ from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
 
 _LONGEST_QUOTE = 300
+GOES_ON = 5
+"""Lines of training after a line that show it to have been no end."""
 _INSTALLED = re.compile(r"site-packages|dist-packages|/lib/python3|^<|importlib|/torch/distributed/")
 
 
@@ -130,6 +132,14 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What a line, an exception, or both say of a disease."""
+
+    match: re.Match[str]
+    by: tuple[Line | Raised, ...]
+
+
+@dataclass(frozen=True)
 class Log:
     """Everything that the readers found in a job's output."""
 
@@ -137,6 +147,8 @@ class Log:
     """The lines that have a word that some check asks for (``Check.log_words``), in order."""
     raised: tuple[Raised, ...] = ()
     ended: tuple[Ended, ...] = ()
+    stopped: frozenset[int] = frozenset()
+    """The processes that a launcher stopped, mostly because another had failed."""
     waits: tuple[Wait, ...] = ()
     progress: tuple[Progress, ...] = ()
     nccl: Mapping[str, NcclFacts] = field(default_factory=dict)
@@ -144,8 +156,8 @@ class Log:
     world_size: int | None = None
     read: int = 0
     """How many lines were read."""
-    trained: Line | None = None
-    """The last line that shows training to go on: a loss, a step, a saved checkpoint."""
+    training: tuple[Line, ...] = ()
+    """The last lines that show training to go on: a loss, a step, a progress bar."""
     hung: Line | None = None
     """The line by which a person, a scheduler or a supervisor says that nothing more came."""
     last: Line | None = None
@@ -159,14 +171,40 @@ class Log:
         """The first such line."""
         return next(iter(self.find(*patterns)), None)
 
-    def raised_as(self, *patterns: str) -> Raised | None:
-        """The first exception that ended its process and has any of these in its ``Type: message`` or its causes'."""
-        compiled = [re.compile(pattern) for pattern in patterns]
+    def told(self, *patterns: str) -> Told | None:
+        """Where the output says one of these, as the reason of an end: in an exception, or in a line.
+
+        An exception that was caught and a line after which training went on are passed over.
+        """
+        told = [one for one in (self._in_exception(patterns), self._in_line(patterns)) if one]
+        return (
+            Told(told[0].match, tuple(dict.fromkeys(by for one in told for by in one.by))) if told else None
+        )
+
+    def _in_exception(self, patterns: Sequence[str]) -> Told | None:
         for one in self.fatal:
             for link in one.chain:
-                if any(pattern.search(link.text) for pattern in compiled):
-                    return link
+                found = _first_match(patterns, link.text)
+                if found:
+                    return Told(found, (link,))
         return None
+
+    def _in_line(self, patterns: Sequence[str]) -> Told | None:
+        for line in self.lines:
+            found = _first_match(patterns, line.text)
+            if found and not self.went_on_after(line):
+                return Told(found, (line,))
+        return None
+
+    def went_on_after(self, line: Line) -> bool:
+        """Whether training went on after this line, which then was no end."""
+        return sum(one.position > line.position for one in self.training) >= GOES_ON
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The hosts that NCCL's lines and the ends of processes name."""
+        said = (process.partition(":")[0] for process in self.nccl)
+        return frozenset(filter(None, (*said, *(one.host for one in self.ended))))
 
     @property
     def fatal(self) -> Iterator[Raised]:
@@ -189,18 +227,30 @@ class Log:
         return tuple(sorted({*same, *(() if raised.rank is None else (raised.rank,))}))
 
 
+def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:
+    return next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
+
+
 def told_by(
     *told: Line | Raised, role: Role = Role.CAUSE, ranks: Iterable[int] | None = None
 ) -> dict[str, Any]:
-    """The fields of a finding that rests on these lines or exceptions, the first of them first of all.
+    """The fields of a finding that rests on these lines and exceptions.
 
     ``self.fail(headline, why=..., fix=..., **told_by(line))`` fills in ranks, where, evidence and seen.
     """
-    lines = [one.line if isinstance(one, Raised) else one for one in told]
+    lines = sorted({_line_of(one) for one in told}, key=lambda line: line.position)
+    seen = lines[0].seen(role)
+    if role is Role.EXCEPTION and isinstance(told[0], Raised):
+        # What names a disease may stand in the last line of the exception's message.
+        seen = replace(seen, position=seen.position + told[0].message.count("\n"))
     named = {one.rank for one in told if one.rank is not None} if ranks is None else set(ranks)
     return {
         "ranks": tuple(sorted(named)),
         "where": next((one.where for one in told if isinstance(one, Raised) and one.where), None),
         "evidence": tuple(line.evidence for line in lines),
-        "seen": lines[0].seen(role),
+        "seen": seen,
     }
+
+
+def _line_of(one: Line | Raised) -> Line:
+    return one.line if isinstance(one, Raised) else one

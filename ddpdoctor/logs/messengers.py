@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import signal
 
-from ddpdoctor.logs.log import Log, Raised
+from ddpdoctor.logs.log import Ended, Log, Raised
 
-_PEER_IS_GONE = re.compile(
+PEER_IS_GONE = (
     r"closed by (?:remote )?peer|[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)|Broken pipe|ncclRemoteError"
     r"|remote process (?:has )?exited|Socket recv failed|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
     r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
@@ -29,12 +30,17 @@ _SUBPROCESS = re.compile(
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
-    return any(_PEER_IS_GONE.search(one.text) or _WAITED_IN_VAIN.search(one.text) for one in raised.chain)
+    return any(re.search(PEER_IS_GONE, one.text) or _WAITED_IN_VAIN.search(one.text) for one in raised.chain)
+
+
+def waited_in_vain(raised: Raised) -> bool:
+    """Whether it says that a wait for the others ran out of time."""
+    return any(_WAITED_IN_VAIN.search(one.text) for one in raised.chain)
 
 
 def peer_is_gone(text: str) -> bool:
     """Whether a line says that the other end of a connection has gone."""
-    return bool(_PEER_IS_GONE.search(text))
+    return bool(re.search(PEER_IS_GONE, text))
 
 
 def is_of_the_launcher(raised: Raised) -> bool:
@@ -45,3 +51,9 @@ def is_of_the_launcher(raised: Raised) -> bool:
 def first_cause(log: Log) -> Raised | None:
     """The first exception that ended a process for a reason of its own."""
     return next((one for one in log.fatal if not speaks_of_a_peer(one) and not is_of_the_launcher(one)), None)
+
+
+def first_death(log: Log) -> Ended | None:
+    """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
+    killed = [one for one in log.ended if one.code < 0]
+    return next((one for one in killed if one.code != -signal.SIGTERM), next(iter(killed), None))

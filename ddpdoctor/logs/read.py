@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ddpdoctor.logs import ends, labels, nccl
 from ddpdoctor.logs.ends import Ends
-from ddpdoctor.logs.log import Line, Log, Raised
+from ddpdoctor.logs.log import Line, Log
 from ddpdoctor.logs.scan import Scanner
 from ddpdoctor.logs.tracebacks import Tracebacks
 
@@ -20,8 +20,6 @@ MOST_ALIKE = 64
 MOST_PROCESSES = 4096
 MOST_NCCL_LINES = 200
 """Of one process."""
-GOES_ON = 5
-"""Lines of training after an exception that show it to have been caught."""
 
 _NCCL = re.compile(r"(\S+:\d+):\d+ \[-?\d+\] .{0,200}?NCCL (?:INFO|WARN)|NCCL version")
 _NCCL_WORDS = (
@@ -78,7 +76,6 @@ class _Reading:
         self._ends = Ends()
         self._nccl: dict[str, list[str]] = defaultdict(list)
         self._hung: Line | None = None
-        self._last: Line | None = None
         self._starts: list[tuple[int, str]] = []
         """Before which line of all each stream begins, and its name."""
 
@@ -99,7 +96,6 @@ class _Reading:
         self._take_nccl(line)
         if _HUNG.search(line.text):
             self._hung = line
-        self._last = line
         if any(word in line.text for word in self._words):
             self._keep(line)
 
@@ -120,29 +116,28 @@ class _Reading:
 
     def log(self) -> Log:
         """What was read."""
-        trained = [self._located(place, raw) for place, raw in self._scanner.training]
-        return Log(
+        scanner = self._scanner
+        training = tuple(self._located(place, raw) for place, raw in scanner.training)
+        for place, raw in scanner.bars:
+            self._ends.feed_bar(self._located(place, raw))
+        found = Log(
             lines=tuple(self._lines),
-            raised=tuple(_survivors_marked(self._tracebacks.finish(), trained)),
+            raised=tuple(self._tracebacks.finish()),
             ended=tuple(self._ends.ended.values()),
+            stopped=frozenset(self._ends.stopped),
             waits=tuple(self._ends.waits.values()),
             progress=tuple(self._ends.progress.values()),
             nccl={process: nccl.parse("\n".join(said)) for process, said in self._nccl.items()},
             world_size=self._ends.world_size,
-            read=self._scanner.read,
-            trained=trained[-1] if trained else None,
+            read=scanner.read,
+            training=training,
             hung=self._hung,
-            last=self._last,
+            last=self._located(*scanner.last) if scanner.last else None,
         )
+        survived = (replace(one, survived=found.went_on_after(one.line)) for one in found.raised)
+        return replace(found, raised=tuple(survived))
 
     def _located(self, place: int, raw: bytes) -> Line:
         before, name = next(start for start in reversed(self._starts) if start[0] < place)
         labelled = labels.strip(raw[:1000].decode("utf-8", "replace"))
         return Line(labelled.text, place - before, name, labelled.rank, place)
-
-
-def _survivors_marked(raised: Iterable[Raised], trained: Sequence[Line]) -> Iterable[Raised]:
-    """The exceptions after which training went on are marked: somebody caught them."""
-    for one in raised:
-        later = sum(line.position > one.line.position for line in trained)
-        yield replace(one, survived=later >= GOES_ON)

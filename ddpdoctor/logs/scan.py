@@ -15,11 +15,12 @@ CONTEXT = 40
 """Lines read after one that is about an exception, whose message goes on without any particular word."""
 _ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception")
 _TRAINING = re.compile(
-    rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)s?\b\W{0,4}\d|\bit/s\]|\bs/it\]"
+    rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"
 )
 _DIGITS = b"0123456789"
 _MOST_TRAINING = 64
-_READ, _DULL, _TRAINS = range(3)
+_BAR = re.compile(rb"\d/\d+\s+\[[\d:]{4,}<")
+_READ, _DULL, _TRAINS, _SHOWS_BAR = range(4)
 
 
 class Scanner:
@@ -41,6 +42,11 @@ class Scanner:
         """Lines read so far, of all streams."""
         self.training: deque[tuple[int, bytes]] = deque(maxlen=_MOST_TRAINING)
         """Place and text of the last lines that show training to go on."""
+        self.bars: deque[tuple[int, bytes]] = deque(maxlen=_MOST_TRAINING)
+        """Place and text of the last progress bars."""
+        self.last: tuple[int, bytes] | None = None
+        """Place and text of the last line that is not empty."""
+        self._until = 0
 
     def scan(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         """Places among all lines of all streams, counted from one, and the lines worth reading."""
@@ -54,7 +60,8 @@ class Scanner:
             yield from self._select([rest])
 
     def _select(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-        first, kinds, until = self.read + 1, self._kinds, getattr(self, "_until", 0)
+        first, kinds, until = self.read + 1, self._kinds, self._until
+        self._note_last(lines, first)
         self.read += len(lines)
         for place, line in enumerate(lines, first):
             shape = line.translate(None, _DIGITS)
@@ -66,8 +73,8 @@ class Scanner:
                 if sampled:
                     yield place, _shortened(line)
                     continue
-            if kind == _TRAINS:
-                self.training.append((place, line))
+            if kind in (_TRAINS, _SHOWS_BAR):
+                self._note_progress(kind, place, line)
             if kind == _READ and any(word in shape for word in _ABOUT_EXCEPTIONS):
                 until = place + CONTEXT
             if kind == _READ or place <= until:
@@ -78,9 +85,26 @@ class Scanner:
         """What a new shape is, and whether this one line of it is to be read all the same."""
         if any(word in shape for word in self._words):
             return self._keep(shape, _READ), False
-        trains = _TRAINING.search(line[:LONGEST_SHAPE])
         sampled = any(word in shape for word in self._samples)
-        return self._keep(shape, _TRAINS if trains else _DULL), sampled
+        begin = line[:LONGEST_SHAPE]
+        trains = _TRAINING.search(begin) and not begin.startswith(b"#")  # as tools write their settings
+        kind = _TRAINS if trains else _SHOWS_BAR if _BAR.search(begin) else _DULL
+        return self._keep(shape, kind), sampled
+
+    def _note_last(self, lines: Sequence[bytes], first: int) -> None:
+        for number in range(len(lines) - 1, -1, -1):
+            if not lines[number].isspace() and lines[number]:
+                self.last = first + number, lines[number]
+                return
+
+    def _note_progress(self, kind: int, place: int, line: bytes) -> None:
+        shown = line.rstrip(b"\r").rpartition(b"\r")[
+            2
+        ]  # what the terminal shows of a bar that was drawn over
+        if kind == _TRAINS:
+            self.training.append((place, shown))
+        if _BAR.search(shown):
+            self.bars.append((place, shown))
 
     def _keep(self, shape: bytes, kind: int) -> int:
         if len(shape) <= LONGEST_SHAPE:

@@ -160,6 +160,8 @@ def _bare(found: re.Match[str] | None) -> bool:
     """Whether it is an exception's last line though no traceback stands above: only names that leave no doubt."""
     if found is None or not found["message"] or found[0][:1].isspace():
         return False
+    if found["kind"].startswith("nccl"):  # NCCL's own names stand inside the message of torch's exception
+        return False
     return _BARE.search(found["kind"]) is not None
 
 

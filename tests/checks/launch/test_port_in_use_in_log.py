@@ -35,7 +35,7 @@ def test_the_port_is_named(text, headline):
 
 
 def test_a_job_that_found_another_port_goes_on():
-    skipped("DD002", Source.LOG, log(f"Port 6006 is already in use, trying 6007\n{TRAINING}"))
+    skipped("DD002", Source.LOG, log(f"Port 6006 is already in use, trying 6007\n{8 * TRAINING}"))
 
 
 def test_an_exception_that_was_caught_is_none():

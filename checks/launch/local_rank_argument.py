@@ -1,0 +1,47 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Family, Judgement
+
+_REJECTED = r"unrecognized arguments:.*?(?P<option>--local[-_]rank)\b"
+
+
+class LocalRankArgument(Check):
+    """The launcher gives the script an option for the local rank that the script does not know.
+
+    What it finds:
+        A script whose parser refuses --local-rank or --local_rank, which torch.distributed.launch appends to the
+        script's arguments. From torch 2.0 it writes the option with a hyphen, before with an underscore.
+
+    Why it matters:
+        Every rank ends with exit status 2 and a usage message before it has done anything.
+
+    Example:
+        parser.add_argument("--local_rank", type=int)
+        python -m torch.distributed.launch train.py      # torch 2: error: unrecognized arguments: --local-rank=0
+
+    Fix:
+        Start with torchrun, which passes no option, and read the environment:
+            local_rank = int(os.environ["LOCAL_RANK"])
+        Or let the parser know both: parser.add_argument("--local-rank", "--local_rank", type=int)
+    """
+
+    code = "DD007"
+    name = "local-rank-argument"
+    family = Family.LAUNCH
+    title = "the script takes the local rank from where the launcher puts it"
+    log_words = ("unrecognized arguments",)
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_REJECTED)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                f"the script did not know the option {told.match['option']} that the launcher gave it",
+                why="torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since "
+                "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
+                fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
+                'parser.add_argument("--local-rank", "--local_rank", type=int)',
+                **told_by(*told.by),
+            )
+        ]

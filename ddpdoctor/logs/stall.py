@@ -1,0 +1,98 @@
+"""Who waited in a collective until its timeout, and who did not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ddpdoctor.logs.log import Line, Log, Progress, Raised, Wait
+from ddpdoctor.logs.messengers import waited_in_vain
+
+_DEFAULT_TIMEOUTS = (1800.0, 600.0)
+"""Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
+_MISSED = re.compile(r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier")
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Ranks that waited until the timeout."""
+
+    waiting: tuple[int, ...]
+    """The ranks that said so."""
+    absent: tuple[int, ...]
+    """The ranks of the job that did not, as far as its size is known."""
+    more_absent: bool
+    """Whether there were more ranks than those that waited, though not which."""
+    seconds: float | None
+    waits: tuple[Wait, ...]
+    told: tuple[Line | Raised, ...]
+    """What tells of it, in order."""
+    missing: tuple[int, ...] = ()
+    """The ranks that a survivor named as missing."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether those that waited are few: most ranks, or rank 0's peers, never came to the collective."""
+        if not self.waiting or not self.more_absent or len(self.sequences) > 1:
+            return False
+        return self.waiting == (0,) or len(self.waiting) < len(self.absent)
+
+    @property
+    def sequences(self) -> frozenset[int]:
+        """The numbers of the collectives that were waited in."""
+        return frozenset(wait.sequence for wait in self.waits if wait.sequence is not None)
+
+    @property
+    def what(self) -> str:
+        """``ALLREDUCE number 12``, or what is known of it."""
+        operations = {wait.operation for wait in self.waits}
+        if len(operations) != 1:
+            return "collectives" if operations else "a collective"
+        number = f" number {next(iter(self.sequences))}" if len(self.sequences) == 1 else ""
+        return f"{next(iter(operations))}{number}"
+
+    @property
+    def for_how_long(self) -> str:
+        """``for 1800 s``, or nothing where no line says it."""
+        return f" for {self.seconds:.0f} s" if self.seconds else ""
+
+
+def find_stall(log: Log) -> Stall | None:
+    """The wait that ended the job; None where nothing tells of one."""
+    vain = [one for one in log.fatal if waited_in_vain(one)]
+    told: list[Line | Raised] = [*(wait.line for wait in log.waits), *vain]
+    if not told:
+        return None
+    ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
+    waiting = tuple(sorted(rank for rank in ranks if rank is not None))
+    size = log.world_size or 0
+    others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
+    absent = tuple(rank for rank in range(size) if rank not in waiting) if waiting else ()
+    seconds = [wait.seconds for wait in log.waits if wait.seconds]
+    return Stall(
+        waiting,
+        absent,
+        bool(absent) or others_lived,
+        max(seconds) if seconds else None,
+        log.waits,
+        tuple(sorted(told, key=lambda one: (one.line if isinstance(one, Raised) else one).position)),
+        tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text))),
+    )
+
+
+def _named_missing(text: str) -> list[int]:
+    found = _MISSED.search(text)
+    return [int(rank) for rank in re.findall(r"\d+", found["ranks"])] if found else []
+
+
+def long_work(log: Log, stall: Stall) -> Progress | None:
+    """The progress bar that had run for about as long as the others waited, and was not done."""
+    limits = (stall.seconds,) if stall.seconds else _DEFAULT_TIMEOUTS
+    for bar in log.progress:
+        if (
+            bar.seconds
+            and bar.done < bar.total
+            and any(0.9 <= bar.seconds / limit <= 1.2 for limit in limits)
+        ):
+            return bar
+    return None

@@ -1,0 +1,55 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import TRAINING, explained, log, raised
+
+NCCL = "node-a:100:201 [0] "
+NAMED = [
+    (
+        raised(0, "OSError", "[Errno 28] No space left on device: '/out/model.pt'"),
+        "a file could not be written to its end: the disk or the quota is full",
+    ),
+    (
+        raised(
+            0,
+            "RuntimeError",
+            "[enforce fail at inline_container.cc:815] . PytorchStreamWriter failed writing file data/12: file "
+            "write failed",
+        ),
+        "a file could not be written to its end: the disk or the quota is full",
+    ),
+    (
+        raised(0, "OSError", "[Errno 122] Disk quota exceeded"),
+        "a file could not be written to its end: the disk or the quota is full",
+    ),
+    (
+        raised(0, "RuntimeError", "Parent directory /out/run1 does not exist."),
+        "a file could not be written: Parent directory /out/run1 does not exist",
+    ),
+    (
+        raised(0, "OSError", "[Errno 30] Read-only file system: '/out'"),
+        "a file could not be written: Read-only file system",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD019", Source.LOG, log(text)).headline == headline
+    assert explained(text)[0].code == "DD019"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NCCL + "x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\n",
+    ],
+)
+def test_what_is_another_matter_is_not(text):
+    skipped("DD019", Source.LOG, log(text))
+
+
+@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
+def test_what_training_survived_is_not(text):
+    skipped("DD019", Source.LOG, log(text + 8 * TRAINING))

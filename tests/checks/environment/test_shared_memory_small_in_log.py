@@ -1,0 +1,44 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import TRAINING, explained, log, raised, summary
+
+NCCL = "node-a:100:201 [0] "
+NAMED = [
+    (
+        raised(
+            0,
+            "RuntimeError",
+            "DataLoader worker (pid 412) is killed by signal: Bus error. It is possible that dataloader's "
+            "workers are out of shared memory. Please try to raise your shared memory limit.",
+        ),
+        "shared memory (/dev/shm) was full",
+    ),
+    (
+        NCCL + "include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device\n",
+        "shared memory (/dev/shm) was full",
+    ),
+    (
+        NCCL
+        + "NCCL WARN failed to extend /dev/shm/nccl-xHLn4z to 9 bytes, error: No space left on device\n",
+        "shared memory (/dev/shm) was full",
+    ),
+    (summary(1, -7), "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full"),
+    (
+        "[2026-01-02] [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -7\n",
+        "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full",
+    ),
+    ("tmpfs            64M   64M     0 100% /dev/shm\n", "shared memory (/dev/shm) was full"),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD016", Source.LOG, log(text)).headline == headline
+    assert explained(text)[0].code == "DD016"
+
+
+@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
+def test_what_training_survived_is_not(text):
+    skipped("DD016", Source.LOG, log(text + 8 * TRAINING))

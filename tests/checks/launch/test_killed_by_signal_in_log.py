@@ -1,0 +1,40 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import log, raised, summary
+
+NAMED = [
+    (
+        "[W] torch.distributed.elastic.agent.server.api: Received 15 death signal, shutting down "
+        "workers\nslurmstepd: error: *** STEP 1.0 ON node-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n",
+        "the launcher was ended by SIGTERM, which the scheduler sent: CANCELLED AT 2026-01-02T03:04:05",
+    ),
+    (
+        "W0102 03:04:05 1 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 12 closing "
+        "signal SIGHUP\n"
+        + raised(
+            0, "torch.distributed.elastic.multiprocessing.api.SignalException", "Process 9 got signal: 1"
+        ),
+        "the launcher was ended by SIGHUP",
+    ),
+    (summary(2, -11), "rank 2 was killed by SIGSEGV"),
+    ("Fatal Python error: Segmentation fault\n" + summary(2, -11), "rank 2 was killed by SIGSEGV"),
+    (summary(1, -9), "rank 1 was killed by SIGKILL"),
+    ("srun: error: node-b: task 3: Segmentation fault (core dumped)\n", "rank 3 was killed by SIGSEGV"),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD012", Source.LOG, log(text)).headline == headline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        summary(1, 1),
+    ],
+)
+def test_what_is_another_matter_is_not(text):
+    skipped("DD012", Source.LOG, log(text))
