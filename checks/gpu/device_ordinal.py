@@ -1,9 +1,12 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural
+
+_ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
 
 
 class DeviceOrdinal(Check):
@@ -31,6 +34,8 @@ class DeviceOrdinal(Check):
     family = Family.GPU
     title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
     breaks_group = True
+    raises = (_ORDINAL,)
+    log_words = ("invalid device ordinal",)
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -53,5 +58,21 @@ class DeviceOrdinal(Check):
                 evidence=tuple(
                     Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices
                 ),
+            )
+        ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_ORDINAL)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a rank asked for a GPU whose number its process does not have",
+                why="GPUs are counted from 0 in each process, among those that are visible to it. The global "
+                "rank is no "
+                "such number on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU.",
+                fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
+                "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank",
+                **told_by(*told.by),
             )
         ]

@@ -2,10 +2,15 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The first Linux driver that runs any CUDA program of a major version."""
+_TOO_OLD = (
+    r"CUDA driver version is insufficient|NVIDIA driver on your system is too old|unsupported toolchain"
+    r"|Driver/library version mismatch|forward compatibility was attempted on non.supported"
+)
 
 
 class DriverTooOld(Check):
@@ -32,6 +37,13 @@ class DriverTooOld(Check):
     family = Family.GPU
     title = "the driver runs torch's CUDA"
     breaks_group = True
+    raises = (_TOO_OLD,)
+    log_words = (
+        "driver version is insufficient",
+        "driver on your system is too old",
+        "version mismatch",
+        "unsupported toolchain",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -47,6 +59,22 @@ class DriverTooOld(Check):
             told = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
             return Passed(f"{told}; torch is built for CUDA {host.torch.cuda}")
         return [self._too_old(host, f"{known[0]}.{known[1]}", host.torch)]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_TOO_OLD)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "the NVIDIA driver is too old for the CUDA that was loaded",
+                why="A driver runs programs built for its own CUDA version and older ones. torch or NCCL here "
+                "was built for "
+                "a newer one.",
+                fix="nvidia-smi     # the CUDA version that the driver knows\n"
+                "upgrade the driver, or install a torch for that CUDA version",
+                **told_by(*told.by),
+            )
+        ]
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
         wanted = int((torch.cuda or "").partition(".")[0])

@@ -7,7 +7,8 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visibility
 from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.host.system import Gpu
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.text import plural, shorten
 
 _XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")
@@ -33,6 +34,10 @@ _SLOWED_BY = {
 }
 """Reasons that mean a fault of cooling or supply; SwPowerCap is how a busy GPU works."""
 _SHARED_COOLING = ("Laptop", "Mobile", "Max-Q")
+_DEFECT = (
+    r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: \d+|GPU has fallen off the bus|GPU is lost"
+    r"|double.bit ECC error|hardware stack error"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class GpuHardware(Check):
     family = Family.GPU
     title = "the GPUs are healthy"
     breaks_group = True
+    raises = (_DEFECT,)
+    log_words = ("ECC", "NVRM", "fallen off the bus", "GPU is lost", "NVLink error", "hardware stack error")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -83,6 +90,21 @@ class GpuHardware(Check):
         if not any(gpu.lost for gpu in used):  # the log would tell of the same loss again
             findings += self._judge_log(host, used)
         return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_DEFECT)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                f"a GPU reported a hardware error: {told.match[0]}",
+                why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset "
+                "or replaced.",
+                fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
+                "keep the node out of the next launch: sbatch --exclude NODE ...",
+                **told_by(*told.by, role=Role.SYSTEM),
+            )
+        ]
 
     def _judge(self, gpu: Gpu) -> Iterator[Finding]:
         if gpu.lost is not None:

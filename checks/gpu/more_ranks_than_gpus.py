@@ -2,9 +2,12 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
-from ddpdoctor.text import plural
+from ddpdoctor.text import plural, ranks_phrase
+
+_DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"
 
 
 class MoreRanksThanGpus(Check):
@@ -31,6 +34,8 @@ class MoreRanksThanGpus(Check):
     family = Family.GPU
     title = "one GPU for each rank"
     breaks_group = True
+    raises = (_DUPLICATE,)
+    log_words = ("Duplicate GPU detected",)
 
     def examine_host(self, host: Host) -> Judgement:
         reason = _why_not(host)
@@ -43,6 +48,24 @@ class MoreRanksThanGpus(Check):
         if nproc <= len(visible) + len(lost):
             return Skipped(f"GPU {lost[0].index} does not answer (DD805)")
         return [self._too_many(host, len(visible))]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_DUPLICATE)
+        if told is None:
+            return UNSAID
+        first, second, gpu = told.match.groups()
+        ranks = sorted((int(first), int(second)))
+        return [
+            self.fail(
+                f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
+                why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
+                "GPUs, or where "
+                "the script does not choose the GPU by LOCAL_RANK before the first collective.",
+                fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))     # before init_process_group\n'
+                "torchrun --nproc-per-node at most the number of GPUs: nvidia-smi -L",
+                **told_by(*told.by, ranks=ranks),
+            )
+        ]
 
     def _too_many(self, host: Host, visible: int) -> Finding:
         value = host.environ.get(VARIABLE)

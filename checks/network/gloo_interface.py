@@ -1,12 +1,20 @@
 from collections.abc import Iterator
+from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Interface
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
 from ddpdoctor.redact import quote, show_value
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
+_UNKNOWN_NAME = r"Unable to find (?:interface for|address for|interface): ?(?P<name>\S+)"
+_LOOPBACK = (
+    r"(?:gloo|Gloo|pair\.cc).{0,200}(?:remote=|connect )\[(?P<address>127\.[\d.]+|::1)\].{0,60}(?:refused|rank=)"
+    r"|(?:Gloo|gloo).{0,200}refused, remote=\[(?P<address2>127\.[\d.]+)\]"
+)
+_UNRESOLVED = r"[Uu]nable to resolve hostname to a \(local\) address"
 
 
 class GlooInterface(Check):
@@ -35,6 +43,8 @@ class GlooInterface(Check):
     family = Family.NETWORK
     title = "gloo has a network interface"
     breaks_group = True
+    raises = (_UNKNOWN_NAME, _LOOPBACK, _UNRESOLVED)
+    log_words = ("Unable to find interface", "Unable to find address", "connectFullMesh")
 
     def examine_host(self, host: Host) -> Judgement:
         value = host.environ.get(VARIABLE, "")
@@ -44,6 +54,34 @@ class GlooInterface(Check):
         if problem is None:
             return Passed(f"{VARIABLE}={show_value(VARIABLE, value)} is usable")
         return [self._finding(host, value, problem)]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_UNKNOWN_NAME)
+        if told:
+            text = f"gloo found no interface {quote(told.match['name'])}"
+            why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
+            return [self._told(text, why, told_by(*told.by))]
+        told = log.told(_LOOPBACK, _UNRESOLVED)
+        if told is None:
+            return UNSAID
+        address = told.match.groupdict().get("address")
+        text = (
+            f"gloo gave out the loopback address {address}"
+            if address
+            else "gloo found no address for its own host"
+        )
+        why = "Without GLOO_SOCKET_IFNAME gloo looks up the host's own name, and /etc/hosts often has it at 127.0.1.1. "
+        return [self._told(text, why, told_by(*told.by))]
+
+    def _told(self, headline: str, why: str, said: dict[str, Any]) -> Finding:
+        return self.fail(
+            headline,
+            why=f"{why}Ranks on other nodes then dial themselves.",
+            fix="ip -br address     # the interface that leads to the other nodes\nexport "
+            "GLOO_SOCKET_IFNAME=eth0     # "
+            "and TP_SOCKET_IFNAME for RPC; or map the host's name to its real address in /etc/hosts",
+            **said,
+        )
 
     def _finding(self, host: Host, value: str, problem: str) -> Finding:
         gloo = host.plan.backend == "gloo"

@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 
 from ddpdoctor.check import Check
@@ -6,6 +7,7 @@ from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.nccl import is_on, nccl_setting
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.host.system import Gpu
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural
 
@@ -19,6 +21,13 @@ _CAUSES = {
     "IOH_TOPOLOGY_NOT_SUPPORTED": "the GPUs hang on different processors",
     "DISABLED_BY_REGKEY": "a setting of the driver turns it off",
 }
+_EXHAUSTED = r"peer mapping resources exhausted"
+_REFUSED = r"peer access (?:is )?not supported|cudaErrorPeerAccessUnsupported"
+_COMPLETE = r"Init COMPLETE"
+_CONNECTED = r"Connected all (?:rings|trees)"
+_CONSUMER = r"GeForce|\bRTX (?:20|30|40|50)\d\d"
+_TABLE_HEAD = r"#\s+(?:\(B\)|size)\s"
+"""Of nccl-tests, whose rows follow it."""
 
 
 class GpuPeerAccess(Check):
@@ -49,6 +58,8 @@ class GpuPeerAccess(Check):
     name = "gpu-peer-access"
     family = Family.NETWORK
     title = "the GPUs reach each other's memory"
+    raises = (_EXHAUSTED, _REFUSED)
+    log_words = ("peer mapping resources", "peer access", "GeForce", "RTX", "Init COMPLETE", "Connected all")
 
     def examine_host(self, host: Host) -> Judgement:
         gpus = {gpu.index: gpu for gpu in visible_gpus(host)}
@@ -66,6 +77,59 @@ class GpuPeerAccess(Check):
             return [self._translated(translated, gpus)]
         how = "PCI Express" if over_pci else "NVLink"
         return Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_EXHAUSTED)
+        if told:
+            return [self._told_exhausted(told)]
+        told = log.told(_REFUSED)
+        if told is None and self._silent_after_start(log):
+            told = log.told(_COMPLETE, _CONNECTED)
+        return [self._told_hang(log, told)] if told else UNSAID
+
+    def _silent_after_start(self, log: Log) -> bool:
+        """Whether every link is GPU to GPU, all is connected, and then nothing more comes although more should."""
+        links = [link for facts in log.nccl.values() for link in facts.links]
+        if not links or log.training or not all(link.via.startswith("P2P") for link in links):
+            return False
+        untold = not any(log.fatal) and not any(one.code for one in log.ended)
+        begun = (
+            log.last is not None and bool(log.find(_CONSUMER)) and bool(re.match(_TABLE_HEAD, log.last.text))
+        )
+        return untold and (log.hung is not None or begun or bool(log.waits))
+
+    def _told_exhausted(self, told: Told) -> Finding:
+        return self.fail(
+            "a GPU had no peer mapping left for one more GPU",
+            why="A GPU maps the memory of at most eight others, and each process that drives several GPUs maps "
+            "all of them "
+            "to each other.",
+            fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
+            "NCCL_P2P_DISABLE=1 goes without peer access",
+            **told_by(*told.by),
+        )
+
+    def _told_hang(self, log: Log, told: Told) -> Finding:
+        consumer = bool(log.find(_CONSUMER))
+        return self.fail(
+            "the GPUs were connected by peer access, and the first collective did not end",
+            why=(
+                "Consumer GPUs have no peer access that works with some drivers, which offer it all the same. "
+                if consumer
+                else "Access Control Services or an IOMMU send transfers between GPUs through the root complex, where "
+                "they are lost. "
+            )
+            + "NCCL starts, and its first kernel waits for data that does not come.",
+            fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, it is peer access\n"
+            + (
+                "a newer driver no longer offers it"
+                if consumer
+                else "switch ACS off on the PCIe bridges or in the BIOS; "
+                "iommu=pt or off on the kernel's command line: lspci -vvv | grep ACSCtl"
+            ),
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by),
+        )
 
     def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
         meant_to = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)

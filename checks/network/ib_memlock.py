@@ -2,12 +2,14 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
 from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 ENOUGH = 1 << 30
 """NCCL pins megabytes for each channel and peer; a limit of this size is not what stops it."""
 _CAP_IPC_LOCK = 1 << 14
+_REFUSED = r"ibv_(?:reg_mr|create_[cq][qp])\w* failed.{0,40}Cannot allocate memory|RLIMIT_MEMLOCK|locked memory limit"
 
 
 class IbMemlock(Check):
@@ -41,6 +43,8 @@ class IbMemlock(Check):
     family = Family.NETWORK
     title = "locked memory is enough for InfiniBand"
     breaks_group = True
+    raises = (_REFUSED,)
+    log_words = ("ibv_reg_mr", "ibv_create_", "locked memory", "memlock")
 
     def examine_host(self, host: Host) -> Judgement:
         devices = {port.device for port in host.infiniband}
@@ -64,6 +68,23 @@ class IbMemlock(Check):
                 "refuses, and NCCL ends with 'Cannot allocate memory' as soon as a job spans several nodes.",
                 fix=_fix(hard),
                 evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
+            )
+        ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_REFUSED)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "InfiniBand could not register memory: the limit on locked memory is too low",
+                why="RDMA needs its buffers locked in memory, and the limit of the process does not allow as "
+                "much. The "
+                "limit is taken from where the ranks are started (sshd, slurmd, the container), not from a "
+                "login shell.",
+                fix="ulimit -l     # inside the job; it has to say unlimited\n"
+                "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
+                **told_by(*told.by),
             )
         ]
 

@@ -4,11 +4,25 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl import NameList, is_on, nccl_setting
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.redact import quote
 from ddpdoctor.text import plural
 
 FLAPPING = 10
 """Link losses since the counters were cleared from which a port is remarkable: reboots of a switch explain fewer."""
+_COMPLETION = r"Got completion .{0,80}?(?:error|status=?) ?(?P<status>\d+)"
+_EVENT = (
+    r"NET/IB ?: .{0,40}Got (?:non-fatal )?async (?:fatal )?(?:event|error) ?: ?"
+    r"(?P<event>(?!GID|client|comm).*(?:error|fatal|down).*)"
+)
+_STATUS = {
+    4: "a local protection error",
+    5: "a flush after another error",
+    10: "a remote access error",
+    12: "retries used up: the other side did not answer",
+    13: "retries used up: the other side was not ready",
+}
 
 
 class IbTransportError(Check):
@@ -39,6 +53,8 @@ class IbTransportError(Check):
     name = "ib-transport-error"
     family = Family.NETWORK
     title = "the InfiniBand links are up"
+    raises = (_COMPLETION, _EVENT)
+    log_words = ("Got completion", "Got async event", "Got async error", "ibv_poll_cq", "NET/IB")
 
     def examine_host(self, host: Host) -> Judgement:
         if not host.infiniband:
@@ -54,6 +70,40 @@ class IbTransportError(Check):
         if flapping:
             findings.append(self._flapping(flapping))
         return findings or Passed(f"{len(active)} of {plural(len(ports), 'InfiniBand port')} active")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_EVENT)
+        if told:
+            return [self._told_event(told)]
+        told = log.told(_COMPLETION)
+        # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
+        if told is None or (told.match["status"] == "12" and not log.training):
+            return UNSAID
+        return [self._told_completion(told)]
+
+    def _told_event(self, told: Told) -> Finding:
+        return self.fail(
+            f"an InfiniBand port reported {quote(told.match['event'].strip())}",
+            why="The link went down, or the adapter failed, while the job ran. NCCL gives up on the connection.",
+            fix="ibstat; ibdev2netdev; dmesg -T | grep -i mlx\nhave cable, transceiver and switch port checked; "
+            "NCCL_IB_HCA leaves a port out",
+            **told_by(*told.by, role=Role.SYSTEM),
+        )
+
+    def _told_completion(self, told: Told) -> Finding:
+        status = int(told.match["status"])
+        meaning = _STATUS.get(status, "an error of the transport")
+        return self.fail(
+            f"an InfiniBand transfer ended with status {status}, {meaning}",
+            why="The transfer had worked before, so the path between the two nodes was lost: a link that "
+            "flaps, a switch, "
+            "or the peer's node. A peer that died is told by its own output.",
+            fix="look at the peer that the line names: did it fail first? Then at its links: ibstat, "
+            "perfquery, the switch\n"
+            "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
+        )
 
     def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:
         waiting = [port for port in ports if port.state in ("INIT", "ARMED")]

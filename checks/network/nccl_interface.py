@@ -1,10 +1,12 @@
 from collections.abc import Sequence
+from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.nccl import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
@@ -12,6 +14,12 @@ VARIABLE = "NCCL_SOCKET_IFNAME"
 _PREFERENCES = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
 """The lists that NCCL tries in turn where the variable is not set."""
 _LOCAL = ("docker", "lo", "virbr")
+_VARIABLE = "NCCL_SOCKET_IFNAME"
+_NONE_FOUND = r"(?i)no (?:usable |socket )?interface (?:was )?found|No interface name|no usable interface"
+_NO_ADDRESS = r"with family \d+ is neither AF_INET"
+_LOCAL_INTERFACE = (
+    r"NCCL INFO Bootstrap ?: ?Using \[?\d*\]?(?P<interface>docker\w*|lo|virbr\w*|br-\w+|veth\w*):"
+)
 
 
 class NcclInterface(Check):
@@ -42,6 +50,8 @@ class NcclInterface(Check):
     family = Family.NETWORK
     title = "NCCL has a network interface"
     breaks_group = True
+    raises = (_NONE_FOUND, _NO_ADDRESS)
+    log_words = ("interface found", "Bootstrap", "interface name", "with family", "usable interface")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.plan.backend != "nccl":
@@ -55,6 +65,33 @@ class NcclInterface(Check):
         if host.plan.nnodes > 1 and all(one.loopback for one in matched):
             return [self._loopback(host, setting)]
         return Passed(f"{VARIABLE} matches {_names(matched)}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_NONE_FOUND, _NO_ADDRESS)
+        if told:
+            return [self._told(log, "NCCL found no network interface", told_by(*told.by))]
+        told = log.told(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
+        if told is None:
+            return UNSAID
+        text = f"NCCL took interface {told.match['interface']}, which does not lead to other nodes"
+        return [self._told(log, text, told_by(*told.by), Confidence.LIKELY)]
+
+    def _told(
+        self, log: Log, text: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
+    ) -> Finding:
+        values = {
+            value for facts in log.nccl.values() for name, value in facts.variables if name == _VARIABLE
+        }
+        shown = f" for {_VARIABLE}={show_value(_VARIABLE, ', '.join(sorted(values)))}" if values else ""
+        return self.fail(
+            text + shown,
+            why=f"{_VARIABLE} is a list of beginnings of names, the same for every node it is exported to. Where no "
+            "interface of a node begins so, NCCL there cannot tell the others its address.",
+            fix=f"on every node: ip -br address\nexport {_VARIABLE}=enp4s0,enp6s0     # the names of all nodes; or "
+            f"unset {_VARIABLE}",
+            confidence=confidence,
+            **said,
+        )
 
     def _judge_choice(self, host: Host) -> Judgement:
         choices = (_matching(host.interfaces, names) for names in _PREFERENCES)

@@ -1,14 +1,19 @@
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 
 _WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _LIBRARY = re.compile(r"libnccl\.so(?:\.([\d.]+))?")
 """NCCL itself; its plugins (libnccl-net.so) are meant to be added this way."""
+_FOREIGN = r"undefined symbol: (?P<symbol>nccl\w+)"
+_VERSION = r"NCCL version (\d+(?:\.\d+)+)"
+_MISMATCH = r"(?i)mismatched NCCL version|NCCL version mismatch"
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class NcclVersions(Check):
     name = "nccl-versions"
     family = Family.NETWORK
     title = "one NCCL library"
+    raises = (_FOREIGN, _MISMATCH)
+    log_words = ("undefined symbol", "NCCL version", "nccl version")
 
     def examine_host(self, host: Host) -> Judgement:
         wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}
@@ -58,6 +65,33 @@ class NcclVersions(Check):
         if others:
             return [self._other(others, version)]
         return Passed(f"NCCL {version}")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_FOREIGN)
+        if told:
+            text = f"the libnccl that was loaded has no {told.match['symbol']}, which torch needs"
+            return [self._told(text, told_by(*told.by))]
+        told = log.told(_MISMATCH)
+        if told:
+            return [self._told("ranks loaded different versions of NCCL", told_by(*told.by))]
+        lines = log.find(_VERSION)
+        different = {match[1]: line for line in lines if (match := re.search(_VERSION, line.text))}
+        if len(different) < 2 or not log.failed:
+            return UNSAID
+        return [
+            self._told(f"ranks loaded NCCL {' and '.join(sorted(different))}", told_by(*different.values()))
+        ]
+
+    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+        return self.fail(
+            headline,
+            why="Two NCCL libraries are in the way: wheels for two CUDA versions share a folder, or "
+            "LD_LIBRARY_PATH finds "
+            "the system's before torch's own. Versions that differ do not understand each other.",
+            fix="pip list | grep -i nccl     # one nvidia-nccl-cuXX, the one that torch requires\n"
+            "echo $LD_LIBRARY_PATH $LD_PRELOAD",
+            **said,
+        )
 
     def _two_wheels(self, wheels: dict[str, str]) -> Finding:
         shown = " and ".join(f"{name} {version}" for name, version in wheels.items())

@@ -1,0 +1,52 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
+
+_GUESSED = (
+    r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"
+)
+
+
+class BarrierDeviceUnknown(Check):
+    """A barrier had to guess the GPU of its rank.
+
+    What it finds:
+        torch's warning that the device of a rank is not known, in an output that ends there.
+
+    Why it matters:
+        The barrier is an all-reduce on some GPU, guessed from the rank's number. Where the rank then uses another,
+        or the guess is another rank's, the job hangs. Where training goes on, the guess was right.
+
+    Example:
+        dist.init_process_group("nccl")
+        dist.barrier()                        # before torch.cuda.set_device
+
+    Fix:
+        torch.cuda.set_device(local_rank) first, and say it to the group:
+            dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
+    """
+
+    code = "DD810"
+    name = "barrier-device-unknown"
+    family = Family.GPU
+    title = "a barrier knows its GPU"
+    log_words = ("currently unknown",)
+
+    def examine_log(self, log: Log) -> Judgement:
+        lines = log.find(_GUESSED)
+        if not lines:
+            return UNSAID
+        if log.training:
+            return Passed("barriers guessed the GPU of their rank, and training went on")
+        report = self.fail if log.hung or log.waits else self.info
+        return [
+            report(
+                "the first barrier guessed the GPU of its rank, and nothing came after it",
+                why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another one, "
+                "or does not see that one, its peers wait for ever.",
+                fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
+                'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
+                confidence=Confidence.LIKELY,
+                **told_by(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
+            )
+        ]

@@ -1,0 +1,44 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Family, Judgement
+
+_FORKED = r"Cannot re-initialize CUDA in forked subprocess"
+
+
+class CudaInForkedWorker(Check):
+    """A forked process uses CUDA, which its parent had already begun to use.
+
+    What it finds:
+        A DataLoader worker, or a rank started by fork, that touches the GPU.
+
+    Why it matters:
+        CUDA's state does not survive a fork. The worker ends, and with it the rank.
+
+    Example:
+        A dataset whose __getitem__ returns .cuda() tensors, with num_workers > 0.
+
+    Fix:
+        Return CPU tensors from the dataset and move them in the training loop; or start the processes by spawn:
+            DataLoader(..., multiprocessing_context="spawn")
+    """
+
+    code = "DD807"
+    name = "cuda-in-forked-worker"
+    family = Family.GPU
+    title = "forked processes leave CUDA alone"
+    raises = (_FORKED,)
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_FORKED)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a forked process used CUDA after its parent had",
+                why="CUDA cannot be used in a child that was forked after the parent had initialised it: a DataLoader "
+                "worker whose dataset makes GPU tensors, or ranks started by fork.",
+                fix='return CPU tensors from the dataset, or DataLoader(..., multiprocessing_context="spawn")\n'
+                "for ranks: torch.multiprocessing.spawn, or torchrun",
+                **told_by(*told.by),
+            )
+        ]

@@ -1,0 +1,50 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Family, Judgement
+
+_FABRIC = (
+    r"NVLink SHARP \(NVLS\).{0,80}(?:error|fail)|[Ff]abric [Mm]anager"
+    r"|system not yet initialized|Cuda failure 802\b"
+)
+
+
+class FabricManager(Check):
+    """The service that runs the NVSwitches is not there, or in a bad state.
+
+    What it finds:
+        CUDA or NCCL that says that the NVLink fabric is not initialised (CUDA error 802), or that multicast memory of
+        NVLink SHARP cannot be bound.
+
+    Why it matters:
+        On machines with NVSwitches no GPU works with another before nvidia-fabricmanager, in the driver's own version,
+        has set the switches up.
+
+    Example:
+        Failed to bind NVLink SHARP (NVLS) Multicast memory ... CUDA error 401
+
+    Fix:
+        Restart the service, in the version of the driver; NCCL_NVLS_ENABLE=0 goes without NVLink SHARP meanwhile:
+            systemctl restart nvidia-fabricmanager
+    """
+
+    code = "DD804"
+    name = "fabric-manager"
+    family = Family.GPU
+    title = "the NVLink fabric is ready"
+    raises = (_FABRIC,)
+    log_words = ("NVLS", "abric Manager", "abric manager", "system not yet initialized", "Cuda failure")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_FABRIC)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "the NVLink fabric of this machine was not ready",
+                why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than the "
+                "driver, or left the fabric in a bad state after a GPU was reset.",
+                fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
+                "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
+                **told_by(*told.by),
+            )
+        ]

@@ -1,0 +1,27 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, passed
+from tests.support.logs import TRAINING, explained, log
+
+NAMED = [
+    (
+        "[rank0]:[W] using GPU 0 to perform barrier as devices used by this process are currently unknown. This can\n",
+        "the first barrier guessed the GPU of its rank, and nothing came after it",
+    ),
+    (
+        "[rank0]:[W] using GPU 0 as device used by this process is currently unknown.\n(no further output)\n",
+        "the first barrier guessed the GPU of its rank, and nothing came after it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD810", Source.LOG, log(text)).headline == headline
+    assert explained(text)[0].code == "DD810"
+
+
+def test_training_that_goes_on_was_a_good_guess():
+    text = f"[rank0]:[W] using GPU 0 as device used by this process is currently unknown.\n{TRAINING}"
+    passed("DD810", Source.LOG, log(text))

@@ -1,0 +1,40 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import TRAINING, explained, log, raised
+
+NCCL = "node-a:100:201 [0] "
+NAMED = [
+    (
+        raised(
+            1,
+            "torch.OutOfMemoryError",
+            "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which "
+            "1.50 GiB is free. Process 4242 has 40.00 GiB memory in use. Including non-PyTorch memory, this "
+            "process has 37.00 GiB memory in use.",
+        ),
+        "rank 1 ran out of memory on GPU 1 (79.15 GiB), asking for 2.00 GiB",
+    ),
+    (
+        raised(
+            1,
+            "RuntimeError",
+            "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.76 GiB total capacity; 9.00 GiB "
+            "already allocated)",
+        ),
+        "rank 1 ran out of memory on GPU 0 (10.76 GiB), asking for 20.00 MiB",
+    ),
+    (NCCL + "init.cc:1 NCCL WARN Cuda failure 'out of memory'\n", "a rank ran out of memory on its GPU"),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD806", Source.LOG, log(text)).headline == headline
+    assert explained(text)[0].code == "DD806"
+
+
+@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
+def test_what_training_survived_is_not(text):
+    skipped("DD806", Source.LOG, log(text + 8 * TRAINING))

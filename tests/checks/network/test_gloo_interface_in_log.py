@@ -1,0 +1,58 @@
+import pytest
+
+from ddpdoctor.model import Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import TRAINING, explained, log, raised
+
+NAMED = [
+    (
+        raised(
+            0,
+            "RuntimeError",
+            "[enforce fail at ../third_party/gloo/gloo/transport/tcp/device.cc:208] ifa != nullptr. Unable to "
+            "find interface for: ^lo",
+        ),
+        "gloo found no interface '^lo'",
+    ),
+    (raised(0, "RuntimeError", "Unable to find address for: eth9"), "gloo found no interface 'eth9'"),
+    (
+        raised(
+            3,
+            "RuntimeError",
+            "[../gloo/transport/tcp/pair.cc:769] connect [127.0.1.1]:20733: Connection refused",
+        ),
+        "gloo gave out the loopback address 127.0.1.1",
+    ),
+    (
+        raised(
+            3,
+            "RuntimeError",
+            "Gloo connectFullMesh failed with [../pair.cc:152] timed out connecting: SO_ERROR: Connection "
+            "refused, remote=[127.0.0.1]:28114 (rank=9, size=16)",
+        ),
+        "gloo gave out the loopback address 127.0.0.1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "headline"), NAMED)
+def test_it_is_named(text, headline):
+    assert only_finding("DD702", Source.LOG, log(text)).headline == headline
+    assert explained(text)[0].code == "DD702"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        raised(
+            3, "RuntimeError", "Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error"
+        ),
+    ],
+)
+def test_what_is_another_matter_is_not(text):
+    skipped("DD702", Source.LOG, log(text))
+
+
+@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
+def test_what_training_survived_is_not(text):
+    skipped("DD702", Source.LOG, log(text + 8 * TRAINING))
