@@ -6,7 +6,9 @@ from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.hang.tree import lines, merge
 from ddpdoctor.hang.verdict import culprits
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.stall import Stall, find_stall, long_work
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 
@@ -37,6 +39,7 @@ class CollectiveNotJoined(Check):
     name = "collective-not-joined"
     family = Family.COLLECTIVES
     title = "no rank keeps the others waiting"
+    log_words = ("failed to pass monitored",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.hung is None or ranks.stage is not Stage.MEASURE:
@@ -51,6 +54,30 @@ class CollectiveNotJoined(Check):
                 raise NotMeasured(trace.broken)
             return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
         return [self._run_hang(trace, [one for one in trace.ranks if not one.finished])]
+
+    def examine_log(self, log: Log) -> Judgement:
+        stall = find_stall(log)
+        if stall is None or stall.alone or long_work(log, stall):
+            return UNSAID
+        late = stall.missing or stall.absent or _behind(stall)
+        if not late:
+            return UNSAID
+        others = ranks_phrase(rank for rank in stall.waiting if rank not in late)
+        return [
+            self.fail(
+                f"{ranks_phrase(late)} did not join {stall.what}, in which {others} waited{stall.for_how_long}"
+                if others.strip("ranks ")
+                else f"{ranks_phrase(late)} did not join {stall.what}",
+                why=f"{ranks_phrase(late).capitalize()} left the common order of collectives, or was busy "
+                "elsewhere: fewer "
+                "batches, a branch on the rank's own data, a stuck DataLoader. Who waits is the victim.",
+                fix=f"see where {ranks_phrase(late)} was: py-spy dump of its process the next time, or\n"
+                "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of "
+                "every rank",
+                confidence=Confidence.LIKELY,
+                **told_by(*stall.told[:6], role=Role.MESSENGER, ranks=late),
+            )
+        ]
 
     def _run_hang(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
         late = culprits({one.rank: one.stack for one in stopped}, {})
@@ -121,3 +148,16 @@ def _place(one: RankRecord) -> str:
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
     stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
     return Where(short_path(stack[-1].file), stack[-1].line, stack[-1].function) if stack else None
+
+
+def _behind(stall: Stall) -> tuple[int, ...]:
+    """Where the waits are in different collectives: the ranks that started fewest."""
+    started = {
+        wait.rank: wait.enqueued if wait.enqueued is not None else wait.sequence
+        for wait in stall.waits
+        if wait.rank is not None
+    }
+    counts = {count for count in started.values() if count is not None}
+    if len(counts) < 2:
+        return ()
+    return tuple(sorted(rank for rank, count in started.items() if count == min(counts)))

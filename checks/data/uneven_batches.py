@@ -1,8 +1,13 @@
+from typing import Any
+
 from ddpdoctor.check import Check
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.messengers import waited_in_vain
+from ddpdoctor.logs.stall import find_stall
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -75,6 +80,37 @@ class UnevenBatches(Check):
             if stall is not None and not _is_agreed(one):
                 return [self._stalls(one)]
         return Passed(_even(rounds[0]))
+
+    def examine_log(self, log: Log) -> Judgement:
+        waited = next((one for one in log.fatal if waited_in_vain(one) and _in_join(one)), None)
+        if waited:
+            return [
+                self._told(
+                    "ranks ran out of batches at different steps", told_by(waited, role=Role.MESSENGER)
+                )
+            ]
+        bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
+        totals = sorted({bar.total for bar in bars.values()})
+        if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
+            return UNSAID
+        told = [next(bar.line for bar in bars.values() if bar.total == total) for total in totals]
+        counts = " and ".join(
+            f"{ranks_phrase(rank for rank, bar in bars.items() if bar.total == total)} {total}"
+            for total in totals
+        )
+        headline = f"ranks have different numbers of batches: {counts}"
+        return [self._told(headline, told_by(*told, role=Role.MESSENGER))]
+
+    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+        return self.fail(
+            headline,
+            why="The ranks with more batches wait in the next collective for those that have none left, until "
+            "the timeout.",
+            fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True), or train under "
+            "torch.distributed.algorithms.join.Join",
+            confidence=Confidence.LIKELY,
+            **said,
+        )
 
     def _stalls(self, one: Round) -> Finding:
         counts = _counts(one)
@@ -228,3 +264,8 @@ def _even(one: Round) -> str:
     if len(set(counts.values())) == 1:
         return f"{ranks_phrase(counts)} have {plural(counts[one.ranks[0]], 'batch')} each in a pass"
     return f"ranks have {min(counts.values())} to {max(counts.values())} batches and leave the loop together"
+
+
+def _in_join(raised: Raised) -> bool:
+    """Whether the wait was one that asks whether all ranks still have batches."""
+    return any("join" in frame.function.lower() or "/join.py" in frame.file for frame in raised.frames)

@@ -1,0 +1,87 @@
+import re
+
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Family, Finding, Judgement
+from ddpdoctor.text import ranks_phrase
+
+_DETAIL = (
+    r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running collective: "
+    r"CollectiveFingerPrint\((?P<first>.*?)\), but Rank (?P<b>\d+) is running collective: "
+    r"CollectiveFingerPrint\((?P<second>.*)"
+)
+_GLOO_SIZE = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
+_OTHERS = (
+    r"[Cc]ollective sequence number mismatch|Mismatched? (?:between )?collective (?:operation types|detected)"
+    r"|Message truncated ?: received \d+ bytes instead of \d+"
+)
+
+
+class CollectiveMismatch(Check):
+    """Ranks ran different collectives at the same position.
+
+    What it finds:
+        Two ranks whose next collective differs in operation, shape, dtype or sequence number.
+
+    Why it matters:
+        Collectives are matched by their order alone. Ranks that call different ones wait for ever, get an error
+        about sizes, or, where the sizes fit, wrong results and no error.
+
+    Example:
+        if batch.has_images:
+            features = gather(vision(batch))      # one rank's batch has none, and it goes on to the next collective
+
+    Fix:
+        Bring every rank through the same collectives in the same order with the same shapes: a dummy input for the
+        branch that one rank does not take, padding before a gather.
+    """
+
+    code = "DD302"
+    name = "collective-mismatch"
+    family = Family.COLLECTIVES
+    title = "ranks run the same collectives"
+    raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
+    log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_DETAIL)
+        if told:
+            return [self._described(told)]
+        told = log.told(_GLOO_SIZE, _OTHERS)
+        if told is None:
+            return UNSAID
+        said = told.match.groupdict()
+        headline = (
+            f"a rank sent {said['got']} bytes where its peer expected {said['room']}"
+            if said.get("got")
+            else "ranks ran different collectives at the same position"
+        )
+        return [self._finding(headline, told)]
+
+    def _described(self, told: Told) -> Finding:
+        first, second = int(told.match["a"]), int(told.match["b"])
+        return self._finding(
+            f"rank {first} ran {_short(told.match['first'])} where rank {second} ran {_short(told.match['second'])}",
+            told,
+            (first, second),
+        )
+
+    def _finding(self, headline: str, told: Told, ranks: tuple[int, ...] | None = None) -> Finding:
+        who = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
+        return self.fail(
+            headline,
+            why=f"{who} left the common order of collectives: a branch that depends on the rank's data or its number, "
+            "or tensors whose sizes differ between ranks.",
+            fix="follow both ranks to the line that calls the collective, and bring them through the same ones\n"
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
+            **told_by(*told.by, ranks=ranks),
+        )
+
+
+def _short(fingerprint: str) -> str:
+    """``ALLREDUCE [20]`` of the long description of a collective."""
+    parts = (
+        re.search(r"OpType=([A-Z_]+)", fingerprint),
+        re.search(r"TensorShape=(\[[\d, ]*\])", fingerprint),
+    )
+    return " ".join(found[1] for found in parts if found) or "another collective"

@@ -1,0 +1,49 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.stall import find_stall, long_work
+from ddpdoctor.model import Confidence, Family, Judgement, Role
+
+
+class LongWorkOnOneRank(Check):
+    """One rank works outside collectives while the others wait toward the timeout.
+
+    What it finds:
+        A progress bar, of a download, a tokenizer or an index, that had run for as long as the process group waits,
+        while other ranks waited in a collective.
+
+    Why it matters:
+        The others' timeout ends the job, mostly minutes before the work would have been done, and their errors speak
+        of a collective and not of the work.
+
+    Example:
+        if rank == 0:
+            dataset.map(tokenize)      # 40 minutes
+        dist.barrier()                 # the others give up after 30
+
+    Fix:
+        Do the work before the launch, or give the group the time it takes:
+            dist.init_process_group(timeout=timedelta(hours=2))
+    """
+
+    code = "DD306"
+    name = "long-work-on-one-rank"
+    family = Family.COLLECTIVES
+    title = "no rank works alone while the others wait"
+
+    def examine_log(self, log: Log) -> Judgement:
+        stall = find_stall(log)
+        bar = long_work(log, stall) if stall else None
+        if stall is None or bar is None or bar.seconds is None:
+            return UNSAID
+        done = f"{100 * bar.done // bar.total} % done after {bar.seconds / 60:.0f} minutes"
+        return [
+            self.fail(
+                f"one rank's work was {done}, and the others' wait for it ran out of time",
+                why="The progress bar had run for as long as a collective may take. The ranks without it waited in "
+                f"{stall.what} for the one that shows it, and gave up.",
+                fix="do the work before the launch, or on every rank its part\n"
+                "dist.init_process_group(timeout=timedelta(hours=2))     # ddp_timeout=7200 in transformers",
+                confidence=Confidence.LIKELY,
+                **told_by(bar.line, *stall.told[:3], role=Role.MESSENGER, ranks=stall.waiting),
+            )
+        ]

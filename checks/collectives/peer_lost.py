@@ -1,0 +1,74 @@
+import re
+
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, told_by
+from ddpdoctor.logs.messengers import PEER_IS_GONE
+from ddpdoctor.model import Confidence, Family, Judgement, Role
+from ddpdoctor.text import ranks_phrase
+
+_NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
+_ADDRESS = re.compile(r"(?:peer|remote=?|to) \[?([\w.:-]*?[\d:][\w.:-]*?)[\]<]")
+_MOST = 4
+
+
+class PeerLost(Check):
+    """A rank went away, and only the survivors speak.
+
+    What it finds:
+        "Connection closed by peer", ncclRemoteError, "Socket recv failed" and their kin, in an output that does not
+        show why the peer went away: which ranks said it, and which rank they name.
+
+    Why it matters:
+        These lines come from healthy ranks. The rank to look at is one that does not complain, and its own output,
+        its exit status, or its node's kernel log has the reason.
+
+    Example:
+        Rank 3 is killed on another node; ranks 0-2 report "Connection closed by peer".
+
+    Fix:
+        Look at the rank that is silent: its own output (torchrun --log-dir logs --tee 3), the exit codes in every
+        launcher's summary, and dmesg on its node.
+    """
+
+    code = "DD311"
+    name = "peer-lost"
+    family = Family.COLLECTIVES
+    title = "no rank is lost"
+    log_words = (
+        "closed by",
+        "Connection reset",
+        "onnection closed",
+        "emote process exited",
+        "ncclRemoteError",
+        "recv failed",
+    )
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = _survivors(log)
+        if not told or not log.failed:
+            return UNSAID
+        texts = [one.text for one in told]
+        named = sorted(
+            {int(rank) for text in texts for found in _NAMED.findall(text) for rank in found if rank}
+        )
+        address = next((found[1] for text in texts if (found := _ADDRESS.search(text))), "")
+        survivors = {one.rank for one in told if one.rank is not None} - set(named)
+        lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
+        return [
+            self.fail(
+                f"{lost} went away; the output shows {ranks_phrase(survivors) if survivors else 'survivors'} only",
+                why="Who reports a closed connection is healthy. Why the other end went away stands in its own "
+                "output, "
+                "which is not here.",
+                fix="torchrun --log-dir logs --tee 3 ...     # keeps every rank's output, also what it said last\n"
+                f"look at {lost}: exit code in its launcher's summary, dmesg -T | grep -i -e killed -e xid on "
+                "its node",
+                confidence=Confidence.CERTAIN,
+                **told_by(*told[:_MOST], role=Role.MESSENGER, ranks=named),
+            )
+        ]
+
+
+def _survivors(log: Log) -> list[Line | Raised]:
+    raised = [one for one in log.fatal if re.search(PEER_IS_GONE, one.text)]
+    return list(raised or (line for line in log.find(PEER_IS_GONE) if not log.went_on_after(line)))

@@ -1,0 +1,89 @@
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
+from ddpdoctor.logs.stall import Stall, find_stall
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
+from ddpdoctor.text import ranks_phrase
+
+_COLLECT = (
+    "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH "
+    "torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs"
+)
+
+
+class TimeoutUndetermined(Check):
+    """The job failed, and the output does not show why.
+
+    What it finds:
+        A failure whose cause is not in the output: a timeout in which every rank waited at the same place, or a
+        process that ended without a word. What the output does show, and what to collect next.
+
+    Why it matters:
+        A guess sends people to the wrong place for days. What is missing is mostly one variable away.
+
+    Example:
+        Every rank times out in its first collective: they agree on what to do, and data does not pass between them.
+        Which part of the path is to blame, a timeout does not say.
+
+    Fix:
+        Run it once more with the flight recorder and NCCL's log, and keep every rank's output:
+            TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO torchrun --log-dir logs --tee 3 ...
+    """
+
+    code = "DD312"
+    name = "timeout-undetermined"
+    family = Family.COLLECTIVES
+    title = "the output shows why the job failed"
+
+    def examine_log(self, log: Log) -> Judgement:
+        stall = find_stall(log)
+        if stall:
+            return [self._stalled(stall)]
+        ended = next((one for one in log.ended if one.code), None)
+        if ended:
+            return [self._ended(ended)]
+        return [self._hung(log.hung)] if log.hung else UNSAID
+
+    def _stalled(self, stall: Stall) -> Finding:
+        who = f"{ranks_phrase(stall.waiting)}" if stall.waiting else "ranks"
+        first = bool(stall.waits) and stall.sequences <= {0, 1}
+        path = (
+            "It was the first collective, which suggests the path between the ranks rather than the script. "
+            "Whether a run with NCCL_P2P_DISABLE=1 or NCCL_SOCKET_IFNAME=lo gets further tells more. "
+            if first
+            else ""
+        )
+        return self._finding(
+            f"{who} waited in {stall.what}{stall.for_how_long}, and the output does not show why",
+            f"Every rank that speaks waited at the same place, so none of them is to blame. {path}"
+            "A watchdog reports that time has run out, and not what kept the data.",
+            stall.told[:4],
+            stall.waiting,
+        )
+
+    def _ended(self, ended: Ended) -> Finding:
+        who = "a process" if ended.rank is None else f"rank {ended.rank}"
+        return self._finding(
+            f"{who} ended with exit status {ended.code}, and the output does not show why",
+            "The launcher tells that it ended. Its own output is not here, or it said nothing.",
+            (ended.line,),
+            () if ended.rank is None else (ended.rank,),
+        )
+
+    def _hung(self, line: Line) -> Finding:
+        return self._finding(
+            "the job stopped going on, and the output does not show why",
+            "No rank reported a failure before the output ends.",
+            (line,),
+            (),
+        )
+
+    def _finding(
+        self, headline: str, why: str, told: tuple[Line | Raised, ...], ranks: tuple[int, ...]
+    ) -> Finding:
+        return self.fail(
+            headline,
+            why=why,
+            fix=_COLLECT,
+            confidence=Confidence.CERTAIN,
+            **told_by(*told, role=Role.UNKNOWN, ranks=ranks),
+        )

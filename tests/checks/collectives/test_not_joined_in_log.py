@@ -1,0 +1,35 @@
+from ddpdoctor.model import Confidence, Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import explained, log, raised, summary
+from tests.support.waits import sizes, status, wait
+
+
+def test_the_rank_that_did_not_come_is_named_and_not_those_that_waited():
+    text = sizes(4) + wait(0) + wait(1) + wait(3)
+    finding = only_finding("DD301", Source.LOG, log(text))
+    assert (
+        finding.headline == "rank 2 did not join ALLREDUCE number 12, in which ranks 0-1, 3 waited for 600 s"
+    )
+    assert (finding.ranks, finding.confidence) == ((2,), Confidence.LIKELY)
+    assert explained(text)[0] == finding
+
+
+def test_the_rank_that_is_behind_is_named():
+    text = wait(0, 13) + wait(1, 12) + status(0, 13, 20, 12) + status(1, 12, 12, 11)
+    finding = only_finding("DD301", Source.LOG, log(text))
+    assert finding.headline == "rank 1 did not join ALLREDUCE, in which rank 0 waited for 600 s"
+
+
+def test_the_ranks_that_a_monitored_barrier_missed_are_named():
+    text = raised(0, "RuntimeError", "[Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 30000 ms")
+    finding = only_finding("DD301", Source.LOG, log(text))
+    assert finding.headline == "ranks 1-2 did not join a collective, in which rank 0 waited"
+
+
+def test_an_exception_of_a_rank_outranks_the_wait_for_it():
+    text = sizes(2) + raised(1, "ValueError", "no label") + wait(0) + summary(1)
+    assert [one.code for one in explained(text)] == ["DD304"]
+
+
+def test_ranks_that_all_wait_at_one_place_blame_nobody():
+    skipped("DD301", Source.LOG, log(sizes(2) + wait(0) + wait(1)))

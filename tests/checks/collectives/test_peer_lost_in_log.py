@@ -1,0 +1,37 @@
+import pytest
+
+from ddpdoctor.model import Role, Source
+from tests.support.judging import only_finding, skipped
+from tests.support.logs import TRAINING, explained, log, raised, summary
+
+GLOO = "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:33177"
+BARRIER = "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0."
+NCCL = (
+    "NCCL error\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "headline"),
+    [
+        (raised(1, "RuntimeError", GLOO), "the peer at 10.0.0.7 went away; the output shows rank 1 only"),
+        (raised(1, "RuntimeError", BARRIER), "rank 0 went away; the output shows rank 1 only"),
+        (
+            raised(2, "torch.distributed.DistBackendError", NCCL)
+            + raised(3, "RuntimeError", "x: Broken pipe"),
+            "a peer went away; the output shows ranks 2-3 only",
+        ),
+    ],
+)
+def test_the_survivors_are_not_blamed(text, headline):
+    finding = only_finding("DD311", Source.LOG, log(text + summary(1)))
+    assert (finding.headline, finding.seen.role) == (headline, Role.MESSENGER)
+    assert [one.code for one in explained(text + summary(1))] == ["DD311"]
+
+
+def test_a_killed_rank_outranks_what_its_peers_say():
+    assert [one.code for one in explained(raised(1, "RuntimeError", GLOO) + summary(0, -11))] == ["DD012"]
+
+
+def test_a_connection_that_was_made_again():
+    skipped("DD311", Source.LOG, log("wandb: Connection reset by peer, retrying\n" + 8 * TRAINING))
