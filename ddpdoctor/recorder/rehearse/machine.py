@@ -1,0 +1,89 @@
+"""The imaginary hosts: which local rank this process is, and how many GPUs its host has."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import MutableMapping
+
+HOST = "DDPDOCTOR_IMAGINARY_HOST"
+"""Set once this rank has its host, so that the processes it starts are not divided again."""
+NPROC = "DDPDOCTOR_NPROC"
+"""How many ranks the launch has on this machine, for scripts that start them on their own."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_ARGUMENT = re.compile(r"(--local[-_]rank=)\d+$")
+
+
+def divide(hosts: int, environ: MutableMapping[str, str], argv: list[str]) -> dict[str, str | None]:
+    """Put this rank on one of the imaginary hosts; answers what the variables were.
+
+    Ranks stay in order: with four ranks and two hosts, ranks 2 and 3 become local ranks 0 and 1 of the second.
+    A launch that has several hosts already keeps them.
+    """
+    if hosts < 2 or HOST in environ or environ.get("GROUP_WORLD_SIZE", "1") != "1":
+        return {}
+    rank, ranks = environ.get("LOCAL_RANK", ""), environ.get("LOCAL_WORLD_SIZE", "")
+    if not (rank.isdigit() and ranks.isdigit()):
+        return {}
+    host, first, size = _host_of(int(rank), int(ranks), hosts)
+    new = {HOST: host, "LOCAL_RANK": int(rank) - first, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": host}
+    new["GROUP_WORLD_SIZE"] = min(hosts, int(ranks))
+    before = {name: environ.get(name) for name in new}
+    environ.update({name: str(value) for name, value in new.items()})
+    # torch.distributed.launch tells the local rank in the arguments, too.
+    argv[1:] = [_ARGUMENT.sub(rf"\g<1>{new['LOCAL_RANK']}", argument) for argument in argv[1:]]
+    return before
+
+
+def _host_of(rank: int, ranks: int, hosts: int) -> tuple[int, int, int]:
+    """The host of a rank, its first rank, and how many it has; the first hosts take what does not divide."""
+    first = 0
+    for host in range(hosts):
+        size = ranks // hosts + (host < ranks % hosts)
+        if rank < first + size:
+            return host, first, size
+        first += size
+    return 0, 0, ranks
+
+
+def restore(before: dict[str, str | None], environ: MutableMapping[str, str]) -> None:
+    """Give the variables back the values that ``divide`` found."""
+    for name, value in before.items():
+        if value is None:
+            environ.pop(name, None)
+        else:
+            environ[name] = value
+
+
+class Host:
+    """The GPUs of the host that this process is on: one for each local rank, unless the variables hide some."""
+
+    def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        sizes = (self._environ.get(name, "") for name in ("LOCAL_WORLD_SIZE", NPROC))
+        self.size = next((int(size) for size in sizes if size.isdigit() and int(size) > 0), 1)
+        # GPUs that were hidden before the script began were hidden on the machine without them.
+        self._hidden = self._environ.get(_VISIBLE) if not self._entries() else None
+        self._taken: list[str] | None = None
+
+    def gpus(self) -> list[str]:
+        """What the script sees as cuda:0, cuda:1 and so on, by the number that the host gives them."""
+        if self._taken is not None:
+            return self._taken
+        value = self._environ.get(_VISIBLE)
+        if value is None or value == self._hidden:
+            return [str(index) for index in range(self.size)]
+        return self._entries()[: self.size if HOST in self._environ else None]
+
+    def take(self) -> None:
+        """From the first use on, CUDA does not look at the variable again."""
+        self._taken = self.gpus()
+
+    def _entries(self) -> list[str]:
+        """The entries of CUDA_VISIBLE_DEVICES up to the first that is no device, as CUDA reads them."""
+        entries: list[str] = []
+        for entry in self._environ.get(_VISIBLE, "").split(","):
+            if not entry.strip() or entry.strip() == "-1":
+                break
+            entries.append(entry.strip())
+        return entries

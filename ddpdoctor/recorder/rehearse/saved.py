@@ -1,0 +1,42 @@
+"""Tensors saved for backward: hooks on them run inside a torch function, below the mode, and need it again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as checkpoint
+from torch.overrides import _get_current_function_mode_stack
+
+from .placement import Placement
+from .undo import Patches
+
+
+def install(placement: Placement, patches: Patches) -> None:
+    """Run the hooks under the mode, and let activation checkpoints compare what the bookkeeping does not blur."""
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    original = hooks.__init__
+
+    def init(context: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        original(context, _under(placement, pack_hook), _under(placement, unpack_hook))
+
+    patches.set(hooks, "__init__", init)
+    # A result is saved before it is marked and recomputed after: its device is no sign of anything.
+    tests = checkpoint._allowed_determinism_checks_to_fns
+    plain = tests.get("default")
+    if plain is not None:
+        tests["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
+        patches.on_undo(lambda: tests.update(default=plain))
+
+
+def _under(placement: Placement, hook: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(hook)
+    def run(*args: Any) -> Any:
+        if placement in _get_current_function_mode_stack():
+            return hook(*args)
+        with placement:
+            return hook(*args)
+
+    return run

@@ -1,0 +1,58 @@
+"""nn.DataParallel, attention backends and profiler activities that only GPUs have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
+
+from .placement import Placement
+from .undo import Patches
+
+
+def install(placement: Placement, patches: Patches, note: Callable[[str, str], None]) -> None:
+    """Let what would need kernels of a GPU take its way on the CPU."""
+    _data_parallel(patches, note)
+    _attention(placement)
+    _profiler(patches, note)
+    # Weights of an RNN lie in one piece only for cuDNN, which a torch built for CUDA would be asked to do.
+    placement.rules[torch._cudnn_rnn_flatten_weight] = lambda func, args, kwargs: None
+
+
+def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:
+    def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
+        note("data parallel", "nn.DataParallel runs its module on one imaginary GPU, with the whole batch")
+        return parallel.module(*inputs, **kwargs)
+
+    patches.set(torch.nn.DataParallel, "forward", forward)
+
+
+def _attention(placement: Placement) -> None:
+    """A script may allow only flash attention, which the CPU cannot always do: the plain way is right too."""
+    attention = F.scaled_dot_product_attention
+    rule = placement.rules[attention]
+
+    def attend(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        allowed = torch.backends.cuda.math_sdp_enabled()
+        torch.backends.cuda.enable_math_sdp(True)
+        try:
+            return rule(func, args, kwargs)
+        finally:
+            torch.backends.cuda.enable_math_sdp(allowed)
+
+    placement.rules[attention] = attend
+
+
+def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
+    """A profiler that is asked for GPU activity would wait for a driver."""
+    original = torch.profiler.profile.__init__
+    cpu = torch.profiler.ProfilerActivity.CPU
+
+    def init(profiler: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
+        note("profiler", "profilers see the CPU only")
+        kwargs.pop("use_cuda", None)
+        original(profiler, *args, activities=[cpu], **kwargs)
+
+    patches.set(torch.profiler.profile, "__init__", init)
