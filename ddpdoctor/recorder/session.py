@@ -65,7 +65,7 @@ class Session:
     def begin(self) -> None:
         """Put every patch in place. One that fails leaves a note, and the others stand."""
         guard.on_fault(self.note)
-        hide_from_compiler(self.torch, guard.guarded(lambda: None), everything=True)
+        hide_from_compiler(self.torch, guard.nothing, everything=True)
         self.writer.header = self._header()
         os.register_at_fork(after_in_child=self._in_child)
         from .patches import NAMES

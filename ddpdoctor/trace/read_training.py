@@ -13,6 +13,7 @@ from ddpdoctor.trace.training import (
     Buffers,
     Clip,
     Collective,
+    Conversion,
     Forward,
     MeanLoss,
     Optimizer,
@@ -48,6 +49,7 @@ class TrainingReader:
     def __init__(self, file: Path) -> None:
         self._wrappers: dict[int, Wrapper] = {}
         self._failed: list[Wrapper] = []
+        self._conversions: list[Conversion] = []
         self._optimizers: dict[int, Optimizer] = {}
         self._hyperparameters: dict[int, tuple[Mapping[str, Any], ...]] = {}
         self._steps: list[TrainingStep] = []
@@ -61,25 +63,38 @@ class TrainingReader:
         self._progress: Event = {}
 
     def on_ddp_wrap(self, event: Event, at: Where | None) -> None:
-        """A DistributedDataParallel was constructed, or could not be."""
-        own = [Parameter(key, tuple(shape), *rest) for key, shape, *rest in event["parameters"]]
-        wrapper = Wrapper(
+        """A DistributedDataParallel is about to be constructed."""
+        own = tuple(Parameter(key, tuple(shape), *rest) for key, shape, *rest in event["parameters"])
+        ranks = None if event["ranks"] is None else tuple(event["ranks"])
+        rest = event["modules"], event["flags"]
+        self._wrappers[event["w"]] = Wrapper(
             event["w"],
             at,
             event["t"],
             event["module"],
-            tuple(own),
+            own,
             tuple(event["buffers"]),
-            event["modules"],
-            event["flags"],
-            ranks=None if event["ranks"] is None else tuple(event["ranks"]),
-            failed=event.get("failed"),
-            digests=_named([one.key for one in own], event.get("digests", ())),
+            *rest,
+            ranks=ranks,
+            ready=False,
         )
-        if wrapper.failed:
-            self._failed.append(replace(wrapper, index=len(self._wrappers)))
-        else:
-            self._wrappers[wrapper.index] = wrapper
+
+    def on_ddp_wrapped(self, event: Event, at: Where | None) -> None:
+        """It was constructed."""
+        wrapper = self._wrappers[event["w"]]
+        digests = _named([one.key for one in wrapper.parameters], event["digests"])
+        # What the constructor made of it: its default stands in no signature of newer versions.
+        flags = {**wrapper.flags, "broadcast_buffers": event["broadcast_buffers"]}
+        self._wrappers[event["w"]] = replace(wrapper, digests=digests, flags=flags, ready=True)
+
+    def on_ddp_refused(self, event: Event, at: Where | None) -> None:
+        """Its constructor raised; the next one takes its number."""
+        self._failed.append(replace(self._wrappers.pop(event["w"]), failed=event["failed"]))
+
+    def on_ddp_static(self, event: Event, at: Where | None) -> None:
+        """_set_static_graph was called."""
+        wrapper = self._wrappers[event["w"]]
+        self._wrappers[event["w"]] = replace(wrapper, flags={**wrapper.flags, "static_graph": True})
 
     def on_ddp_hook(self, event: Event, at: Where | None) -> None:
         """A communication hook was registered."""
@@ -252,6 +267,7 @@ class TrainingReader:
         count = max(last, self._progress.get("steps", 0))
         return {
             "wrappers": (*self._wrappers.values(), *self._failed),
+            "conversions": tuple(self._conversions),
             "optimizers": tuple(self._optimizers.values()),
             "steps": tuple(self._steps),
             "step_count": count,

@@ -51,6 +51,8 @@ class Wrapper:
     """What its constructor raised: ``Type: message``."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """Of all parameters, right after construction, when DDP has made them equal."""
+    ready: bool = True
+    """Whether its constructor returned."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ NAMES: tuple[str, ...] = (
     "groups",
     "ends",
     "ddp",
+    "conversions",
     "forward",
     "backward",
     "optimizer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from .forward import watch_parts
 
 _FLAGS = (
     *("broadcast_buffers", "find_unused_parameters", "static_graph", "gradient_as_bucket_view"),
-    *("device_ids", "output_device", "bucket_bytes_cap", "mixed_precision", "init_sync"),
+    *("device_ids", "output_device", "bucket_cap_mb", "mixed_precision", "init_sync"),
 )
 _FAMILIES = {"SyncBatchNorm": "SyncBatchNorm", "_BatchNorm": "BatchNorm", "_DropoutNd": "Dropout"}
 
@@ -29,49 +30,53 @@ def install(session: Session) -> None:
     training = Training.of(session)
     torch = session.torch
     wrapper = torch.nn.parallel.DistributedDataParallel
-    tell = functools.partial(_tell_wrap, training)
+    begin_wrap = functools.partial(_tell_wrap, training, inspect.signature(wrapper.__init__))
+    session.patch(wrapper, "__init__", watch(torch, begin_wrap, functools.partial(_tell_wrapped, training)))
     session.patch(
-        wrapper, "__init__", watch(torch, lambda args, kwargs: (session.here(), args, kwargs), tell)
+        wrapper, "_set_static_graph", watch(torch, functools.partial(_tell_static, training), _nothing)
     )
     for name in ("register_comm_hook", "_register_builtin_comm_hook"):
         begin = functools.partial(_tell_hook, training)
-        session.patch(wrapper, name, watch(torch, begin, lambda *_: None))
+        session.patch(wrapper, name, watch(torch, begin, _nothing))
     join = torch.distributed.algorithms.join.Join
     session.patch(join, "__enter__", _counting(training, 1))
     session.patch(join, "__exit__", _counting(training, -1))
 
 
-def _tell_wrap(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
-    at, (ddp, *args), kwargs = begun
-    module = args[0] if args else kwargs.get("module")
-    index = len(training.wrappers) if error is None else -1
-    described = _describe(training, ddp, module, kwargs, index)
+def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
+    """Before the constructor, too: it waits for all ranks, and where their models differ some wait for ever."""
+    given = signature.bind(*args, **kwargs)
+    given.apply_defaults()
+    ddp, module, group = args[0], given.arguments["module"], given.arguments.get("process_group")
+    index = len(training.wrappers)
+    training.session.event(
+        "ddp.wrap",
+        at=training.session.here(),
+        now=True,
+        w=index,
+        module=type(_inside(module)).__name__,
+        parameters=[_describe_parameter(*one) for one in _own_parameters(module, index)],
+        buffers=[name.replace("_orig_mod.", "") for name, _ in module.named_buffers()],
+        modules=_families(module),
+        flags={name: _plain(value) for name, value in given.arguments.items() if name in _FLAGS},
+        ranks=_members(training, group),
+    )
+    return ddp, module, index
+
+
+def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
+    ddp, module, index = begun
     if error is not None:
-        failed = f"{type(error).__name__}: {error}"[:2000]
-        training.session.event("ddp.wrap", at=at, now=True, failed=failed, **described)
+        training.session.event(
+            "ddp.refused", now=True, w=index, failed=f"{type(error).__name__}: {error}"[:2000]
+        )
         return
     own = [parameter for _, parameter in _own_parameters(module)]
-    training.session.event("ddp.wrap", at=at, digests=digests(training.torch, own), **described)
+    broadcast = bool(ddp.broadcast_buffers)
+    training.session.event(
+        "ddp.wrapped", w=index, digests=digests(training.torch, own), broadcast_buffers=broadcast
+    )
     _know(training, ddp, module, index)
-
-
-def _describe(
-    training: Training, ddp: Any, module: Any, kwargs: dict[str, Any], index: int
-) -> dict[str, Any]:
-    flags = {name: vars(ddp).get(name, kwargs.get(name)) for name in _FLAGS}
-    buffers = getattr(ddp, "broadcast_buffers", kwargs.get("broadcast_buffers", True))
-    return {
-        "w": index,
-        "module": type(_inside(module)).__name__,
-        "parameters": [_describe_parameter(*one) for one in _own_parameters(module, index)],
-        "buffers": [name.replace("_orig_mod.", "") for name, _ in module.named_buffers()],
-        "modules": _families(module),
-        "flags": {
-            **{name: _plain(value) for name, value in flags.items()},
-            "broadcast_buffers": bool(buffers),
-        },
-        "ranks": _members(training, vars(ddp).get("process_group", kwargs.get("process_group"))),
-    }
 
 
 def _describe_parameter(key: str, parameter: Any) -> list[Any]:
@@ -142,6 +147,16 @@ def _tell_hook(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]
     if wrapper is not None:
         name = getattr(hook, "__qualname__", None) or str(hook)
         training.session.event("ddp.hook", at=training.session.here(), w=wrapper.index, name=name)
+
+
+def _tell_static(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    wrapper = training.wrapper(args[0])
+    if wrapper is not None:
+        training.session.event("ddp.static", w=wrapper.index)
+
+
+def _nothing(*_: Any) -> None:
+    """There is nothing to say after it."""
 
 
 def _counting(training: Training, change: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -183,7 +183,11 @@ class _Optimizers:
     def _hyperparameters(self, optimizer: Any) -> list[dict[str, Any]]:
         with unseen(self.torch):
             return [
-                {name: plain for name, value in group.items() if name != "params" and (plain := self._plain(value)) is not None}
+                {
+                    name: plain
+                    for name, value in group.items()
+                    if name != "params" and (plain := self._plain(value)) is not None
+                }
                 for group in optimizer.param_groups
             ]
 
