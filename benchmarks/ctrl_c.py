@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-import psutil
+from ddpdoctor.host import System
 
 LIMIT_SECONDS = 2.0
 WHOLE_CHECK_SECONDS = 8.0
@@ -24,16 +24,9 @@ WHOLE_CHECK_SECONDS = 8.0
 MARK = "DDPDOCTOR_BENCHMARK"
 
 
-def left(mark: str) -> list[psutil.Process]:
+def left(mark: str) -> list[int]:
     """The live processes that inherited the mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return [process.pid for process in System().processes() if process.environ.get(MARK) == mark]
 
 
 def interrupt(after: float, nproc: int, number: int) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
 from ddpdoctor.group.record import GroupRecord, PortUse, Stage
 from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
-from ddpdoctor.host.activity import Activity
+from ddpdoctor.host.activity import Activity, patience
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl import debug_variables
 from ddpdoctor.host.system import System, loopback_down
@@ -43,8 +43,6 @@ IDLE_SECONDS = 5.0
 SPIN_SECONDS = 8.0
 """Without an event while there were CPUs to spare: on CPUs no step of ours takes a second by itself, so who works
 does something else. A GPU's first step may take as long."""
-RANKS_PER_CPU = 4
-"""More than this on one CPU, and each gets the more time: they wait for each other's turn."""
 END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 5.0
@@ -97,7 +95,7 @@ class GroupRun:
         self._last_event = time.monotonic()
         cpus = read_cgroup(system).granted(system.cpus()[1])
         self._activity = Activity(cpus)
-        self._patience = max(1.0, plan.nproc / (RANKS_PER_CPU * cpus))
+        self._patience = patience(plan.nproc, cpus)
         self._port = PortUse(plan.master_port)
         self._stack_note: str | None = None
         self._log: list[str] = []

@@ -17,6 +17,14 @@ BUSY_SHARE = 0.1
 SPARE_CPUS = 0.5
 """Less than this unused, and a process that works may get no more than one that waits."""
 
+RANKS_PER_CPU = 4
+"""More than this on one CPU, and each gets the more time: they wait for each other's turn."""
+
+
+def patience(ranks: int, cpus: float) -> float:
+    """How many times its deadline a rank gets, by how many share a CPU."""
+    return max(1.0, ranks / (RANKS_PER_CPU * cpus))
+
 
 class Activity:
     """Follows the CPU time of some processes.

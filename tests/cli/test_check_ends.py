@@ -8,27 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support import faults
 from tests.support.command import SECONDS, check, environment, free_port
+from tests.support.processes import carrying
 
 PATIENCE = 20.0
 """Generous; how fast it really is, benchmarks/ctrl_c.py measures."""
 MARK = "DDPDOCTOR_TEST"
 
 
-def ours(mark: str) -> list[psutil.Process]:
+def ours(mark: str) -> list[int]:
     """The live processes that inherited this test's mark, the command itself among them."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return carrying(mark, MARK)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
@@ -68,7 +61,7 @@ def stuck_check(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subp
         wait_until(lambda: not ours(mark), PATIENCE, f"left behind: {ours(mark)}")
     finally:
         for left in ours(mark):
-            left.kill()
+            os.kill(left, signal.SIGKILL)
         process.wait()
 
 

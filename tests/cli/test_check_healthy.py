@@ -1,5 +1,6 @@
 """A healthy machine: exit 0 and no finding above info, whatever the number of ranks; and the whole of a report."""
 
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -7,8 +8,12 @@ from xml.etree import ElementTree
 import pytest
 
 from ddpdoctor.job.launch import new_run_id, start
-from tests.support.command import SECONDS, check, ddpdoctor, environment, free_port
+from tests.support import faults
+from tests.support.command import SECONDS, Done, check, ddpdoctor, environment, free_port
 from tests.support.processes import wait_until
+
+AS_INSTALLED = "import sys; sys.path[:] = filter(None, sys.path); from ddpdoctor.__main__ import main; main()"
+"""The command as its console script runs it: unlike ``python -m``, it does not search the current directory."""
 
 GROUP = (
     "DD001",
@@ -39,13 +44,23 @@ def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
         assert (line["outcome"] == "skip") == bool(line["reason"]), line
 
 
-def test_the_whole_check_with_the_trainer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}], ids=["plain", "safe"])
+def test_the_whole_check_with_the_trainer(variables: dict[str, str], tmp_path: Path) -> None:
     here, temporary = tmp_path / "here", tmp_path / "temporary"
     here.mkdir()
     temporary.mkdir()
     (here / "random.py").write_text("raise SystemExit('a script of the user, not to be imported')")
-    env = {"PYTHONSAFEPATH": "1", "TMPDIR": str(temporary)}
-    done = check("--nproc", "2", "--select", "DD0,DD2,DD3", cwd=here, env=env)
+    arguments = ["check", "--nproc", "2", "--select", "DD0,DD2,DD3", "--master-port", str(free_port())]
+    ran = subprocess.run(
+        [sys.executable, "-c", AS_INSTALLED, *arguments, "--format", "json", "--quiet"],
+        cwd=here,
+        env=environment({**variables, "TMPDIR": str(temporary)}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    done = Done(ran.returncode, ran.stdout, ran.stderr)
     assert done.status == 0, done.out
     assert "loss fell" in done.outcome("DD229")["text"]
     assert "after the training run" in done.outcome("DD206")["text"]
@@ -107,3 +122,19 @@ def test_control_characters_never_reach_the_terminal(tmp_path: Path) -> None:
     done = ddpdoctor("check", "--select", "host", cwd=tmp_path, env=env)
     assert "\x1b" not in done.out
     assert "\x07" not in done.out
+
+
+def test_ranks_that_are_late_to_join_are_no_finding(tmp_path: Path) -> None:
+    done = check("--nproc", "2", cwd=tmp_path, env=faults.break_torch(tmp_path / "site", faults.LATE_TO_JOIN))
+    assert (done.status, done.codes()) == (0, set()), done.out
+
+
+def test_what_the_ranks_print_stays_out_of_the_report(tmp_path: Path) -> None:
+    prints = "print('hello'); os.system('echo hello; echo hello >&2')"
+    prints = f"import os\nif 'DDPDOCTOR_RUN' in os.environ:\n    {prints}\n"
+    (tmp_path / "sitecustomize.py").write_text(prints)
+    env = {"PYTHONPATH": str(tmp_path)}
+    done = ddpdoctor("check", "--nproc", "2", "--format", "json", "--quiet", cwd=tmp_path, env=env)
+    assert (done.status, done.err) == (0, ""), done.out
+    assert "hello" not in done.out
+    assert done.report["exit_status"] == 0

@@ -1,10 +1,13 @@
 import json
+import subprocess
+import sys
 
 import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.cli import pages
 from ddpdoctor.cli.errors import UsageError
+from tests.support.command import environment
 
 
 def test_the_list_has_every_check():
@@ -38,3 +41,14 @@ def test_an_unknown_check_is_a_usage_error_with_the_nearest(wanted, message):
     with pytest.raises(UsageError) as error:
         pages.explain(wanted)
     assert str(error.value) == message
+
+
+def test_a_page_is_whole_where_python_drops_docstrings() -> None:
+    command = ["-m", "ddpdoctor", "explain", "DD002"]
+    pages_said = [
+        subprocess.run(
+            [sys.executable, *optimize, *command], capture_output=True, env=environment({}), check=True
+        )
+        for optimize in ([], ["-OO"])
+    ]
+    assert pages_said[0].stdout == pages_said[1].stdout != b""

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from ddpdoctor.host import activity
-from ddpdoctor.host.activity import Activity
+from ddpdoctor.host.activity import Activity, patience
 
 WAITING, WORKING = 0.05, 0.9
 RANKS = range(100, 104)
@@ -61,3 +61,10 @@ def test_a_rank_that_waits_for_its_disk_is_not(idle_after):
 
 def test_what_is_unused_is_read_of_this_machine():
     assert activity.unused_seconds() > 0.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cpus", "times"), [(1, 64, 1.0), (8, 2, 1.0), (32, 2, 4.0), (8, 0.5, 4.0), (4, 1, 1.0)]
+)
+def test_deadlines_grow_with_the_ranks_on_a_cpu(ranks, cpus, times):
+    assert patience(ranks, cpus) == times

@@ -74,6 +74,15 @@ HANGING_ALL_REDUCE = """
         return right(tensor, *args, **kwargs)
     module.all_reduce = all_reduce
 """
+LATE_TO_JOIN = """
+    import time
+    right = module.init_process_group
+    def init_process_group(*args, **kwargs):
+        if is_rank(1):
+            time.sleep(8)
+        return right(*args, **kwargs)
+    module.init_process_group = init_process_group
+"""
 SPINNING_ALL_REDUCE = """
     right = module.all_reduce
     def all_reduce(tensor, *args, **kwargs):

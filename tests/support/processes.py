@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def carrying(run_id: str) -> list[int]:
-    """The live processes of a run, by its mark in their environment."""
-    mark = f"DDPDOCTOR_RUN={run_id}".encode()
+def carrying(value: str, name: str = "DDPDOCTOR_RUN") -> list[int]:
+    """The live processes that have this variable in their environment: those of a run, by its mark."""
+    mark = f"{name}={value}".encode()
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*") if mark in _environ(folder)]
 
 
