@@ -1,15 +1,19 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Wrapper
+from ddpdoctor.trace.training import Collective, Wrapper
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 """Not in ``raises``: it is this disease only where a wrapper had buffers to broadcast; else the script's own."""
+
+_SPREAD = ("broadcast", "all_reduce")
 
 
 class BufferOverwritten(Check):
@@ -17,12 +21,12 @@ class BufferOverwritten(Check):
 
     What it finds:
         The error "modified by an inplace operation" in a backward that follows two forwards through a wrapper
-        whose module has buffers, BatchNorm's statistics for instance.
+        whose module has buffers, BatchNorm's statistics for instance, or a broadcast of buffers by the script.
 
     Why it matters:
         Each forward begins by writing rank 0's buffers over those of the other ranks, in place. Where a first
         forward's graph still waits for its backward and holds a buffer, autograd finds it changed and stops.
-        Run on one GPU without DDP, the same script works.
+        Run on one GPU without DDP, the same script works, and so it does with DDP since torch 2.11.
 
     Example:
         A GAN's discriminator, with BatchNorm, sees real and fake images before one backward:
@@ -42,37 +46,52 @@ class BufferOverwritten(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, _MESSAGE)
         recordings = trace.recordings()
-        for rank, one in raised.items():
-            if wrapper := _forwarded_twice(recordings[rank]):
-                return [self._overwritten(raised, one, wrapper)]
+        for rank in raised:
+            if found := _overwriting(recordings[rank]):
+                return [self._overwritten(trace, raised, *found)]
         trace.training()
         if not any(wrapper.buffers for one in recordings.values() for wrapper in one.wrappers):
             raise NotMeasured("no wrapped module has buffers")
         return Passed("no backward found its buffers changed")
 
-    def _overwritten(self, raised: dict[int, Raised], first: Raised, wrapper: Wrapper) -> Finding:
-        ranks = tuple(sorted(raised))
+    def _overwritten(
+        self, trace: Trace, raised: Mapping[int, Raised], wrapper: Wrapper, by: Collective | None
+    ) -> Finding:
+        ranks = with_victims(trace, raised)
+        what = "a broadcast of buffers" if by else f"a second forward of {wrapper.module}"
         return self.fail(
-            f"a second forward of {wrapper.module} overwrote its {plural(len(wrapper.buffers), 'buffer')} before "
-            f"the first one's backward on {ranks_phrase(ranks)}",
-            why="With broadcast_buffers=True every forward writes rank 0's buffers over the own ones, in place. The "
-            "graph of the first forward still held one.",
-            fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over both inputs: "
+            f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward that used "
+            f"them on {ranks_phrase(ranks)}",
+            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's values into it, "
+            "in place." + ("" if by else " With broadcast_buffers=True every forward begins with one."),
+            fix="broadcast after backward(), or before the forward"
+            if by
+            else "DistributedDataParallel(model, broadcast_buffers=False); or one forward over both inputs: "
             "model(torch.cat([a, b]))",
             ranks=ranks,
-            where=first.at,
+            where=place(trace, raised),
             evidence=(
                 *last_lines(raised),
-                Evidence("buffers: " + ", ".join(wrapper.buffers[:8])),
+                *([Evidence(f"the broadcast: {by.at.file}:{by.at.line}")] if by and by.at else []),
+                Evidence("buffers: " + listing(wrapper.buffers)),
             ),
         )
 
 
-def _forwarded_twice(one: Recording) -> Wrapper | None:
-    """The wrapper with buffers to broadcast that had two forwards since the last update."""
-    forwards = one.trailing.forwards if one.trailing else ()
+def _overwriting(one: Recording) -> tuple[Wrapper, Collective | None] | None:
+    """The wrapper whose buffers were written over between a forward and its backward, and the script's broadcast."""
+    step = one.trailing
     for wrapper in one.wrappers:
-        through = [forward for forward in forwards if forward.wrapper == wrapper.index and not forward.around]
-        if wrapper.buffers and wrapper.flags.get("broadcast_buffers", True) and len(through) > 1:
-            return wrapper
+        forwards = [
+            forward
+            for forward in (step.forwards if step else ())
+            if forward.wrapper == wrapper.index and not forward.around
+        ]
+        if not wrapper.buffers or not forwards or step is None:
+            continue
+        if wrapper.flags.get("broadcast_buffers", True) and len(forwards) > 1:
+            return wrapper, None
+        by = [own for own in step.collectives if own.operation in _SPREAD and own.time > forwards[0].time]
+        if by:
+            return wrapper, by[-1]
     return None

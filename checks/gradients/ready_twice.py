@@ -5,7 +5,7 @@ from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import keys_of, last_lines, raised_as
+from ddpdoctor.trace.raised import keys_of, last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
 
 _INDEX = re.compile(r"Parameter at index (\d+)(?: with name (\S+))?")
@@ -45,7 +45,7 @@ class ReadyTwice(Check):
             trace.training()
             return Passed("no gradient arrived twice in a backward")
         rank, first = next(iter(raised.items()))
-        ranks = tuple(sorted(raised))
+        ranks = with_victims(trace, raised)
         return [
             self.fail(
                 f"the gradient of {_name(trace.recordings()[rank], first)} arrived twice in one backward on "
@@ -56,7 +56,7 @@ class ReadyTwice(Check):
                 fix="checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
                 "DistributedDataParallel(model, static_graph=True)",
                 ranks=ranks,
-                where=first.at,
+                where=place(trace, raised),
                 evidence=last_lines(raised),
             )
         ]

@@ -3,7 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
 
 class StaticGraphViolated(Check):
@@ -36,7 +36,7 @@ class StaticGraphViolated(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            ranks = tuple(sorted(raised))
+            ranks = with_victims(trace, raised)
             return [
                 self.fail(
                     f"the graph of a model wrapped with static_graph=True changed on {ranks_phrase(ranks)}",
@@ -45,7 +45,7 @@ class StaticGraphViolated(Check):
                     fix="leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or "
                     "use the same parameters in every step, loss + 0 * unused.sum()",
                     ranks=ranks,
-                    where=next(iter(raised.values())).at,
+                    where=place(trace, raised),
                     evidence=last_lines(raised),
                 )
             ]

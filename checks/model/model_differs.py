@@ -2,11 +2,11 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.odd import odd_ranks
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as
 from ddpdoctor.trace.training import Parameter, Wrapper
 
 
@@ -71,13 +71,12 @@ class ModelDiffers(Check):
 
     def _raised(self, trace: Trace) -> Finding:
         raised = raised_as(trace, *self.raises)
-        where: Where | None = next(iter(raised.values())).at
         return self.fail(
             f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on every rank",
             why="DDP compares the number and the shapes of all ranks' parameters before it begins.",
             fix="build the model from values that are equal on every rank, and broadcast what is counted from data",
             ranks=tuple(sorted(raised)),
-            where=where,
+            where=place(trace, raised),
             evidence=last_lines(raised),
         )
 

@@ -3,7 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
 
 class NothingToTrain(Check):
@@ -38,7 +38,7 @@ class NothingToTrain(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            ranks, first = tuple(sorted(raised)), next(iter(raised.values()))
+            ranks = with_victims(trace, raised)
             failed = [one for one in trace.recordings()[next(iter(raised))].wrappers if one.failed]
             name = failed[-1].module if failed else "a module"
             count = f": all {plural(len(failed[-1].parameters), 'parameter')} are frozen" if failed else ""
@@ -49,7 +49,7 @@ class NothingToTrain(Check):
                     why="DDP averages gradients, and this module has none: every parameter has requires_grad=False.",
                     fix="use the module without a wrapper; or, where it was to be trained: module.requires_grad_(True)",
                     ranks=ranks,
-                    where=first.at,
+                    where=place(trace, raised),
                     evidence=last_lines(raised),
                 )
             ]

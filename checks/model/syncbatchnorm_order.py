@@ -1,10 +1,10 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.training import Conversion
 
 
@@ -51,7 +51,7 @@ class SyncbatchnormOrder(Check):
         if late:
             return [self._late(late, raised)]
         if raised:
-            return [self._on_cpu(raised)]
+            return [self._on_cpu(trace, raised)]
         if not any(one.conversions for one in seen.values()):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
@@ -72,13 +72,13 @@ class SyncbatchnormOrder(Check):
             ),
         )
 
-    def _on_cpu(self, raised: dict[int, Raised]) -> Finding:
-        where: Where | None = next(iter(raised.values())).at
+    def _on_cpu(self, trace: Trace, raised: dict[int, Raised]) -> Finding:
+        ranks = with_victims(trace, raised)
         return self.fail(
-            f"SyncBatchNorm runs on the CPU on {ranks_phrase(raised)}",
+            f"SyncBatchNorm runs on the CPU on {ranks_phrase(ranks)}",
             why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
             fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
-            ranks=tuple(sorted(raised)),
-            where=where,
+            ranks=ranks,
+            where=place(trace, raised),
             evidence=last_lines(raised),
         )

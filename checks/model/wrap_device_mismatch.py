@@ -6,7 +6,7 @@ from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, raised_as
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
 _CAUSES = (
     (
@@ -71,20 +71,20 @@ class WrapDeviceMismatch(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises) or _bare_number(trace)
         if raised:
-            return [self._mismatch(raised)]
+            return [self._mismatch(trace, raised)]
         if not any(one.wrappers for one in trace.recordings().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every module lies where its wrapper expects it")
 
-    def _mismatch(self, raised: Mapping[int, Raised]) -> Finding:
-        first = next(iter(raised.values()))
+    def _mismatch(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
+        first, ranks = next(iter(raised.values())), with_victims(trace, raised)
         clause, why, fix = next(rest for words, *rest in _CAUSES if words in first.message)
         return self.fail(
-            f"DistributedDataParallel's constructor fails on {ranks_phrase(raised)}: {clause}",
+            f"DistributedDataParallel's constructor fails on {ranks_phrase(ranks)}: {clause}",
             why=why,
             fix=fix,
-            ranks=tuple(sorted(raised)),
-            where=first.at,
+            ranks=ranks,
+            where=place(trace, raised),
             evidence=last_lines(raised),
         )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping
 
-from ddpdoctor.model import Evidence
+from ddpdoctor.model import Evidence, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
@@ -25,6 +26,24 @@ def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
         and any(re.search(pattern, f"{one.raised.type}: {one.raised.message}") for pattern in patterns)
     }
     return dict(sorted(found.items(), key=lambda item: item[1].time))
+
+
+def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
+    """The line of the first of them: of the wrap, where DDP's constructor raised it."""
+    rank, first = next(iter(raised.items()))
+    text = f"{first.type}: {first.message}"
+    wraps = (one for one in trace.recordings()[rank].wrappers if one.failed and text.startswith(one.failed))
+    return next((one.at for one in wraps), first.at)
+
+
+def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
+    """The ranks that raised, and those that were cut off before they could: what they do alike befell them too."""
+    lost = (
+        one.rank
+        for one in trace.ranks
+        if one.broke and (one.killed_by == signal.SIGTERM or (one.failure and one.failure.of_a_victim))
+    )
+    return tuple(sorted({*raised, *lost}))
 
 
 def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:

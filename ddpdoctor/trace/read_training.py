@@ -96,6 +96,10 @@ class TrainingReader:
         wrapper = self._wrappers[event["w"]]
         self._wrappers[event["w"]] = replace(wrapper, flags={**wrapper.flags, "static_graph": True})
 
+    def on_ddp_convert(self, event: Event, at: Where | None) -> None:
+        """BatchNorm was converted to SyncBatchNorm."""
+        self._conversions.append(Conversion(event["t"], at, event["layers"], event["wrapped"]))
+
     def on_ddp_hook(self, event: Event, at: Where | None) -> None:
         """A communication hook was registered."""
         self._wrappers[event["w"]] = replace(self._wrappers[event["w"]], hook=event["name"])
