@@ -59,6 +59,8 @@ class Pass:
         self.id = -1
         self.indices: array[int] | None = None
         """The foreseen order, or where it could not be foreseen what was drawn up to now."""
+        self.batches: int | None = None
+        """Of the whole pass, as far as it can be told."""
         self.foreseen = False
         self.position = 0
         self.asked = 0
@@ -172,7 +174,7 @@ class Passes:
         now.steps, now.backwards = self.session.steps, self.session.backwards
         self.open[now.id] = now
         streams = iterator._dataset_kind != 0
-        batches = None if streams else self._foresee(now, iterator)
+        now.batches = None if streams else self._foresee(now, iterator)
         sampler = None if streams else self._describe(iterator)
         self.session.event(
             "pass",
@@ -181,7 +183,7 @@ class Passes:
             loader=now.loader.index,
             number=now.number,
             sampler=sampler,
-            batches=batches,
+            batches=now.batches,
             indices=self._store(now) if now.foreseen else None,
             steps=now.steps,
         )

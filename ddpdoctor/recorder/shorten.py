@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import loops
 from .guard import guarded
+from .patches.ends import tell_exit
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -48,7 +49,7 @@ def should_cut(session: Session, now: Pass, frame: FrameType) -> bool:
     if now.driver == loops.HAND:
         return False
     limit = _limit(session, now)
-    if now.taken < limit:
+    if now.taken < limit or now.taken == now.batches:
         return False
     if now.at_limit is None:
         now.at_limit = session.steps
@@ -123,7 +124,7 @@ class Ending:
     @guarded
     def _end(self) -> None:
         self.passes.drain()
-        self.session.event("exit", at=self.session.here(), now=True, how="shortened", status=0)
+        tell_exit(self.session, "shortened", at=self.session.here(), status=0)
         self._meet()
         end_process(0)
 

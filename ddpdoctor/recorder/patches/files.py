@@ -39,13 +39,6 @@ _ACT_FOR_THE_SCRIPT = (
     "wget",
 )
 """Modules that fetch data where they are told to, without a lock. Others look after their own files."""
-_FOLDERS = {
-    "os.mkdir": slice(2, 3),
-    "os.remove": slice(1, 2),
-    "os.rmdir": slice(1, 2),
-    "os.rename": slice(2, 4),
-}
-"""Where the arguments of an event tell the open folders to which its paths are relative; -1 for none."""
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
 _MOST_OF_A_LINE = 20
@@ -90,8 +83,8 @@ class _Watch:
             return
         if event == "os.mkdir" and frame.f_locals.get("exist_ok"):
             return  # a folder that may be there already harms nobody
-        if any(folder not in (-1, None) for folder in args[_FOLDERS.get(event, slice(0))]):
-            return  # a step of shutil.rmtree, which tells of itself
+        if event in ("os.remove", "os.rmdir") and frame.f_globals.get("__name__") == "shutil":
+            return  # a step of rmtree, which tells of itself
         path = _place(event, args)
         if path and not path.startswith((*_NOT_FILES, self.own)) and self._is_the_scripts(frame):
             self._tell(_EVENTS[event], path)

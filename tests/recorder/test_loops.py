@@ -1,0 +1,113 @@
+"""What drives an iterator is told apart, since only a for statement takes an early end as its own."""
+
+import sys
+
+import pytest
+
+from ddpdoctor.recorder import loops
+
+
+class Items:
+    def __init__(self):
+        self.left = 3
+        self.drivers = set()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        self.drivers.add(loops.driver(sys._getframe(1)))
+        return self.left
+
+
+def a_for(items):
+    for _ in items:
+        pass
+
+
+def enumerated_in_epochs(items):
+    for _ in range(2):
+        for _, item in enumerate(items):
+            if item > 5:
+                continue
+
+
+def zipped(items):
+    for _ in zip(range(9), items):
+        pass
+
+
+def a_comprehension(items):
+    [item for item in items]
+
+
+def like_tqdm(items):
+    def shown(iterable):
+        yield from range(0)
+        for item in iterable:
+            yield item
+
+    for _ in shown(items):
+        pass
+
+
+def by_next(items):
+    for _ in range(2):
+        next(items)
+
+
+def by_next_until_its_end(items):
+    while True:
+        try:
+            next(items)
+        except StopIteration:
+            break
+
+
+def as_a_list(items):
+    list(items)
+
+
+def cycled(items):
+    def cycle():
+        while True:
+            for item in items:
+                yield item
+
+    batches = cycle()
+    for _ in range(3):
+        next(batches)
+
+
+def cycled_by_yield_from(items):
+    def cycle():
+        while True:
+            yield from items
+
+    batches = cycle()
+    for _ in range(3):
+        next(batches)
+
+
+@pytest.mark.parametrize(
+    ("loop", "expected"),
+    [
+        (a_for, loops.FOR),
+        (enumerated_in_epochs, loops.FOR),
+        (zipped, loops.FOR),
+        (a_comprehension, loops.FOR),
+        (like_tqdm, loops.FOR),
+        (by_next, loops.HAND),
+        (by_next_until_its_end, loops.HAND),
+        (as_a_list, loops.HAND),
+        (cycled, loops.CYCLE),
+        (cycled_by_yield_from, loops.CYCLE),
+    ],
+)
+def test_driver(loop, expected):
+    items = Items()
+    loop(items)
+    assert items.drivers == {expected}
