@@ -1,3 +1,4 @@
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -5,13 +6,18 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Load, Save
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.recording import Recording
+
+_UNREADABLE = re.compile(
+    r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
+)
 
 
 class CheckpointRace(Check):
@@ -80,6 +86,23 @@ class CheckpointRace(Check):
         return Passed(
             f"{ranks_phrase({r for _, _, r, _ in pairs})} read checkpoints only after they were complete"
         )
+
+    def examine_log(self, log: Log) -> Judgement:
+        failed = [one for one in log.fatal if one.rank is not None and _UNREADABLE.search(one.text)]
+        ranks = {one.rank for one in failed if one.rank is not None}
+        others = (log.world_size or len(log.stopped) + len(log.ended)) - len(ranks)
+        if not failed or 0 in ranks or others < 1:
+            return UNSAID
+        return [
+            self.fail(
+                f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
+                why="Rank 0 writes the file, and the others read it without waiting: what they find depends on "
+                "the disk.",
+                fix="dist.barrier() between the save on rank 0 and the load on the others",
+                confidence=Confidence.LIKELY,
+                **told_by(*failed, ranks=ranks),
+            )
+        ]
 
     def _race(self, races: Sequence["Race"]) -> Finding:
         writer, save, _, _ = races[0]

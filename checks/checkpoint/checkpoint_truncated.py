@@ -2,6 +2,7 @@ import re
 from pathlib import PurePath
 
 from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
@@ -47,6 +48,7 @@ class CheckpointTruncated(Check):
     title = "checkpoints that are read are complete"
     raises = ERRORS
     explained_by = ("DD401", "DD402")
+    log_words = ("zip archive", "Ran out of input", "not in gzip", "pickle data was truncated")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -57,6 +59,22 @@ class CheckpointTruncated(Check):
         if not loads:
             return Skipped("no checkpoint was read")
         return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a checkpoint is not complete, so it cannot be read",
+                why="Whatever wrote the file did not come to its end: it was killed, its disk was full, or it "
+                "is still "
+                "writing. Every job that resumes from it fails alike.",
+                fix="resume from the checkpoint before it; and write so that a file is whole or absent:\n"
+                'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")',
+                **told_by(*told.by),
+            )
+        ]
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         load = next(iter(broken.values()))

@@ -1,14 +1,18 @@
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
+from typing import Any
 
 from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Load
 from ddpdoctor.trace.recording import Recording
+
+_ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"
 
 
 class MapLocation(Check):
@@ -34,6 +38,7 @@ class MapLocation(Check):
     name = "map-location"
     family = Family.CHECKPOINT
     title = "each rank restores onto its own GPU"
+    raises = (_ABSENT_DEVICE,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -47,14 +52,39 @@ class MapLocation(Check):
             return [self._elsewhere(wrong, recordings)]
         return Passed("checkpoints are restored into host memory, or onto each rank's own GPU")
 
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        full = next((one for one in log.fatal if _full_in_load(one)), None)
+        if told:
+            return [
+                self._told(
+                    f"a checkpoint was saved from {told.match[1]}, which is not here", told_by(*told.by)
+                )
+            ]
+        if full:
+            return [
+                self._told("a GPU had no memory left for a checkpoint that was restored to it", told_by(full))
+            ]
+        return UNSAID
+
+    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+        return self.fail(
+            headline,
+            why="torch.load puts every tensor back on the device that it was saved from, mostly GPU 0, on every rank.",
+            fix='torch.load(path, map_location="cpu")',
+            **said,
+        )
+
     def _elsewhere(self, wrong: Mapping[int, Load], recordings: Mapping[int, Recording]) -> Finding:
         load = next(iter(wrong.values()))
         where = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
         given = f"map_location={load.map_location}" if load.map_location else "no map_location"
         return self.fail(
             f"{ranks_phrase(wrong)} {'restores' if len(wrong) == 1 else 'restore'} "
-            f"{quote(PurePath(load.path).name)} onto {where}, not onto {'its' if len(wrong) == 1 else 'their'} own GPU",
-            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and holds a copy, "
+            f"{quote(PurePath(load.path).name)} onto {where}, not onto {'its' if len(wrong) == 1 else 'their'} "
+            "own GPU",
+            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and holds "
+            "a copy, "
             "so that GPU runs out of memory.",
             fix='state = torch.load(path, map_location="cpu")',
             ranks=tuple(wrong),
@@ -86,3 +116,8 @@ def _own(recording: Recording) -> int | None:
 
 def _indices(load: Load) -> set[int]:
     return {int(found[1]) for device in load.devices if (found := re.fullmatch(r"cuda:(\d+)", device))}
+
+
+def _full_in_load(raised: Raised) -> bool:
+    in_load = any("serialization.py" in frame.file and "load" in frame.function for frame in raised.frames)
+    return in_load and "out of memory" in raised.text

@@ -2,6 +2,7 @@ import re
 from collections.abc import Iterable
 
 from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
@@ -58,6 +59,25 @@ class PrefixNotLoaded(Check):
         return Passed(
             f"{plural(max(map(len, loaded.values())), 'load_state_dict call')} found the model's names"
         )
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        prefix = f"{told.match[1]}."
+        _, _, unexpected = told.match.string.partition("Unexpected key(s)")
+        ours, theirs = ("do not", "begin") if prefix in unexpected else ("do", "do not begin")
+        return [
+            self.fail(
+                f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
+                why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, '_orig_mod.' "
+                "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the "
+                "other way.",
+                fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
+                "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
+                **told_by(*told.by),
+            )
+        ]
 
     def _lost(self, lost: dict[int, StateLoad]) -> Finding:
         bad = next(iter(lost.values()))

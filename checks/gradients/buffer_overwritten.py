@@ -2,7 +2,8 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
@@ -14,6 +15,10 @@ _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 """Not in ``raises``: it is this disease only where a wrapper had buffers to broadcast; else the script's own."""
 
 _SPREAD = ("broadcast", "all_reduce")
+_OF_A_BUFFER = (
+    r"modified by an inplace operation: \[torch\.(?:cuda\.)?(?:\w*FloatTensor \[\d+\]|LongTensor \[\])"
+)
+"""One dimension, or the counter of BatchNorm: a weight has more of them."""
 
 
 class BufferOverwritten(Check):
@@ -54,6 +59,23 @@ class BufferOverwritten(Check):
             raise NotMeasured("no wrapped module has buffers")
         return Passed("no backward found its buffers changed")
 
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_OF_A_BUFFER)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a backward found a tensor of the size of a buffer changed in place",
+                why="With broadcast_buffers=True every forward of a DDP wrapper writes rank 0's buffers, such as "
+                "BatchNorm's statistics, over the own ones. Several forwards before one backward then break "
+                "the first.",
+                fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
+                "model(torch.cat([a, b]))",
+                confidence=Confidence.LIKELY,
+                **told_by(*told.by),
+            )
+        ]
+
     def _overwritten(
         self, trace: Trace, raised: Mapping[int, Raised], wrapper: Wrapper, by: Collective | None
     ) -> Finding:
@@ -62,7 +84,8 @@ class BufferOverwritten(Check):
         return self.fail(
             f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward that used "
             f"them on {ranks_phrase(ranks)}",
-            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's values into it, "
+            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's values "
+            "into it, "
             "in place." + ("" if by else " With broadcast_buffers=True every forward begins with one."),
             fix="broadcast after backward(), or before the forward"
             if by

@@ -1,14 +1,18 @@
+import re
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep, Wrapper
+
+_INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
 
 class ParametersUnused(Check):
@@ -55,6 +59,28 @@ class ParametersUnused(Check):
         if not any(one.wrappers for one in trace.training().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        found = [match for one in told.by for match in _INDICES.finditer(one.text)]
+        ranks = {int(match["rank"]) for match in found} | set(told_by(*told.by)["ranks"])
+        missing = " ".join(match["which"].strip() for match in found[:1])
+        which = f"parameters {shorten(missing)}" if missing else "some parameters"
+        return [
+            self.fail(
+                f"{ranks_phrase(ranks) if ranks else 'a rank'} did not produce gradients for {which}",
+                why="DDP averages every gradient across all ranks. The backward before did not reach these "
+                "parameters, so "
+                "their bucket was never complete, and the next forward stops.",
+                fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they "
+                "are never "
+                "used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
+                "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
+                **told_by(*told.by, ranks=ranks),
+            )
+        ]
 
     def _unused(
         self,

@@ -1,6 +1,7 @@
 import re
 
 from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -58,6 +59,24 @@ class ReadyTwice(Check):
                 ranks=ranks,
                 where=place(trace, raised),
                 evidence=last_lines(raised),
+            )
+        ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        found = next((m for one in told.by if (m := _INDEX.search(one.text))), None)
+        which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
+        return [
+            self.fail(
+                f"the gradient of {which} arrived twice in one backward",
+                why="The parameter takes part in two backwards that run inside each other, as reentrant "
+                "checkpointing makes "
+                "them, or is used outside the wrapper's forward too.",
+                fix="checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
+                "DistributedDataParallel(model, static_graph=True)",
+                **told_by(*told.by),
             )
         ]
 

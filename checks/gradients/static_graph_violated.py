@@ -1,5 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -53,3 +54,19 @@ class StaticGraphViolated(Check):
         if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
             raise NotMeasured("no wrapper has static_graph=True")
         return Passed("the graph stayed the same in every step")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "the graph of a model wrapped with static_graph=True changed",
+                why="DDP learnt in the first step which gradients to wait for, and in this one other "
+                "parameters took part.",
+                fix="leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or "
+                "use the same "
+                "parameters in every step, loss + 0 * unused.sum()",
+                **told_by(*told.by),
+            )
+        ]

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -55,12 +56,29 @@ class ModelDiffers(Check):
         count = sum(len(one.parameters) for one in next(iter(wrapped.values())))
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "DistributedDataParallel refused a model that is not the same on every rank",
+                why="DDP compares the number and the shapes of all ranks' parameters before it begins. The "
+                "model was built "
+                "from a value that differs, such as a count from the rank's own data, or failed to be built on one.",
+                fix="build the model from values that are equal on every rank, and broadcast what is counted "
+                "from data",
+                **told_by(*told.by),
+            )
+        ]
+
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)
         first, reference = row[odd[0]], row[other]
         return self.fail(
             f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
-            why="DDP pairs the parameters of all ranks by their position. It stops where numbers or shapes differ, and "
+            why="DDP pairs the parameters of all ranks by their position. It stops where numbers or shapes "
+            "differ, and "
             "averages unrelated parameters where only the order does.",
             fix="build the model from values that are equal on every rank; what is counted from data, broadcast:\n"
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",

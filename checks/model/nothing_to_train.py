@@ -1,5 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -47,7 +48,8 @@ class NothingToTrain(Check):
                     f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
                     f"{ranks_phrase(ranks)}{count if failed and failed[-1].parameters else ''}",
                     why="DDP averages gradients, and this module has none: every parameter has requires_grad=False.",
-                    fix="use the module without a wrapper; or, where it was to be trained: module.requires_grad_(True)",
+                    fix="use the module without a wrapper; or, where it was to be trained: "
+                    "module.requires_grad_(True)",
                     ranks=ranks,
                     where=place(trace, raised),
                     evidence=last_lines(raised),
@@ -57,3 +59,18 @@ class NothingToTrain(Check):
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every wrapped module has parameters to train")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "a module without a parameter to train was wrapped in DistributedDataParallel",
+                why="The wrapper averages gradients, and no parameter of this module asks for one: it is "
+                "frozen, or made "
+                "for evaluation.",
+                fix="wrap only what is trained: if any(p.requires_grad for p in model.parameters()): ...",
+                **told_by(*told.by),
+            )
+        ]

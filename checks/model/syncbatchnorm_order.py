@@ -1,11 +1,14 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.training import Conversion
+
+_REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
 
 
 class SyncbatchnormOrder(Check):
@@ -56,12 +59,28 @@ class SyncbatchnormOrder(Check):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_REFUSED)
+        if told is None:
+            return UNSAID
+        return [
+            self.fail(
+                "SyncBatchNorm was given input that it does not work on",
+                why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the group's "
+                "backend, and a model that was converted before it was wrapped.",
+                fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
+                "model = DistributedDataParallel(model, device_ids=[local_rank])",
+                **told_by(*told.by),
+            )
+        ]
+
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
         first = next(iter(late.values()))
         say = self.fail if raised else self.warn
         return say(
             f"BatchNorm is converted to SyncBatchNorm after the wrap on {ranks_phrase(late)}",
-            why="The conversion puts new modules into a model that DDP, and maybe the optimizer, know by its old ones.",
+            why="The conversion puts new modules into a model that DDP, and maybe the optimizer, know by its "
+            "old ones.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # first\n"
             "model = DistributedDataParallel(model, device_ids=[local_rank])",
             ranks=tuple(late),

@@ -2,6 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -75,6 +76,20 @@ class WrapDeviceMismatch(Check):
         if not any(one.wrappers for one in trace.recordings().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every module lies where its wrapper expects it")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(*self.raises)
+        if told is None:
+            return UNSAID
+        clause, why, fix = next(rest for words, *rest in _CAUSES if words in told.match.string)
+        return [
+            self.fail(
+                f"DistributedDataParallel's constructor failed: {clause}",
+                why=why,
+                fix=fix,
+                **told_by(*told.by),
+            )
+        ]
 
     def _mismatch(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         first, ranks = next(iter(raised.values())), with_victims(trace, raised)
