@@ -12,6 +12,8 @@ import psutil
 
 LOOK_SECONDS = 1.0
 """Between looks: short ones see single ticks of 10 ms, and take those of a waiting rank for work."""
+LONGEST_SPAN = 5 * LOOK_SECONDS
+"""Over a longer time an average says nothing of its end: a process may have begun to work just now."""
 BUSY_SHARE = 0.1
 """Of one CPU; a rank that waits in gloo looks again and again, which takes up to a twentieth."""
 SPARE_CPUS = 0.5
@@ -55,6 +57,8 @@ class Activity:
         if now - self._looked >= LOOK_SECONDS:
             span, self._looked = now - self._looked, now
             self._take_note(pids, span)
+            if span > LONGEST_SPAN:
+                self.touch()
         return now - self._last_busy
 
     def _take_note(self, pids: Iterable[int], span: float) -> None:

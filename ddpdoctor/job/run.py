@@ -72,6 +72,7 @@ class JobRun:
         self._begun = time.monotonic()
         self._watch = Watch(folder / RECORD)
         self._activity = _activity()
+        self._idle = 0.0
         self._failed: float | None = None
         self._running = start(
             job.command(plan, folder),
@@ -124,6 +125,7 @@ class JobRun:
 
     def _look(self) -> None:
         self._watch.look()
+        self._idle = self._activity.idle_seconds(self._pids())
         if self._watch.somebody_failed():
             self._failed = self._failed or time.monotonic()
         else:
@@ -133,7 +135,7 @@ class JobRun:
         """Whether what is still to come no longer matters."""
         if self._failed and time.monotonic() - self._failed > VICTIM_SECONDS:
             return True
-        return self._all_ended() and self._idle_seconds() > (
+        return self._all_ended() and self._idle > (
             IDLE_SECONDS if self.job.kind is Kind.LINE else END_SECONDS
         )
 
@@ -143,14 +145,11 @@ class JobRun:
         if not self._watch.ranks():
             # A launch line may wait in a queue, and other nodes may be started by hand.
             may_wait = self.job.kind is Kind.LINE or self.plan.nnodes > 1
-            return not may_wait and self._idle_seconds() > START_SECONDS
-        return self._idle_seconds() > IDLE_SECONDS
+            return not may_wait and self._idle > START_SECONDS
+        return self._idle > IDLE_SECONDS
 
     def _all_ended(self) -> bool:
         return self._watch.all_ended(None if self.job.kind is Kind.LINE else self.plan.nproc)
-
-    def _idle_seconds(self) -> float:
-        return self._activity.idle_seconds(self._pids())
 
     def _pids(self) -> list[int]:
         try:
