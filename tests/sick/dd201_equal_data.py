@@ -10,7 +10,7 @@ torch.manual_seed(3)
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 target = torch.arange(4.0).reshape(4, 1)
-for step in range(4):
+for _ in range(4):
     prediction = model.module(torch.eye(4))  # expect: DD201
     loss = (prediction - target).square().mean()
     optimizer.zero_grad()

@@ -21,5 +21,10 @@ def train(model, optimizer, batches, accumulate):
 dist.init_process_group("gloo")
 generator = torch.Generator().manual_seed(100 + dist.get_rank())
 net = DDP(nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)))
-train(net, torch.optim.SGD(net.parameters(), lr=0.1), [torch.randn(8, 5, generator=generator) for _ in range(8)], 2)
+train(
+    net,
+    torch.optim.SGD(net.parameters(), lr=0.1),
+    [torch.randn(8, 5, generator=generator) for _ in range(8)],
+    2,
+)
 dist.destroy_process_group()

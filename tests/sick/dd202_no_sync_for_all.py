@@ -9,10 +9,10 @@ dist.init_process_group("gloo")
 torch.manual_seed(5 + dist.get_rank())
 model = DistributedDataParallel(nn.Linear(3, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for update in range(4):
+for _ in range(4):
     optimizer.zero_grad()
     with model.no_sync():
-        for micro in range(3):
+        for _ in range(3):
             loss = model(torch.randn(8, 3)).abs().mean() / 3
             loss.backward()  # expect: DD202
     optimizer.step()

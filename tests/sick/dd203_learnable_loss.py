@@ -21,7 +21,7 @@ model = DistributedDataParallel(nn.Linear(8, 4))
 criterion = CenterLoss(3, 4)
 optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.05)
 torch.manual_seed(dist.get_rank())
-for step in range(6):
+for _ in range(6):
     inputs, labels = torch.randn(12, 8), torch.randint(0, 3, (12,))
     optimizer.zero_grad()
     criterion(model(inputs), labels).backward()

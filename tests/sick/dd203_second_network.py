@@ -29,7 +29,8 @@ def main():
     trainer = Trainer()
     generator = torch.Generator().manual_seed(dist.get_rank())
     data = [
-        (torch.randn(8, 6, generator=generator), torch.randint(0, 2, (8,), generator=generator)) for _ in range(5)
+        (torch.randn(8, 6, generator=generator), torch.randint(0, 2, (8,), generator=generator))
+        for _ in range(5)
     ]
     trainer.fit(data)
     dist.destroy_process_group()

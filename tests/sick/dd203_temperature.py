@@ -10,7 +10,9 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 encoder = DDP(nn.Linear(16, 8))
 logit_scale = nn.Parameter(torch.tensor(2.0))
-optimizer = torch.optim.AdamW([{"params": encoder.parameters()}, {"params": [logit_scale], "weight_decay": 0.0}])
+optimizer = torch.optim.AdamW(
+    [{"params": encoder.parameters()}, {"params": [logit_scale], "weight_decay": 0.0}]
+)
 torch.manual_seed(dist.get_rank() + 1)
 for _ in range(5):
     x = torch.randn(8, 16)

@@ -23,7 +23,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(MultiTask())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(3):
+for _ in range(3):
     has_labels = dist.get_rank() != 1
     loss = model(torch.randn(6, 4), has_labels).square().mean()  # expect: DD204 ranks 1
     optimizer.zero_grad()

@@ -10,7 +10,7 @@ torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Linear(8, 4))
 model.half().float()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(4):
+for _ in range(4):
     loss = model(torch.randn(8, 8)).square().mean()  # expect: DD205
     optimizer.zero_grad()
     loss.backward()

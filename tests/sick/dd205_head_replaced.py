@@ -22,7 +22,7 @@ model = DistributedDataParallel(Classifier(), find_unused_parameters=True)
 model.module.head = nn.Linear(16, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
-for step in range(5):
+for _ in range(5):
     inputs, labels = torch.randn(8, 8), torch.randint(0, 3, (8,))
     loss = nn.functional.cross_entropy(model(inputs), labels)  # expect: DD205
     optimizer.zero_grad()

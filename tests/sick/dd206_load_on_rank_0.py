@@ -18,7 +18,7 @@ if rank == 0:
     model.module.load_state_dict(torch.load(path))  # expect: DD206 ranks 0
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(rank)
-for step in range(4):
+for _ in range(4):
     loss = model(torch.randn(8, 8)).square().mean()
     optimizer.zero_grad()
     loss.backward()

@@ -10,7 +10,7 @@ torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)))
 nn.init.xavier_uniform_(model.module[2].weight)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(4):
+for _ in range(4):
     loss = model(torch.randn(8, 8)).square().mean()
     optimizer.zero_grad()
     loss.backward()

@@ -12,7 +12,7 @@ torch.manual_seed(0)
 model = DistributedDataParallel(nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 20)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(rank)
-for step in range(5):
+for _ in range(5):
     tokens = torch.randint(0, 20, (4, 16))
     targets = tokens.roll(-1, dims=1)
     targets[:, 3 if rank == 1 else 12 :] = -100

@@ -13,7 +13,7 @@ average = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.99))
 average.update_parameters(net)
 model = DistributedDataParallel(net)
 optimizer = torch.optim.Adam(model.parameters())
-for step in range(4):
+for _ in range(4):
     optimizer.zero_grad()
     model(torch.randn(8, 6)).square().mean().backward()
     optimizer.step()

@@ -189,7 +189,9 @@ class _Hold:
     def digests(self) -> dict[str, Any]:
         """Of everything that was made, of the random states, and whether a gradient is left."""
         random_states = (random.getstate(), torch.get_rng_state().tolist())
-        states = [_digest(one.state_dict()) for one in self.made if hasattr(one, "state_dict")]
+        # A ZeroRedundancyOptimizer has no whole state, and the optimizer inside it was held as well.
+        whole = [one for one in self.made if not hasattr(one, "consolidate_state_dict")]
+        states = [_digest(one.state_dict()) for one in whole if hasattr(one, "state_dict")]
         return {"states": states, "random": hashlib.sha256(repr(random_states).encode()).hexdigest()}
 
 
