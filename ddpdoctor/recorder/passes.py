@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 ENDED_WITHOUT_TRAINING = "ended without training"
-"""What the session shares under this name: when a pass ended last in which no optimizer stepped."""
+"""What the session shares under this name: when a pass ended last in which no optimizer stepped, and the
+training steps until then."""
 _CHECKED = 32
 """Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
@@ -282,7 +283,7 @@ class Passes:
         now.ended = True
         self.open.pop(now.id, None)
         if self.session.steps == now.steps and how != "left":
-            self.session.shared[ENDED_WITHOUT_TRAINING] = time.monotonic()
+            self.session.shared[ENDED_WITHOUT_TRAINING] = time.monotonic(), now.steps
         learnt = how == "exhausted" and not now.foreseen
         self.session.event(
             "pass.end",

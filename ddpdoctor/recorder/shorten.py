@@ -90,8 +90,10 @@ class Ending:
         self.session.shared[_BACKWARDS_STEPPED] = self.session.backwards
         new = self.session.steps - self._seen
         self._seen = self.session.steps
-        if new <= 0 or self.session.options.full or self.session.rank is None:
+        if new <= 0 or self.session.options.full or self.session.in_worker:
             return
+        if self._hook is not None:  # the script trains what is no module
+            self._end()
         self.loose += 0 if self._in_a_pass() else new
         if self.last is None:
             self.last = self._decide()
@@ -110,7 +112,7 @@ class Ending:
         if late < -1.0 or not _on_one_host():
             return None
         file = os.path.join(self.session.folder, "last-step")
-        if late >= 0 and self.session.rank == 0:
+        if late >= 0 and not self.session.rank:
             _write(file, str(self._seen + _AHEAD))
         with suppress(OSError, ValueError), open(file) as announced:
             return int(announced.read())
@@ -137,6 +139,8 @@ class Ending:
             time.sleep(0.02)
 
     def _ranks_here(self) -> int:
+        if self.session.rank is None:
+            return 1
         told = os.environ.get("LOCAL_WORLD_SIZE") or self.session.options.nproc
         return int(told or self.session.torch.distributed.get_world_size())
 

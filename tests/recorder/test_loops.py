@@ -36,7 +36,7 @@ def enumerated_in_epochs(items):
 
 
 def zipped(items):
-    for _ in zip(range(9), items):
+    for _ in zip(range(9), items, strict=False):
         pass
 
 
@@ -47,7 +47,7 @@ def a_comprehension(items):
 def like_tqdm(items):
     def shown(iterable):
         yield from range(0)
-        for item in iterable:
+        for item in iterable:  # noqa: UP028 - it is this loop that is tested
             yield item
 
     for _ in shown(items):
@@ -67,6 +67,23 @@ def by_next_until_its_end(items):
             break
 
 
+def by_next_with_a_default(items):
+    while next(items, None) is not None:
+        pass
+
+
+def through_an_iterator_around_it(items):
+    class Around:
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return next(items)
+
+    for _ in Around():
+        pass
+
+
 def as_a_list(items):
     list(items)
 
@@ -74,7 +91,7 @@ def as_a_list(items):
 def cycled(items):
     def cycle():
         while True:
-            for item in items:
+            for item in items:  # noqa: UP028 - it is this loop that is tested
                 yield item
 
     batches = cycle()
@@ -101,7 +118,9 @@ def cycled_by_yield_from(items):
         (a_comprehension, loops.FOR),
         (like_tqdm, loops.FOR),
         (by_next, loops.HAND),
-        (by_next_until_its_end, loops.HAND),
+        (by_next_until_its_end, loops.CYCLE),
+        (by_next_with_a_default, loops.CYCLE),
+        (through_an_iterator_around_it, loops.FOR),
         (as_a_list, loops.HAND),
         (cycled, loops.CYCLE),
         (cycled_by_yield_from, loops.CYCLE),

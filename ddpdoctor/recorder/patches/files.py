@@ -70,14 +70,19 @@ class _Watch:
             return
         self.busy = True
         try:
-            self._look(event, args, sys._getframe(1))
+            self._look(event, args, sys._getframe().f_back)
         except Exception:  # noqa: BLE001 - an exception here would forbid the script what it does
             report("files")
         finally:
             self.busy = False
 
-    def _look(self, event: str, args: tuple[Any, ...], frame: FrameType) -> None:
-        if self.session.in_worker or self.checkpoints.saving or sum(self.told.values()) >= _MOST:
+    def _look(self, event: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+        if (
+            frame is None
+            or self.session.in_worker
+            or self.checkpoints.saving
+            or sum(self.told.values()) >= _MOST
+        ):
             return
         if event == "open" and not _changes(*args[:3]):
             return

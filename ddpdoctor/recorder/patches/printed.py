@@ -58,8 +58,8 @@ class _Watch:
 
     def listens(self) -> bool:
         """Whether a pass ended a moment ago in which nothing was trained."""
-        ended = self.session.shared.get(ENDED_WITHOUT_TRAINING)
-        return ended is not None and self.left > 0 and time.monotonic() - ended < _SECONDS
+        ended, steps = self.session.shared.get(ENDED_WITHOUT_TRAINING, (0.0, -1))
+        return steps == self.session.steps and self.left > 0 and time.monotonic() - ended < _SECONDS
 
     @guarded
     def tell(self, text: Callable[[], str]) -> None:
