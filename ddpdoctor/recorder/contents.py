@@ -24,7 +24,8 @@ def innermost(dataset: Any, torch: Any) -> tuple[Any, array[int] | None]:
     subset, base = torch.utils.data.Subset, torch.utils.data.Dataset
     places: array[int] | None = None
     for _ in range(_DEEPEST):
-        inner = getattr(dataset, "__dict__", {}).get("dataset", vars(dataset).get("subset"))
+        own = getattr(dataset, "__dict__", {})  # a list has none
+        inner = own.get("dataset", own.get("subset"))
         if isinstance(dataset, subset):
             indices = array("q", map(operator.index, dataset.indices))
             places = indices if places is None else array("q", [indices[place] for place in places])
