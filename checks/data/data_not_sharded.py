@@ -126,10 +126,11 @@ def _is_one_batch(one: Round) -> bool:
 
 
 def _is_whole(one: Round, rank: int) -> bool:
-    """Whether this rank draws every sample once, but for a last batch that is dropped."""
+    """Whether this rank draws every sample that any rank draws once, but for a last batch that is dropped."""
     drawn, samples = list((one.indices or {})[rank]), one.loaders[rank].samples or 0
     dropped = one.loaders[rank].batch_size or 1
-    return len(set(drawn)) == len(drawn) > samples - dropped
+    anybodys = {index for shard in (one.indices or {}).values() for index in shard}
+    return len(set(drawn)) == len(drawn) > samples - dropped and len(anybodys) <= samples
 
 
 def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
