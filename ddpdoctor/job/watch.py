@@ -20,6 +20,8 @@ class Process:
     pid: int
     parent: int
     began: float
+    given_rank: int | None
+    """RANK in its environment when it started."""
     rank: int | None
     local_world_size: int | None
     joined: bool = False
@@ -55,7 +57,7 @@ class Watch:
         if event["k"] == "start":
             environ = event["environ"]
             rank, size = (_number(environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
-            self._processes[file] = Process(event["pid"], event["parent"], event["t"], rank, size)
+            self._processes[file] = Process(event["pid"], event["parent"], event["t"], rank, rank, size)
             return
         process = self._processes.get(file)
         if process is None:
@@ -74,11 +76,12 @@ class Watch:
 
     def ranks(self) -> dict[int, Process]:
         """The process of each rank; after a restart, the last."""
-        own = {process.pid for process in self._processes.values()}
+        given = {process.pid: process.given_rank for process in self._processes.values()}
         found: dict[int, Process] = {}
         for process in sorted(self._processes.values(), key=lambda one: one.began):
-            # A DataLoader worker inherits its rank's environment, and is no rank.
-            if process.rank is not None and (process.joined or process.parent not in own):
+            # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
+            is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
+            if process.rank is not None and not is_worker:
                 found[process.rank] = process
         return found
 

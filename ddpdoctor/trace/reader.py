@@ -47,7 +47,11 @@ def read_run(folder: Path) -> Recorded:
     own = {record.pid: record for record in records}
     for record in records:
         parent = own.get(record.parent)
-        if parent is not None and parent is not record and not record.joined:
+        if parent is None or parent is record or record.joined:
+            continue
+        if (
+            parent.given_rank == record.given_rank
+        ):  # a worker inherits it; a rank's is not that of its launcher
             parent.children.append(record)
             own.pop(record.pid)
     return _sort([record.recording() for record in own.values()])
@@ -70,6 +74,8 @@ class _Record:
     pid: int
     parent: int
     joined: bool
+    given_rank: str | None
+    """RANK in its environment."""
     children: list[_Record] = field(default_factory=list)
 
     @classmethod
@@ -79,7 +85,7 @@ class _Record:
         if header is None or header.get("k") != "start" or header.get("schema") != SCHEMA:
             return None
         joined = any(event.get("k") == "group.joining" for event in _events(file))
-        return cls(file, int(header["pid"]), int(header["parent"]), joined)
+        return cls(file, int(header["pid"]), int(header["parent"]), joined, header["environ"].get("RANK"))
 
     def recording(self) -> Recording:
         """Read it from its beginning to its end, and then what its forked children saw as its workers."""

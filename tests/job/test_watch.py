@@ -1,0 +1,90 @@
+"""Which ranks a running job has, from what they record."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.job.watch import Watch
+
+
+class Record:
+    """The record of one process, written as the recorder does."""
+
+    def __init__(
+        self, folder: Path, pid: int, parent: int = 1, rank: int | None = None, **environ: str
+    ) -> None:
+        self.file = folder / f"{pid}.jsonl"
+        variables = {**environ, **({} if rank is None else {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2"})}
+        self.say("start", pid=pid, parent=parent, environ=variables)
+
+    def say(self, kind: str, **fields: Any) -> "Record":
+        with self.file.open("a") as file:
+            file.write(json.dumps({"k": kind, "t": 0.0, **fields}, separators=(",", ":")) + "\n")
+        return self
+
+
+def looked(folder: Path) -> Watch:
+    watch = Watch(folder)
+    watch.look()
+    return watch
+
+
+def test_ranks_of_torchrun_have_ended_when_each_has(tmp_path: Path) -> None:
+    Record(tmp_path, 5)  # the launcher, which imports torch too
+    first = Record(tmp_path, 10, parent=5, rank=0).say("exit", how="returned", status=None)
+    watch = looked(tmp_path)
+    assert not watch.all_ended(2)
+    second = Record(tmp_path, 11, parent=5, rank=1)
+    watch.look()
+    assert not watch.all_ended(2)
+    second.say("exit", how="exit", status=0)
+    watch.look()
+    assert watch.all_ended(2)
+    assert watch.all_ended(None)
+    assert not watch.somebody_failed()
+    assert [one.pid for one in watch.ranks().values()] == [10, 11]
+    assert first.file.exists()
+
+
+def test_a_worker_is_no_rank(tmp_path: Path) -> None:
+    Record(tmp_path, 10, rank=0)
+    Record(tmp_path, 12, parent=10, rank=0).say("exit", how="os._exit", status=1)
+    assert [one.pid for one in looked(tmp_path).ranks().values()] == [10]
+    assert not looked(tmp_path).somebody_failed()
+
+
+def test_a_spawned_process_is_the_rank_that_it_says(tmp_path: Path) -> None:
+    Record(tmp_path, 5)
+    Record(tmp_path, 10, parent=5).say("group.joining", arguments={"rank": 1}, environ={})
+    joined = Record(tmp_path, 11, parent=5).say("group.joining", arguments={}, environ={})
+    joined.say("group.init", rank=0, size=2)
+    assert sorted((rank, one.pid) for rank, one in looked(tmp_path).ranks().items()) == [(0, 11), (1, 10)]
+
+
+def test_who_failed(tmp_path: Path) -> None:
+    record = Record(tmp_path, 10, rank=0)
+    watch = looked(tmp_path)
+    assert not watch.somebody_failed()
+    record.say("raised", type="ValueError")
+    watch.look()
+    assert watch.somebody_failed()
+
+
+def test_a_rank_that_was_started_anew_counts_as_it_is_now(tmp_path: Path) -> None:
+    Record(tmp_path, 10, rank=0).say("exit", how="exception", status=1)
+    again = Record(tmp_path, 20, rank=0)
+    again.file.write_text(again.file.read_text().replace('"t":0.0', '"t":9.0'))
+    assert not looked(tmp_path).somebody_failed()
+
+
+def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
+    record = Record(tmp_path, 10, rank=0)
+    watch = looked(tmp_path)
+    with record.file.open("a") as file:
+        file.write('{"k":"exit","t":1,"how"')
+    watch.look()
+    assert not watch.all_ended(1)
+    with record.file.open("a") as file:
+        file.write(':"returned","status":0}\n')
+    watch.look()
+    assert watch.all_ended(1)
