@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from .guard import guarded
@@ -62,3 +64,24 @@ def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -
         dynamo.set_code_exec_strategy(code, dynamo._FrameExecStrategy(action.SKIP, below))
     elif hasattr(dynamo, "skip_code"):
         dynamo.skip_code(code)
+
+
+def hide_package(torch: Any, package: str) -> None:
+    """The same for all our code, where torch cannot leave out what a function calls (before 2.6)."""
+    dynamo: Any = getattr(torch._C._dynamo, "eval_frame", None)
+    if hasattr(dynamo, "set_code_exec_strategy") or not hasattr(dynamo, "skip_code"):
+        return
+    modules = [module for name, module in list(sys.modules.items()) if name.startswith(package)]
+    held = [
+        one
+        for module in modules
+        for one in vars(module).values()
+        if getattr(one, "__module__", "") in sys.modules
+    ]
+    own = [one for one in held if str(one.__module__).startswith(package)]
+    own += [one for kind in own if isinstance(kind, type) for one in vars(kind).values()]
+    waiting = [code for one in own if (code := getattr(one, "__code__", None)) is not None]
+    while waiting:
+        code = waiting.pop()
+        dynamo.skip_code(code)
+        waiting.extend(part for part in code.co_consts if isinstance(part, CodeType))

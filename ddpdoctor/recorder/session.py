@@ -14,7 +14,7 @@ from typing import Any
 from . import guard
 from .after_import import when_imported
 from .options import Options
-from .patch import hide_from_compiler
+from .patch import hide_from_compiler, hide_package
 from .sites import Sites
 from .writer import Writer
 
@@ -72,6 +72,7 @@ class Session:
 
         for name in NAMES:
             self._install(name)
+        hide_package(self.torch, str(__package__))
         if self.options.rehearse:
             self._rehearse()
 

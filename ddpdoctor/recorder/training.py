@@ -52,6 +52,8 @@ class Training:
         self.backwards = 0
         """Backwards of this training step."""
         self.in_backward = 0
+        self.busy = 0
+        """Forwards of wrappers, or around them, and backwards that are under way."""
         self.joined = 0
         """Contexts of Join that are open."""
         self.updated = False

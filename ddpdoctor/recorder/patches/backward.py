@@ -30,6 +30,7 @@ def install(session: Session) -> None:
 
 def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     training.in_backward += 1
+    training.busy += 1
     if training.in_backward > 1:
         return {"nested": True}
     training.open_step()
@@ -46,6 +47,7 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> None:
     training.in_backward -= 1
+    training.busy -= 1
     if seen["nested"]:
         return
     seconds = time.monotonic() - seen["began"]

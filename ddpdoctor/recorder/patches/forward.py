@@ -58,6 +58,7 @@ def _begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around
         wrapper.evaluated = training.session.steps
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
     wrapper.depth += 1
+    training.busy += 1
     return wrapper, seen, time.monotonic(), grad and synced and not around
 
 
@@ -162,6 +163,7 @@ def _random(torch: Any, first: Any) -> Any:
 def _end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     wrapper, seen, since, arms = begun
     wrapper.depth -= 1
+    training.busy -= 1
     seconds = time.monotonic() - since
     if wrapper.depth == 0:
         training.spend("forward", seconds)
@@ -288,8 +290,10 @@ def _watch_call(parts: _Parts, kind: Any, original: Callable[..., Any]) -> Calla
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         # What was inherited is looked up again: tracers replace it for a while.
+        if inherited and (training.busy or is_compiling()):
+            return super(kind, self).__call__(*args, **kwargs)
         forward = super(kind, self).__call__ if inherited else functools.partial(original, self)
-        if is_compiling():
+        if training.busy or is_compiling():
             return forward(*args, **kwargs)
         begun = parts.begin(self, (args, kwargs))
         if begun is None:

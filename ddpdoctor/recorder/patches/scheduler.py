@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import Any
 
@@ -9,8 +10,8 @@ from ..patch import watch
 from ..session import Session
 from ..training import Training
 
-_MOST_IN_FULL = 2000
 _OFTEN = 0.1
+"""Seconds; steps of a scheduler that come as often are written down with detailed training steps only."""
 
 
 class _Schedulers:
@@ -41,9 +42,9 @@ class _Schedulers:
 
     def _tell(self, scheduler: Any, metric: Any) -> None:
         number = self._number(scheduler)
-        told = self.last.get(number, 0)
-        self.last[number] = told + 1
-        if not self.session.detailed and told > _MOST_IN_FULL:
+        now = time.monotonic()
+        before, self.last[number] = self.last.get(number, 0.0), now
+        if not self.session.detailed and now - before < _OFTEN:
             return
         plateau = (
             "metrics" in type(scheduler).step.__code__.co_varnames or "Plateau" in type(scheduler).__name__
