@@ -26,7 +26,23 @@ from ddpdoctor.cli import run
         (["check", "--nnodes", "2"], "--nnodes above 1 needs --master-addr"),
         (["check", "--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
         (["check", "--format", "xml"], "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github'"),
-        (["check", "train.py"], "train.py"),
+        (["check", "nosuch.py"], "'nosuch.py' does not exist"),
+        (["check", "{binary}"], "is not a Python script"),
+        (["check", "{prose}"], "is not a Python script"),
+        (["check", "{shell}", "x"], "ddpdoctor check -- bash "),
+        (["check", "{folder}"], "is a folder without a __main__.py"),
+        (["check", "/dev/null"], "'/dev/null' is no file"),
+        (["check", "-m"], "-m needs the name of a module"),
+        (["check", "-m", "no_such.module", "--help"], "no module 'no_such' is found from here"),
+        (["check", "--", "no-such-launcher", "train.py"], "'no-such-launcher' is no program that PATH finds"),
+        (["check", "--", "train.py"], "a script stands without --"),
+        (["check", "--batches", "0", "{file}"], "--batches 0 is less than 1"),
+        (["check", "--time-limit", "0", "{file}"], "--time-limit is 0"),
+        (["check", "--rehearse-hosts", "0", "{file}"], "--rehearse-hosts 0 is less than 1"),
+        (["check", "--rehearse"], "--rehearse is about a script, and none is given"),
+        (["check", "--full"], "--full is about a script"),
+        (["check", "--trace", "{folder}"], "is not the folder of a run that ddpdoctor kept"),
+        (["check", "--trace", "{folder}", "{file}"], "--trace judges an earlier run, and takes no script"),
         (["check", "--nosuch"], "--nosuch"),
         (["nosuch"], "nosuch"),
         (["explain", "DD999"], "DD999"),
@@ -36,9 +52,16 @@ from ddpdoctor.cli import run
 def test_bad_input_is_one_line(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "a-file"
-    file.touch()
-    status = run([argument.format(file=file) for argument in arguments])
+    contents = {
+        "file": b"",
+        "binary": b"\x7fELF\0\xff",
+        "prose": b"just some prose\n",
+        "shell": b"echo hi; exit 4\n",
+    }
+    places = {name: tmp_path / f"a-{name}{'.sh' if name == 'shell' else ''}" for name in contents}
+    for name, content in contents.items():
+        places[name].write_bytes(content)
+    status = run([argument.format(folder=tmp_path, **places) for argument in arguments])
     out, err = capsys.readouterr()
     assert (status, out) == (2, "")
     assert err.startswith("ddpdoctor: error: ")
