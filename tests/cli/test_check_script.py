@@ -234,6 +234,13 @@ def test_a_shell_script_with_the_command_of_torchrun(tmp_path: Path) -> None:
     assert done.report["run"]["shortened"] == {"batches_per_pass": 8, "passes": 2, "steps": None}
 
 
+def test_a_process_that_is_killed_has_said_what_it_said(tmp_path: Path) -> None:
+    write(tmp_path, "import os, signal\nprint('still here')\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    done = check(tmp_path, "--", sys.executable, "train.py")
+    assert done.status == 1
+    assert "still here\n" in done.err
+
+
 def test_a_line_that_fails_without_torch(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("echo 'no such partition' >&2; exit 4\n")
     finding = only_finding(check(tmp_path, "--", "bash", "run.sh"))

@@ -6,7 +6,9 @@ over to the user's own sitecustomize, where there is one.
 
 import importlib
 import importlib.util
+import io
 import os
+import stat
 import sys
 from types import ModuleType
 
@@ -35,11 +37,22 @@ def _hand_over(ours: ModuleType) -> None:
         sys.modules[__name__] = ours
 
 
+def _write_lines() -> None:
+    """Have a file on stdout written line by line, as a terminal is.
+
+    The command passes it on live; ranks that share one do not mix within a line, and what one said stays said where
+    it is killed. No byte is another one.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+        sys.stdout.reconfigure(line_buffering=True)
+
+
 _own = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [place for place in sys.path if os.path.abspath(place or ".") != _own]
 if os.environ.get("DDPDOCTOR_RECORD"):
     try:
         _load_recorder(os.path.dirname(_own)).arm()
+        _write_lines()
     except Exception:  # noqa: BLE001 - the user's process must start whatever is wrong with ours; the missing record tells
         sys.modules.pop("_ddpdoctor_recorder", None)
 _hand_over(sys.modules[__name__])
