@@ -12,8 +12,12 @@ from typing import Any
 from . import fingerprint
 
 _NAMES = ("samples", "imgs", "files", "paths", "data", "targets", "labels", "tensors", "images")
-_MOST_ELEMENTS = 100_000
+_MOST_COLUMNS = 8
+"""Of a TensorDataset; a longer list of tensors holds a sample in each."""
+_MOST_ELEMENTS = 20_000
 """Of a list; of a longer one, as many spread over it."""
+_MOST_OF_ELEMENT = 1 << 10
+"""Bytes of an element that are read."""
 _MOST_BYTES = 16 << 20
 """Of a tensor."""
 _DEEPEST = 4
@@ -70,29 +74,30 @@ def _parts(value: Any, torch: Any) -> Iterator[str]:
         if print_ := fingerprint.of(value, torch, _MOST_BYTES):
             yield print_
     elif isinstance(value, list | tuple) and value:
-        if isinstance(value[0], torch.Tensor):
-            for tensor in value[:8]:
-                yield from _parts(tensor, torch)
-        elif isinstance(value[0], str | int | float | list | tuple):
-            yield _of_list(value)
+        if isinstance(value[0], torch.Tensor) and len(value) <= _MOST_COLUMNS:
+            for column in value:
+                yield from _parts(column, torch)
+        elif isinstance(value[0], str | int | float | list | tuple | dict | torch.Tensor):
+            yield _of_list(value, torch)
 
 
-def _of_list(values: Any) -> str:
+def _of_list(values: Any, torch: Any) -> str:
     every = len(values) // _MOST_ELEMENTS + 1
-    chosen = [_plain(value) for value in values[::every]]
+    chosen = [_first_of_pair(value) for value in values[::every]]
     paths = [value for value in chosen if isinstance(value, str) and value.startswith(os.sep)]
     # Each rank may keep its copy of the data in a folder of its own.
     root = len(os.path.commonpath(paths)) if paths and len(paths) == len(chosen) else 0
     crc = zlib.crc32(str(len(values)).encode())
     for value in chosen:
-        crc = zlib.crc32(value[root:].encode(errors="surrogatepass"), crc)
+        # Not repr: it would tell where an object lies in memory.
+        part = (
+            value[root:] if isinstance(value, str) else fingerprint.of(value, torch, _MOST_OF_ELEMENT) or ""
+        )
+        crc = zlib.crc32(part.encode(errors="surrogatepass"), crc)
     return f"{crc:08x}"
 
 
-def _plain(value: Any) -> str:
+def _first_of_pair(value: Any) -> Any:
     """A file's path stands for a pair of path and label too: their order is the same."""
-    if isinstance(value, list | tuple) and value and isinstance(value[0], str):
-        value = value[0]
-    if isinstance(value, list | tuple):
-        value = value[:16]
-    return value if isinstance(value, str) else repr(value)
+    pair = isinstance(value, list | tuple) and value and isinstance(value[0], str)
+    return value[0] if pair else value

@@ -1,0 +1,76 @@
+"""What a dataset holds is told by one fingerprint, equal on ranks that hold the same."""
+
+import random
+
+import torch
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+
+from ddpdoctor.recorder import contents
+
+
+class Holds(Dataset):
+    def __init__(self, **held):
+        self.__dict__.update(held)
+
+    def __len__(self):
+        return 100
+
+
+class Transformed(Dataset):
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __len__(self):
+        return len(self.dataset)
+
+
+def content(dataset):
+    return contents.content(dataset, torch)
+
+
+def paths(root, seed=None):
+    found = [f"{root}/{number % 7}/{number}.png" for number in range(100)]
+    if seed is not None:
+        random.Random(seed).shuffle(found)
+    return found
+
+
+def test_files_in_another_order_differ_and_in_another_folder_do_not():
+    assert content(Holds(files=paths("/a"))) == content(Holds(files=paths("/scratch/rank1")))
+    assert content(Holds(files=paths("/a"))) != content(Holds(files=paths("/a", 1)))
+    pairs = [[(path, 0) for path in found] for found in (paths("/a"), paths("/b"), paths("/a", 1))]
+    first, elsewhere, shuffled = (content(Holds(samples=one)) for one in pairs)
+    assert first == elsewhere != shuffled
+
+
+def test_values_drawn_by_each_rank_differ():
+    def drawn(seed):
+        torch.manual_seed(seed)
+        numbers = random.Random(seed)
+        yield TensorDataset(torch.rand(100, 3), torch.rand(100))
+        yield Holds(anything=torch.rand(100))
+        yield Holds(anything=[numbers.random() for _ in range(100)])
+        yield Holds(anything=[(torch.rand(2), 1) for _ in range(100)])
+        yield Holds(anything=[torch.rand(2) for _ in range(100)])
+        yield Holds(anything=[{"text": str(numbers.random())} for _ in range(100)])
+        yield ConcatDataset([TensorDataset(torch.rand(3)), TensorDataset(torch.rand(3))])
+
+    for one, same, other in zip(*map(list, (drawn(1), drawn(1), drawn(2))), strict=True):
+        assert content(one) == content(same) is not None
+        assert content(one) != content(other)
+
+
+def test_where_objects_lie_in_memory_does_not_tell():
+    assert content(Holds(anything=[object() for _ in range(100)])) is None
+    one, other = (Holds(anything=[(object(), n) for n in range(100)]) for _ in range(2))
+    assert content(one) == content(other)
+    assert content(Holds(elsewhere=[1, 2, 3])) is None
+
+
+def test_the_innermost_dataset_and_the_places_in_it():
+    data = TensorDataset(torch.arange(10))
+    nested = Transformed(Subset(Transformed(Subset(data, [9, 7, 5, 3])), torch.tensor([2, 0])))
+    inner, places = contents.innermost(nested, torch)
+    assert inner is data
+    assert list(places) == [5, 9]
+    assert contents.innermost(data, torch) == (data, None)
