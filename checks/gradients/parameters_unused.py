@@ -95,7 +95,7 @@ class ParametersUnused(Check):
             f"{ranks_phrase(ranks)} did not produce gradients for {_counted(recordings, missing)}",
             why="DDP averages every gradient across all ranks. "
             + (
-                f"{ranks_phrase(others).capitalize()} used these parameters and waits for "
+                f"{ranks_phrase(others).capitalize()} used these parameters, and must wait for "
                 f"{ranks_phrase(ranks)}, up to the timeout of the process group."
                 if others
                 else "Their bucket was never complete, so it was not averaged, and the next forward stops."

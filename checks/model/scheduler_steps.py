@@ -42,20 +42,22 @@ class SchedulerSteps(Check):
         counts = {rank: _counts(one) for rank, one in seen.items()}
         if not any(counts.values()):
             raise NotMeasured("no scheduler was stepped")
-        if unequal := self._unequal(trace, seen, counts):
+        if unequal := self._unequal(trace, seen):
             return [unequal]
         if several := self._several(seen, counts, trace.world_size or len(seen)):
             return [several]
         return Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
 
-    def _unequal(
-        self, trace: Trace, seen: Mapping[int, Recording], counts: Mapping[int, Mapping[int, list[int]]]
-    ) -> Finding | None:
+    def _unequal(self, trace: Trace, seen: Mapping[int, Recording]) -> Finding | None:
         updates = {len(one.steps) for one in seen.values()}
-        if trace.broken or len(seen) < 2 or len(updates) > 1:
+        ended_early = any(one.exit and one.exit.how == "shortened" for one in seen.values())
+        if trace.broken or ended_early or len(seen) < 2 or len(updates) > 1:
             return None
-        for scheduler in sorted({index for own in counts.values() for index in own}):
-            totals = {rank: sum(own.get(scheduler, ())) for rank, own in counts.items()}
+        stepped = {
+            called.scheduler for one in seen.values() for step in one.steps for called in step.schedulers
+        }
+        for scheduler in sorted(stepped):
+            totals = {rank: len(_calls(one, scheduler)) for rank, one in seen.items()}
             if len(set(totals.values())) > 1:
                 return self._apart(seen, scheduler, totals)
         return None

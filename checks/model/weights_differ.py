@@ -61,7 +61,10 @@ class WeightsDiffer(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        return self._examine_trainer(trace) if trace.bundled else self._examine_recorded(trace)
+        recorded = any(one.recording for one in trace.ranks)
+        return (
+            self._examine_recorded(trace) if recorded and not trace.bundled else self._examine_trainer(trace)
+        )
 
     def _examine_recorded(self, trace: Trace) -> Judgement:
         compared: set[int] = set()

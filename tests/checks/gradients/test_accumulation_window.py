@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Level, Source
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, step, where
+from tests.support.training import LINE_OF_UPDATE, backward, forward
+
+
+def windows(*lengths, factor=lambda length: 0.5, left_over=0, ended="exhausted"):
+    def of(index, length, **changes):
+        times = [index + 0.1 + n / 20 for n in range(length)]
+        return step(
+            index,
+            forwards=tuple(forward(t) for t in times),
+            backwards=tuple(backward(t + 0.01, 0, factor=factor(length)) for t in times),
+            **changes,
+        )
+
+    def change(rank, one):
+        steps = tuple(of(index, length) for index, length in enumerate(lengths))
+        trailing = of(len(lengths), left_over, optimizer_steps=()) if left_over else None
+        passes = tuple(replace(own, ended=ended) for own in one.passes)
+        return replace(one, steps=steps, trailing=trailing, passes=passes)
+
+    return recorded(2, change)
+
+
+def test_a_short_last_window_divided_as_if_it_were_full():
+    finding = only_finding("DD210", Source.RUN, windows(2, 2, 1))
+    assert finding.level is Level.WARN
+    assert finding.headline == "an update sums 1 micro-batch whose loss was divided by 2 on ranks 0-1"
+    assert finding.where == where(LINE_OF_UPDATE)
+    assert finding.evidence[0].text == "updates: 1 of 1 micro-batch, 2 of 2 micro-batches"
+
+
+def test_the_rest_of_an_epoch_that_leaks_into_the_next():
+    finding = only_finding("DD210", Source.RUN, windows(2, 2, 3))
+    assert "an update sums 3 micro-batches whose loss was divided by 2" in finding.headline
+    assert "1.5 times" in finding.why
+
+
+def test_micro_batches_after_the_last_update():
+    finding = only_finding("DD210", Source.RUN, windows(2, 2, left_over=1))
+    assert finding.headline.startswith("after the last update came 1 micro-batch")
+
+
+def test_a_last_window_that_divides_by_its_own_length_is_right():
+    trace = windows(2, 2, 1, factor=lambda length: 1 / length)
+    assert skipped("DD210", Source.RUN, trace).reason == "no loss was divided by a number of micro-batches"
+
+
+def test_a_loss_that_is_halved_for_another_reason_is_no_window():
+    trace = windows(1, 1, 1)
+    assert "no loss was divided" in skipped("DD210", Source.RUN, trace).reason
+
+
+def test_a_loss_that_is_not_divided_is_not_judged():
+    assert skipped("DD210", Source.RUN, windows(2, 2, 1, factor=lambda length: None)).reason
+
+
+def test_fast_forward_cuts_windows_itself():
+    trace = windows(2, 2, left_over=1, ended="shortened")
+    assert "cut short" in skipped("DD210", Source.RUN, trace).reason
+
+
+def test_full_windows_pass():
+    assert passed("DD210", Source.RUN, windows(2, 2, 2)).text == "every update summed 2 micro-batches"

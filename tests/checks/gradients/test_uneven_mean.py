@@ -1,0 +1,60 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Level, Source
+from ddpdoctor.trace.training import Collective, MeanLoss
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+from tests.support.training import each_step
+
+
+def counting(count, *, among=lambda own: True, collectives=()):
+    """Each step has a mean loss over ``count(rank)`` elements, in the steps where that is so."""
+
+    def change(rank, own):
+        number = count(rank) if among(own) else count(0)
+        loss = MeanLoss(where(47), "cross_entropy", number, 64)
+        return replace(own, losses=(loss,), collectives=collectives)
+
+    return change
+
+
+def test_unequal_counts_are_told_with_the_worst_ratio():
+    finding = only_finding("DD209", Source.RUN, each_step(counting(lambda rank: 32 if rank else 8)))
+    assert finding.level is Level.WARN
+    assert finding.headline == (
+        "cross_entropy averages over 8 to 32 elements in one step: those of some ranks weigh 4.0 times as much"
+    )
+    assert finding.where == where(47)
+    assert [(one.text, one.ranks) for one in finding.evidence[:2]] == [
+        ("step 0: 8 elements", (0,)),
+        ("step 0: 32 elements", (1,)),
+    ]
+
+
+def test_equal_counts_pass():
+    assert passed("DD209", Source.RUN, each_step(counting(lambda rank: 32))).text == (
+        "losses averaged over equal counts in 4 training steps"
+    )
+
+
+def test_a_few_elements_more_are_nothing():
+    passed("DD209", Source.RUN, each_step(counting(lambda rank: 100 + rank)))
+
+
+def test_a_short_last_batch_is_nothing():
+    def change(rank, one):
+        uneven = counting(lambda r: 1 + r, among=lambda own: own.index == 9)
+        steps = tuple(uneven(rank, replace(one.steps[0], index=n, time=float(n))) for n in range(10))
+        return replace(one, steps=steps)
+
+    passed("DD209", Source.RUN, recorded(2, change))
+
+
+def test_a_count_that_is_all_reduced_may_scale_the_loss():
+    total = Collective(0.1, where(46), "all_reduce", shape=())
+    trace = each_step(counting(lambda rank: 8 + 8 * rank, collectives=(total,)))
+    assert skipped("DD209", Source.RUN, trace).reason.startswith("no loss was seen")
+
+
+def test_no_mean_loss_is_skipped():
+    assert skipped("DD209", Source.RUN, recorded()).reason.startswith("no loss was seen")

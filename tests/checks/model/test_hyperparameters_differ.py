@@ -1,0 +1,50 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.training import SchedulerStep
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+from tests.support.training import LINE_OF_UPDATE, each_step, with_update
+
+
+def rates(value, metric=None):
+    """Each step has ``value(rank, step)`` as learning rate, and a plateau scheduler after it."""
+
+    def change(rank, own):
+        schedulers = (
+            () if metric is None else (SchedulerStep(0, where(58), "ReduceLROnPlateau", metric(rank)),)
+        )
+        return with_update(
+            replace(own, schedulers=schedulers), hyperparameters=({"lr": value(rank, own.index)},)
+        )
+
+    return each_step(change)
+
+
+def test_a_rate_that_depends_on_the_rank():
+    finding = only_finding("DD208", Source.RUN, rates(lambda rank, index: 0.1 * (rank + 1)))
+    assert finding.headline == "lr differs between ranks in step 0: 0.1 on rank 0, 0.2 on rank 1"
+    assert finding.where == where(LINE_OF_UPDATE)
+    assert finding.ranks == (0, 1)
+
+
+def test_a_plateau_that_each_rank_judges_by_itself():
+    trace = rates(lambda rank, index: 0.1 if rank or index < 2 else 0.05, metric=lambda rank: 1.0 + rank)
+    finding = only_finding("DD208", Source.RUN, trace)
+    assert finding.headline == "lr differs between ranks in step 2: 0.05 on rank 0, 0.1 on rank 1"
+    assert finding.where == where(58)
+    assert finding.evidence[0].text == "step 2, parameter group 0: lr = 0.05, after a metric of 1"
+
+
+def test_unequal_metrics_that_change_nothing_are_no_finding():
+    passed("DD208", Source.RUN, rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank))
+
+
+def test_a_rate_that_changes_alike_passes():
+    assert passed("DD208", Source.RUN, rates(lambda rank, index: 0.1 / (index + 1))).text == (
+        "learning rates and the like are equal on every rank in 4 optimizer steps"
+    )
+
+
+def test_one_rank_is_skipped():
+    assert skipped("DD208", Source.RUN, recorded(1)).reason == "one rank has no other to differ from"

@@ -1,0 +1,59 @@
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.training import Collective
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+from tests.support.training import LINE_OF_UPDATE, diverging, with_update
+
+
+def alone(rank, one, *collectives):
+    steps = tuple(diverging(rank, own, collectives=collectives) for own in one.steps)
+    return replace(one, wrappers=(), steps=steps, collectives=collectives)
+
+
+def test_ranks_that_train_models_of_their_own():
+    finding = only_finding("DD227", Source.RUN, recorded(3, alone))
+    assert finding.headline == (
+        "ranks 0-2 train without DistributedDataParallel, each a model of its own: "
+        "2 of 2 parameters differ after step 0"
+    )
+    assert finding.where == where(LINE_OF_UPDATE)
+
+
+def test_a_loss_that_is_averaged_for_the_log_changes_nothing():
+    log = Collective(0.5, where(70), "all_reduce", shape=(3,))
+    assert only_finding("DD227", Source.RUN, recorded(2, lambda rank, one: alone(rank, one, log)))
+
+
+def test_tensors_that_travel_may_be_weights():
+    flat = Collective(0.5, where(70), "all_reduce", shape=(100,))
+    passed("DD227", Source.RUN, recorded(2, lambda rank, one: alone(rank, one, flat)))
+
+
+def test_gradients_that_are_averaged_by_hand_are_right():
+    passed("DD227", Source.RUN, recorded(2, lambda rank, one: replace(one, wrappers=())))
+
+
+def test_averaged_gradients_of_unequal_weights_are_another_disease():
+    def change(rank, one):
+        equal = {"weight": "g", "bias": "g"}
+        return replace(
+            one, wrappers=(), steps=tuple(with_update(diverging(rank, o), gradients=equal) for o in one.steps)
+        )
+
+    passed("DD227", Source.RUN, recorded(2, change))
+
+
+def test_weights_averaged_at_intervals_are_right():
+    def change(rank, one):
+        one = alone(rank, one)
+        met = with_update(one.steps[2], before={"weight": "mean", "bias": "mean"})
+        return replace(one, steps=(*one.steps[:2], met, *one.steps[3:]))
+
+    passed("DD227", Source.RUN, recorded(2, change))
+
+
+def test_a_wrapped_model_passes_and_one_rank_is_skipped():
+    assert passed("DD227", Source.RUN, recorded()).text == "the model is wrapped in DistributedDataParallel"
+    assert skipped("DD227", Source.RUN, recorded(1, alone)).reason

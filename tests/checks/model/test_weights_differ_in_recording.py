@@ -1,0 +1,92 @@
+"""DD206 on what the recorder saw of a script."""
+
+from dataclasses import replace
+
+from ddpdoctor.model import Source
+from ddpdoctor.trace.files import StateLoad
+from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, where
+from tests.support.training import LINE_OF_UPDATE, diverging, with_update
+
+
+def moved(ranks, at=2, loads=()):
+    """Between two steps the weights of some ranks change by themselves, and stay apart."""
+
+    def change(rank, one):
+        def altered(own):
+            if rank not in ranks or own.index < at:
+                return own
+            taken = own.optimizer_steps[0]
+            return with_update(
+                own,
+                before={key: f"{value} of {rank}" for key, value in taken.before.items()},
+                after={key: f"{value} of {rank}" for key, value in taken.after.items()},
+            )
+
+        return replace(one, steps=tuple(map(altered, one.steps)), state_loads=loads if rank in ranks else ())
+
+    return change
+
+
+def test_the_rank_whose_weights_moved_by_themselves():
+    finding = only_finding("DD206", Source.RUN, recorded(3, moved([1])))
+    assert (
+        finding.headline
+        == "rank 1 changed its weights by itself before step 2: 2 of 2 parameters, weight, bias"
+    )
+    assert finding.ranks == (1,)
+    assert finding.where == where(LINE_OF_UPDATE)
+    assert [one.ranks for one in finding.evidence] == [(0, 2), (1,)]
+
+
+def test_rank_0_is_named_where_rank_0_moved():
+    assert only_finding("DD206", Source.RUN, recorded(2, moved([0]))).ranks == (0,)
+
+
+def test_the_load_that_moved_them_is_the_line_to_look_at():
+    load = StateLoad("module", "Net", where(66), 2.05, wrapper=0)
+    finding = only_finding("DD206", Source.RUN, recorded(2, moved([0], loads=(load,))))
+    assert finding.where == where(66)
+    assert "load_state_dict into 'Net'" in finding.why
+
+
+def test_all_ranks_that_drew_their_own():
+    finding = only_finding("DD206", Source.RUN, recorded(2, moved([0, 1], at=0)))
+    assert finding.headline == "weights differ between ranks before step 0: 2 of 2 parameters, weight, bias"
+    assert finding.ranks == (0, 1)
+
+
+def test_weights_that_part_during_an_update():
+    def change(rank, one):
+        last = with_update(one.steps[-1], after={"weight": f"{rank}", "bias": "b"})
+        return replace(one, steps=(*one.steps[:-1], last))
+
+    finding = only_finding("DD206", Source.RUN, recorded(2, change))
+    assert finding.headline.startswith("weights differ between ranks after step 3: 1 of 2 parameters, weight")
+    assert "optimizers hold unequal state" in finding.why
+
+
+def test_weights_that_are_averaged_at_intervals_are_by_design():
+    def change(rank, one):
+        steps = (
+            diverging(rank, one.steps[0]),
+            with_update(diverging(rank, one.steps[1]), before={"weight": "average", "bias": "average"}),
+            *one.steps[2:],
+        )
+        return replace(one, steps=steps)
+
+    assert "no step was seen" in skipped("DD206", Source.RUN, recorded(2, change)).reason
+
+
+def test_shards_by_design_are_not_compared():
+    def change(rank, one):
+        one = moved([1])(rank, one)
+        return replace(one, optimizers=(replace(one.optimizers[0], sharded=True),))
+
+    assert "no step was seen" in skipped("DD206", Source.RUN, recorded(2, change)).reason
+
+
+def test_equal_weights_pass():
+    assert (
+        passed("DD206", Source.RUN, recorded(3)).text == "weights are equal to the bit after 4 training steps"
+    )
