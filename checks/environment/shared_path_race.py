@@ -1,0 +1,97 @@
+from collections import defaultdict
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.redact import quote
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import FileEvent
+from ddpdoctor.trace.recording import Recording
+
+_RACING = {"write": "wrote", "download": "downloaded", "extract": "extracted"}
+_ON_PURPOSE = (".lock", ".log")
+"""Endings of files that several processes open by design: locks, and logs, which have a check of their own."""
+
+
+class SharedPathRace(Check):
+    """Several ranks write one path without taking turns.
+
+    What it finds:
+        A file that several ranks of one host create, empty, download or extract, with no collective between them
+        that would let one go first. Checkpoints (DD402) and log files (DD606) have checks of their own.
+
+    Why it matters:
+        A rank may read what another has just emptied. It works as long as the timing is kind, and ends in a
+        "corrupted file" or "unexpected end of data" on a new machine, mostly in the first run.
+
+    Example:
+        Every rank prepares the data:
+            dataset = MNIST("data", download=True)
+
+    Fix:
+        Let one rank of each host go first, and the others wait:
+            if local_rank == 0:
+                prepare("data")
+            dist.barrier()
+    """
+
+    code = "DD020"
+    name = "shared-path-race"
+    family = Family.ENVIRONMENT
+    title = "no two ranks write one path at a time"
+    explained_by = ("DD402",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        if len(recordings) < 2:
+            return Skipped("one rank has nobody to race with")
+        for path, events in _by_path(recordings).items():
+            if len(events) > 1 and not _take_turns(recordings, events):
+                return [self._race(path, events)]
+        return Passed("no file of the script's own was written by two ranks at a time")
+
+    def _race(self, path: str, events: Mapping[int, FileEvent]) -> Finding:
+        first = next(iter(events.values()))
+        return self.warn(
+            f"{ranks_phrase(events)} {_RACING[first.action]} {quote(path)} without taking turns",
+            why="Nothing makes one rank wait for another, so a rank may read the file while another has emptied it. "
+            "Whether that happens is a matter of timing.",
+            fix="if local_rank == 0:\n    prepare()        # what writes the file\ndist.barrier()",
+            ranks=tuple(events),
+            where=first.at,
+            evidence=(Evidence(f"{_RACING[first.action]} {quote(path)}", tuple(events)),),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
+    """Each rank's first write of a path that is not left to another check, by host and path."""
+    logs = {writer.target for one in recordings.values() for writer in one.log_writers}
+    saved = {save.path for one in recordings.values() for save in one.saves}
+    found: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
+    for rank, recording in recordings.items():
+        for event in recording.files:
+            ours = event.action in _RACING and event.at is not None
+            if (
+                ours
+                and not event.path.endswith(_ON_PURPOSE)
+                and event.path not in saved
+                and not _below(event.path, logs)
+            ):
+                found[recording.host, event.path].setdefault(rank, event)
+    return {path: events for (_, path), events in found.items()}
+
+
+def _below(path: str, folders: set[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders if folder)
+
+
+def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
+    """Whether each rank but the first did something together with it after it had written and before writing."""
+    first = min(events, key=lambda rank: events[rank].time)
+    return all(
+        any(events[first].time < one.time < events[rank].time for one in recordings[rank].collectives)
+        for rank in events
+        if rank != first
+    )

@@ -1,0 +1,97 @@
+from statistics import median
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import duration, plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.pace import Steps, own_time, paced_steps, typical
+from ddpdoctor.trace.recording import Recording
+
+LEAST_SHARE = 0.3
+"""Of a training step, from which the others' waiting matters."""
+LEAST_SECONDS = 0.02
+"""Below this, ranks that share CPUs differ by their turns."""
+IN_STEPS = 0.8
+"""The share of steps in which the same rank has to be the slowest."""
+PHASES = {"data": "loading data", "forward": "its forward", "other": "the script's own code"}
+
+
+class Straggler(Check):
+    """One rank is slower than the others in nearly every step.
+
+    What it finds:
+        A rank that spends far more time than the others in loading data, in forward, or in code between them, in
+        at least four of five steps: which rank, in which phase, and how much. Time in backward and in
+        collectives is waiting, and is not counted.
+
+    Why it matters:
+        Each backward ends when every rank has given its gradients, so all ranks run at the pace of the slowest.
+
+    Example:
+        Rank 0 alone logs images, or one rank reads from a slower disk.
+
+    Fix:
+        Take the work from the hot path of that rank: log less often, move it to another process, divide the data
+        so that each rank gets samples of like size.
+    """
+
+    code = "DD601"
+    name = "straggler"
+    family = Family.PERFORMANCE
+    title = "no rank is slower than the others in every step"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.training_of_several()
+        steps = paced_steps(trace)
+        for phase in PHASES:
+            if finding := self._slow_in(phase, steps, seen):
+                return [finding]
+        whole = median(typical(own, "total") for own in steps.values())
+        return Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
+
+    def _slow_in(self, phase: str, steps: Steps, seen: dict[int, Recording]) -> Finding | None:
+        times = {rank: typical(own, phase) for rank, own in steps.items()}
+        slow = max(times, key=lambda rank: times[rank])
+        others = median(times[rank] for rank in times if rank != slow)
+        lost = times[slow] - others
+        if lost < max(LEAST_SECONDS, LEAST_SHARE * typical(steps[slow], "total")):
+            return None
+        if _share_slowest(steps, slow, phase, lost) < IN_STEPS:
+            return None
+        return self.warn(
+            f"rank {slow} takes {duration(lost)} longer than the others in {PHASES[phase]}, in each training step",
+            why=f"The other ranks wait for it in backward: a step takes {duration(typical(steps[slow], 'total'))}, of "
+            f"which they wait {duration(lost)}.",
+            fix=f"see what rank {slow} does there and the others do not: logging, saving, larger samples, "
+            "a slower disk",
+            ranks=(slow,),
+            where=_where(seen[slow], phase),
+            evidence=tuple(
+                Evidence(
+                    f"{duration(times[rank])} in {PHASES[phase]}, median of {plural(len(steps[rank]), 'step')}",
+                    (rank,),
+                )
+                for rank in times
+            ),
+        )
+
+
+def _share_slowest(steps: Steps, slow: int, phase: str, lost: float) -> float:
+    """In how many steps this rank is slower than every other by at least half of what it loses."""
+    rows = zip(*steps.values(), strict=True)
+    ranks = list(steps)
+    slower = 0
+    for row in rows:
+        times = dict(zip(ranks, (own_time(step, phase) for step in row), strict=True))
+        slower += times[slow] - max(seconds for rank, seconds in times.items() if rank != slow) > lost / 2
+    return slower / len(steps[slow])
+
+
+def _where(recording: Recording, phase: str) -> Where | None:
+    """The loop for data, the forward for forward, and else the update that closes the step."""
+    last = recording.steps[-1]
+    if phase == "data":
+        return next((one.at for one in reversed(recording.passes) if one.training), None)
+    if phase == "forward" and last.forwards:
+        return last.forwards[-1].at
+    return last.optimizer_steps[-1].at if last.optimizer_steps else None

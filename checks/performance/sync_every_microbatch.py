@@ -1,0 +1,74 @@
+from collections import Counter
+
+from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.training import TrainingStep
+
+_SHARE = 0.8
+"""Of the updates, in which it has to be so."""
+
+
+class SyncEveryMicrobatch(Check):
+    """Gradients are averaged after every micro-batch, and needed only before the update.
+
+    What it finds:
+        Training that accumulates gradients over several backwards of one line, and all-reduces in each of them.
+
+    Why it matters:
+        The result is right, and the network carries the gradients several times for each update. On a network that
+        is the limit, a step takes that many times as long.
+
+    Example:
+        for i, batch in enumerate(loader):
+            (loss_of(model, batch) / 4).backward()          # all-reduces every time
+            if (i + 1) % 4 == 0:
+                optimizer.step()
+
+    Fix:
+        Average in the last micro-batch only, forward included:
+            last = (i + 1) % 4 == 0
+            with contextlib.nullcontext() if last else model.no_sync():
+                (loss_of(model, batch) / 4).backward()
+    """
+
+    code = "DD602"
+    name = "sync-every-microbatch"
+    family = Family.PERFORMANCE
+    title = "gradients are averaged once for each update"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        seen = trace.training_of_several()
+        recording = next(iter(seen.values()))
+        updates = [step for step in recording.steps if step.backwards and step.optimizer_steps]
+        if not updates:
+            raise NotMeasured("no update followed a backward")
+        often = [step for step in updates if _times(step) > 1]
+        if len(often) < 2 or len(often) < _SHARE * len(updates):
+            return Passed(
+                f"gradients were averaged once in {len(updates) - len(often)} of {len(updates)} updates"
+            )
+        return [self._often(often, tuple(seen))]
+
+    def _often(self, often: list[TrainingStep], ranks: tuple[int, ...]) -> Finding:
+        times = Counter(_times(step) for step in often).most_common(1)[0][0]
+        return self.warn(
+            f"gradients are all-reduced {times} times for each update on {ranks_phrase(ranks)}",
+            why="Only the last backward before an update needs the other ranks' gradients: DDP averages what has "
+            f"accumulated. The network carries {times} times as much as it has to.",
+            fix="with contextlib.nullcontext() if last_micro_batch else model.no_sync():\n"
+            "    loss = loss_of(model, batch)     # the forward too\n    loss.backward()",
+            ranks=ranks,
+            where=often[0].backwards[0].at,
+            evidence=(
+                Evidence(f"{times} backwards with an all-reduce in each of {len(often)} updates", ranks),
+            ),
+        )
+
+
+def _times(step: TrainingStep) -> int:
+    """How often one line's backwards averaged the gradients of one wrapper. Different lines are different losses."""
+    counted = Counter((one.at, wrapper) for one in step.backwards for wrapper in one.reduced)
+    return max(counted.values(), default=0)

@@ -1,0 +1,57 @@
+"""Where the time of training steps goes, by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.training import TrainingStep
+
+WARM_UP = 2
+"""Training steps at the beginning of a run, and after each new pass, that say nothing of the pace."""
+FEWEST_STEPS = 5
+"""Steps from which a median means something."""
+WAITS = ("backward", "collective", "step")
+"""Phases in which a rank may wait for others; what is left is its own work."""
+Steps = Mapping[int, list[TrainingStep]]
+
+
+def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
+    """The training steps of each rank that show its pace: the same on every rank, none that began a pass.
+
+    Raises:
+        NotMeasured: there are too few, or the devices were imaginary.
+    """
+    if trace.rehearsal:
+        raise NotMeasured("a rehearsal shows nothing of speed")
+    seen = trace.training()
+    timed = {
+        rank: {step.index: step for step in one.steps[WARM_UP:] if step.phases.get("total")}
+        for rank, one in seen.items()
+    }
+    begun = {rank: {p.begin for p in one.passes if p.training} for rank, one in seen.items()}
+    common = set.intersection(*(set(steps) for steps in timed.values()))
+    common = {i for i in common if not any(_begins_a_pass(timed[rank][i], begun[rank]) for rank in timed)}
+    if len(common) < FEWEST_STEPS:
+        raise NotMeasured("too few training steps were timed")
+    return {rank: [steps[index] for index in sorted(common)] for rank, steps in timed.items()}
+
+
+def _begins_a_pass(step: TrainingStep, begun: set[float]) -> bool:
+    """Whether a pass began in this step, so that it waited for workers to start."""
+    return any(step.time - step.phases["total"] <= time <= step.time for time in begun)
+
+
+def own_time(step: TrainingStep, phase: str) -> float:
+    """Seconds of a phase; ``other`` is what is in no phase: the script's own code between them."""
+    if phase != "other":
+        return step.phases.get(phase, 0.0)
+    known = sum(seconds for name, seconds in step.phases.items() if name != "total")
+    return max(0.0, step.phases["total"] - known)
+
+
+def typical(steps: list[TrainingStep], phase: str) -> float:
+    """The median of a phase, in seconds; ``total`` for whole steps."""
+    return median(own_time(step, phase) for step in steps)
