@@ -19,6 +19,8 @@ ERRORS = (
     r"UnpicklingError: (pickle data was truncated|invalid load key, '\\x00')",
     r"UnpicklingError: Weights only load failed(?s:.)*pickle data was truncated",
 )
+OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)
+"""What torch 2.13 says of a short file; elsewhere it may mean anything."""
 
 
 class CheckpointTruncated(Check):
@@ -46,7 +48,7 @@ class CheckpointTruncated(Check):
     name = "checkpoint-truncated"
     family = Family.CHECKPOINT
     title = "checkpoints that are read are complete"
-    raises = ERRORS
+    raises = (*ERRORS, *OF_A_READ)
     explained_by = ("DD401", "DD402")
     log_words = ("zip archive", "Ran out of input", "not in gzip", "pickle data was truncated")
 
@@ -101,7 +103,9 @@ def _fatal(recording: Recording) -> Load | None:
     if recording.raised is None:
         return None
     said = f"{recording.raised.type}: {recording.raised.message}"
-    if not any(re.search(pattern, said) for pattern in ERRORS):
-        return None
     failed = [load for load in recording.loads if load.error]
-    return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=said)
+    if any(re.search(pattern, said) for pattern in ERRORS):
+        return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=said)
+    if failed and any(re.search(pattern, said) for pattern in OF_A_READ):
+        return failed[-1]
+    return None

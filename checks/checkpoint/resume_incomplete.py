@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -8,7 +8,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.files import Load, StateLoad
+from ddpdoctor.trace.files import Load, Save, StateLoad
 from ddpdoctor.trace.recording import Recording
 
 KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
@@ -49,7 +49,9 @@ class ResumeIncomplete(Check):
     explained_by = ("DD103", "DD403")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        resumed = {rank: found for rank, one in trace.training().items() if (found := _resume(one))}
+        recordings = trace.training()
+        saves = [(one, save) for one in recordings.values() for save in one.saves]
+        resumed = {rank: found for rank, one in recordings.items() if (found := _resume(one, saves))}
         if not resumed:
             return Skipped("no training goes on from a checkpoint that holds more than weights")
         lacking = {rank: own for rank, own in resumed.items() if own.missing}
@@ -117,7 +119,7 @@ class Resume:
         return next((own.at for own in self.restored if own.kind == "module"), self.load.at)
 
 
-def _resume(recording: Recording) -> Resume | None:
+def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Resume | None:
     """The last checkpoint that this rank goes on from; None for weights alone, which is fine-tuning."""
     for load in reversed(recording.loads):
         steps = [
@@ -129,10 +131,12 @@ def _resume(recording: Recording) -> Resume | None:
         restored = tuple(
             own for own in recording.state_loads if load.begin < own.time < first and not own.error
         )
+        if any(own.missing for own in restored):
+            continue  # a model with other parts is tuned, not resumed
         kinds = {own.kind for own in restored}
         held = [kind for kind, words in KINDS.items() if _holds(load, words)]
         new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
-        if "module" in kinds and held and new and (kinds & set(KINDS) or _saves_there(recording, load)):
+        if "module" in kinds and held and new and (kinds & set(KINDS) or _saves_there(saves, load)):
             missing = tuple(kind for kind in held if kind not in kinds)
             return Resume(load, restored, missing, _again(recording, load))
     return None
@@ -152,16 +156,16 @@ def _stepped_before(recording: Recording, time: float) -> set[int]:
     }
 
 
-def _saves_there(recording: Recording, load: Load) -> bool:
-    """Whether the script saves to the file that it loads, or to one like it in the same folder."""
+def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
+    """Whether the script trains into the file that it loads, or into one like it in the same folder."""
     return any(
         save.path == load.path
         or (
             PurePath(save.path).parent == PurePath(load.path).parent
             and set(save.entries) == set(load.entries)
         )
-        for save in recording.saves
-        if save.path
+        for one, save in saves
+        if save.path and (save.begin > load.begin or _stepped_before(one, save.begin))
     )
 
 

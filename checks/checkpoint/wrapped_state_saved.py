@@ -47,7 +47,8 @@ class WrappedStateSaved(Check):
         return self.info(
             f"{ranks_phrase(wrapped)} {'saves' if len(wrapped) == 1 else 'save'} names that begin with "
             f"{save.prefix} to {name}",
-            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it strictly, "
+            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it "
+            "strictly, "
             "and with strict=False loads nothing.",
             fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
             ranks=tuple(wrapped),

@@ -29,6 +29,8 @@ _BACKWARDS_STEPPED = "backwards stepped"
 _FULL_PASSES = 3
 """Passes of a loader that get all the batches; later ones get just enough for two training steps."""
 _LATER_BATCHES = 2
+_MOST_TURNS = 16
+"""Ranks that may take turns at batches without one getting fewer."""
 _LEAST_STEPS = 2
 """Training steps of a pass that trains."""
 _MOST_TIMES = 16
@@ -67,7 +69,15 @@ def _is_enough(session: Session, now: Pass) -> bool:
 
 def _limit(session: Session, now: Pass) -> int:
     every = now.number < _FULL_PASSES or now.driver == loops.CYCLE
-    return session.options.batches if every else min(_LATER_BATCHES, session.options.batches)
+    batches = session.options.batches if every else min(_LATER_BATCHES, session.options.batches)
+    # Ranks may take turns at the batches of one loader: each is to have as many.
+    ranks = _ranks(session)
+    return -(-batches // ranks) * ranks if ranks <= _MOST_TURNS else batches
+
+
+def _ranks(session: Session) -> int:
+    dist = session.torch.distributed
+    return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
 
 
 class Ending:

@@ -22,6 +22,7 @@ def reading(load, raised=None):
     [
         ("RuntimeError", DIRECTORY),
         ("EOFError", "Ran out of input"),
+        ("OSError", "[Errno 22] Invalid argument"),
         ("RuntimeError", "unexpected EOF, expected 3 more bytes. The file might be corrupted."),
     ],
 )
@@ -43,3 +44,8 @@ def test_another_exception_later_is_not_its_fault():
 
 def test_no_read_is_skipped():
     assert skipped("DD404", Source.RUN, recorded()).reason == "no checkpoint was read"
+
+
+def test_an_invalid_argument_elsewhere_is_not_its_fault():
+    raised = Raised("OSError", "[Errno 22] Invalid argument", 21.0)
+    passed("DD404", Source.RUN, reading(replace(LOAD, error=None), raised))

@@ -31,6 +31,13 @@ def test_an_optimizer_that_was_left_behind():
     assert finding.evidence[0].text == "holds model, optimizer, scheduler, epoch; restored: module"
 
 
+def test_rank_0_alone_saves():
+    def readers(rank, one):
+        return replace(one, saves=one.saves if rank == 0 else ())
+
+    assert only_finding("DD405", Source.RUN, resuming("module", change=readers)).ranks == (0, 1)
+
+
 def test_a_part_that_was_left_behind_though_others_were_restored():
     finding = only_finding("DD405", Source.RUN, resuming("module", "optimizer", saves=()))
     assert finding.headline.endswith("without the scheduler state that it holds")
@@ -62,6 +69,18 @@ def test_fine_tuning_from_weights_is_right():
     skipped("DD405", Source.RUN, resuming("module", saves=()))
     elsewhere = replace(SAVE, path="/jobs/runs/last.pt")
     skipped("DD405", Source.RUN, resuming("module", saves=(elsewhere,)))
+
+
+def test_fine_tuning_with_a_new_head_is_right():
+    def new_head(rank, one):
+        return replace(one, state_loads=(replace(one.state_loads[0], missing=("head.weight",)),))
+
+    skipped("DD405", Source.RUN, resuming("module", change=new_head))
+
+
+def test_a_file_that_the_script_only_prepared_is_no_checkpoint_of_its_training():
+    prepared = replace(SAVE, begin=-2.0, end=-1.9)
+    skipped("DD405", Source.RUN, resuming("module", saves=(prepared,)))
 
 
 def test_a_checkpoint_of_weights_alone_is_right():
