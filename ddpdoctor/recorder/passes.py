@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import weakref
 from array import array
@@ -94,6 +95,8 @@ class Passes:
         self.cut_training = False
         self._left: deque[tuple[Pass, float]] = deque()
         self._made = self._iterated = self._begun = 0
+        self._pid = os.getpid()
+        self._constructed: list[tuple[str, int | None, dict[str, Any]]] = []
 
     @guarded
     def construct(self, loader: Any, at: int | None, given: Any) -> None:
@@ -103,13 +106,15 @@ class Passes:
         self.loaders[loader] = known
         if known.made < 500:
             name = None if given is None else type(given).__name__
-            self.session.event(
-                "loader.made", at=at, made=known.made, dataset=self.splits.key(loader.dataset), given=name
+            self._tell_made(
+                "loader.made", at, made=known.made, dataset=self.splits.key(loader.dataset), given=name
             )
 
     @guarded
     def begin(self, iterator: Any, loader: Any, at: int | None) -> None:
         """A pass is about to draw for the first time."""
+        if self._pid != os.getpid():
+            self._begin_process()
         known = self.loaders.get(loader)
         if known is None:  # constructed before the recorder began
             self.construct(loader, None, None)
@@ -159,7 +164,21 @@ class Passes:
         if len(self._samplers) < _MOST_SAMPLERS and id(sampler) not in self._samplers:
             serial = len(self._samplers)
             self._samplers[id(sampler)] = weakref.ref(sampler), serial
-            self.session.event("sampler.made", at=at, made=serial)
+            self._tell_made("sampler.made", at, made=serial)
+
+    def _tell_made(self, kind: str, at: int | None, **fields: Any) -> None:
+        self._constructed.append((kind, at, fields))
+        self.session.event(kind, at=at, **fields)
+
+    def _begin_process(self) -> None:
+        """This is a forked child: what its parent wrote down of what it made stands in another record."""
+        self._pid = os.getpid()
+        self.open.clear()
+        self._iterated = 0
+        for loader in self.loaders.values():
+            loader.index, loader.passes = None, 0
+        for kind, at, fields in self._constructed:
+            self.session.event(kind, at=at, **fields)
 
     @guarded
     def before_draw(self, iterator: Any) -> None:

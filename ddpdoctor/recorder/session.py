@@ -102,6 +102,7 @@ class Session:
 
     def _in_child(self) -> None:
         self.writer.after_fork()
+        self.sites.tell_again()
         self.in_worker = True
         self.writer.header = self._header()
 

@@ -23,6 +23,7 @@ class Sites:
         self._foreign = (torch_folder + os.sep, _HERE + os.sep, *_python_itself())
         self._is_foreign: dict[str, bool] = {}
         self._numbers: dict[tuple[CodeType, int], int] = {}
+        self._told: list[dict[str, object]] = []
         self.fresh: list[dict[str, object]] = []
         """Places that nobody has written down yet."""
 
@@ -60,8 +61,13 @@ class Sites:
             known = self._numbers[key] = len(self._numbers)
             function = getattr(code, "co_qualname", code.co_name)
             file = os.path.abspath(code.co_filename)
-            self.fresh.append({"k": "site", "id": known, "file": file, "line": line, "function": function})
+            self._told.append({"k": "site", "id": known, "file": file, "line": line, "function": function})
+            self.fresh.append(self._told[-1])
         return known
+
+    def tell_again(self) -> None:
+        """Take all places for fresh: a forked child has a record of its own."""
+        self.fresh = list(self._told)
 
     def of_traceback(self, trace: TracebackType | None) -> int | None:
         """The innermost place of the user's in a traceback."""

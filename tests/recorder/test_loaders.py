@@ -2,6 +2,8 @@
 
 import pytest
 
+from ddpdoctor.job.command import RECORD
+from ddpdoctor.trace.reader import read_run
 from tests.recorder.scripts import recorded, run
 
 LOADERS = """
@@ -156,3 +158,26 @@ def test_a_sampler_that_is_unlike_its_class_says_is_noticed(tmp_path):
     """
     (one,) = recorded(tmp_path, script).passes
     assert one.indices is None
+
+
+def test_a_loader_that_was_made_before_the_ranks_were_forked(tmp_path):
+    script = """
+    import multiprocessing
+    data = TensorDataset(torch.arange(10))
+    loader = DataLoader(data, sampler=RandomSampler(data))
+    def iterate():
+        for x in loader:
+            pass
+    def rank(number):
+        dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=number, world_size=2)
+        iterate()
+    iterate()
+    dist.destroy_process_group()
+    children = [multiprocessing.get_context("fork").Process(target=rank, args=(n,)) for n in range(2)]
+    [child.start() for child in children]
+    [child.join() for child in children]
+    """
+    ran = run(tmp_path, script)
+    child = read_run(ran.folder.parent / "run" / RECORD).ranks[1]
+    (loader,), (one,) = child.loaders, child.passes
+    assert (loader.at.line, loader.sampler.at.line, one.at.line, one.loader) == (12, 12, 14, loader.index)
