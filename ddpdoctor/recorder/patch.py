@@ -80,6 +80,7 @@ def hide_package(torch: Any, package: str) -> None:
     ]
     own = [one for one in held if str(one.__module__).startswith(package)]
     own += [one for kind in own if isinstance(kind, type) for one in vars(kind).values()]
+    own += [one.__wrapped__ for one in own if hasattr(one, "__wrapped__")]
     waiting = [code for one in own if (code := getattr(one, "__code__", None)) is not None]
     while waiting:
         code = waiting.pop()

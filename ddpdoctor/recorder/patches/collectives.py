@@ -71,7 +71,8 @@ class _Collectives:
         self, name: str, caller: FrameType, args: Any, kwargs: Any, differentiable: bool
     ) -> dict[str, Any] | None:
         """A function is called; None where that is not the script's doing."""
-        if self.depth or self.training.in_backward or not _is_scripts(caller):
+        # A joined rank runs the communication hooks of the others outside of any backward.
+        if self.depth or not _is_scripts(caller) or caller.f_code in self.training.hooks:
             return None
         self.training.collectives += 1
         group = kwargs.get("group")
