@@ -90,7 +90,7 @@ class RankFailedFirst(Check):
             f"{who} {_what(first)} in the training run",
             why=f"{who.capitalize()} ended before {'its' if len(alike) == 1 else 'the'} script did. "
             + (f"What {ranks_phrase(others)} said afterwards is a consequence." if others else ""),
-            fix=_fix_of_run(first, others),
+            fix=_fix_of_run(first, alike, others),
             ranks=alike,
             where=_place(first),
             evidence=(Evidence(shown, alike),) if shown else (),
@@ -135,12 +135,13 @@ def _fix(first: RankRecord) -> str:
     return f"find what ends the process there: sys.exit, os._exit, or an abort in a library that rank {first.rank} uses"
 
 
-def _fix_of_run(first: RankTrace, others: list[int]) -> str:
+def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:
+    whose = f"rank {first.rank}'s" if len(alike) == 1 else "any rank's"
     if any(line.startswith("usage:") for line in first.output) and first.failure is None:
         return "give the script the arguments that it asks for; they stand after it: ddpdoctor check train.py ARGS..."
     victims = f"; {ranks_phrase(others)} only followed" if others else ""
     if first.failure:
-        return f"look at the last line of rank {first.rank}'s traceback that is not torch's{victims}"
+        return f"look at the last line of {whose} traceback that is not torch's{victims}"
     return f"find what ends the process there: sys.exit, os._exit, or a library that does{victims}"
 
 

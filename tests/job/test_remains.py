@@ -1,0 +1,168 @@
+"""What a job's folder says, read back as a Trace: on folders as a run leaves them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
+from ddpdoctor.plan import Plan
+
+SCRIPT = Job(Kind.SCRIPT, ("train.py",))
+LINE = Job(Kind.LINE, ("bash", "run.sh"))
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/jobs/train.py", line 3, in main\n    load()\n'
+    "  File \"/jobs/data.py\", line 9, in load\n    raise KeyError(name)\nKeyError: 'split'\n"
+)
+
+
+class Run:
+    """The folder of a run."""
+
+    def __init__(self, folder: Path, job: Job = SCRIPT, nproc: int = 2) -> None:
+        self.folder = folder
+        (folder / "record").mkdir()
+        write_job(folder, job, Plan(nproc=nproc))
+
+    def record(
+        self, rank: int, *events: dict[str, Any], pid: int = 0, parent: int = 1, **environ: str
+    ) -> None:
+        start = {
+            "k": "start",
+            "schema": 1,
+            "pid": pid or 10 + rank,
+            "parent": parent,
+            "t": 1.0,
+            "argv": ["train.py"],
+        }
+        lines = [{**start, "environ": {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2", **environ}}, *events]
+        (self.folder / "record" / f"{start['pid']}.jsonl").write_text(
+            "".join(json.dumps(e) + "\n" for e in lines)
+        )
+
+    def said(self, rank: int, text: str) -> None:
+        own = self.folder / "torchrun" / "x" / "attempt_0" / str(rank)
+        own.mkdir(parents=True)
+        (own / "stderr.log").write_text(text)
+
+    def trace(self, status: int = 0, **stopped: Any) -> Any:
+        write_ending(self.folder, Stopped(status, 4.0, **stopped))
+        return read_trace(self.folder)
+
+
+def exit_(how: str = "returned", status: int | None = None) -> dict[str, Any]:
+    return {"k": "exit", "t": 5.0, "how": how, "status": status}
+
+
+def raised(message: str, t: float = 4.0) -> dict[str, Any]:
+    frames = [["/jobs/train.py", 3, "main"]]
+    return {"k": "raised", "t": t, "type": "ValueError", "message": message, "frames": frames, "causes": []}
+
+
+def test_ranks_that_reached_their_end_have_finished_whatever_came_after(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for rank in (0, 1):
+        run.record(rank, exit_())
+    trace = run.trace(status=1)  # gloo may abort there
+    assert (trace.broken, trace.status) == (None, 1)
+    assert [one.exit_code for one in trace.ranks] == [0, 0]
+
+
+def test_a_rank_without_a_record_is_as_the_launcher_says(tmp_path: Path) -> None:
+    assert Run(tmp_path).trace(status=0).broken is None
+
+
+def test_the_first_exception_is_told_with_its_traceback(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(0, raised("Connection closed by peer"), exit_("exception", 1))
+    run.record(1, raised("no such sample", t=4.5), exit_("exception", 1))
+    first = run.trace(status=1).first_to_break()
+    assert (first.rank, first.failure.type, first.failure.message) == (1, "ValueError", "no such sample")
+    assert 'File "/jobs/train.py", line 3, in main' in first.failure.traceback
+    assert first.exit_code == 1
+
+
+def test_an_exit_status_of_its_own_is_no_end(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(0, exit_())
+    run.record(1, exit_("exit", 3))
+    assert [(one.finished, one.exit_code) for one in run.trace(status=1).ranks] == [(True, 0), (False, 3)]
+
+
+def test_an_exception_before_torch_was_imported_stands_in_the_output(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.said(1, f"some warning\n{TRACEBACK}")
+    one = run.trace(status=1).ranks[1]
+    assert (one.failure.type, one.failure.message) == ("KeyError", "'split'")
+    assert one.failure.traceback.startswith("Traceback")
+    assert 'data.py", line 9, in load' in one.failure.traceback
+
+
+def test_a_syntax_error_has_no_traceback_line(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.said(0, '  File "/jobs/train.py", line 2\n    def f(:\n          ^\nSyntaxError: invalid syntax\n')
+    assert run.trace(status=1).ranks[0].failure.type == "SyntaxError"
+
+
+def test_a_warning_is_no_exception(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(0, exit_())
+    run.said(0, TRACEBACK + "but it was caught\n")
+    assert run.trace().ranks[0].failure is None
+
+
+@pytest.mark.parametrize(
+    ("launcher", "code"),
+    [
+        ("  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 12)\n", -9),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\n",
+            -9,
+        ),
+        ("torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with exit code 7\n", 7),
+    ],
+)
+def test_the_launcher_tells_how_a_rank_died_without_a_word(launcher: str, code: int, tmp_path: Path) -> None:
+    run = Run(tmp_path, LINE)
+    for rank in (0, 1):
+        run.record(rank, *([exit_()] if rank == 0 else []))
+    (tmp_path / "stderr.log").write_text(launcher)
+    assert [one.exit_code for one in run.trace(status=1).ranks] == [0, code]
+
+
+def test_a_line_without_any_record_has_its_own_end(tmp_path: Path) -> None:
+    run = Run(tmp_path, LINE)
+    (tmp_path / "stderr.log").write_text("no such partition\n")
+    (one,) = run.trace(status=4).ranks
+    assert (one.rank, one.exit_code, one.output) == (0, 4, ("no such partition",))
+    assert not one.finished
+
+
+def test_stacks_are_kept_for_later(tmp_path: Path) -> None:
+    stack = (Frame("main", "/jobs/train.py", 3),)
+    trace = Run(tmp_path).trace(-15, timed_out=True, stacks={1: stack})
+    assert trace.timed_out
+    assert [one.stack for one in trace.ranks] == [(), stack]
+    assert trace.broken == "the training run did not end within 4 s"
+
+
+def test_a_folder_without_an_ending_is_judged_by_its_records(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(0, exit_())
+    run.record(1)
+    assert [one.finished for one in read_trace(tmp_path).ranks] == [True, False]
+
+
+def test_ranks_of_a_second_node_have_its_numbers(tmp_path: Path) -> None:
+    (tmp_path / "record").mkdir()
+    write_job(tmp_path, SCRIPT, Plan(nproc=2, nnodes=2, node_rank=1))
+    write_ending(tmp_path, Stopped(0, 1.0))
+    assert [one.rank for one in read_trace(tmp_path).ranks] == [2, 3]
+
+
+def test_a_rehearsal_is_marked(tmp_path: Path) -> None:
+    run = Run(tmp_path, Job(Kind.SCRIPT, ("train.py",), RecorderOptions(rehearse=1)))
+    assert run.trace().rehearsal
