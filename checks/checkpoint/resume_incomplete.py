@@ -11,6 +11,8 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.files import Load, Save, StateLoad
 from ddpdoctor.trace.recording import Recording
 
+NOT_DONE = ("max", "num", "total", "best", "per_")
+"""Words by which a checkpoint's epoch is not the one that it was saved in."""
 KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
 """What has a state of its own, and the beginnings of words by which checkpoints call it."""
 
@@ -87,13 +89,14 @@ class ResumeIncomplete(Check):
 
     def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
         own = next(iter(again.values()))
-        epoch = f"{own.load.numbers['epoch']:g}"
+        epoch = _epoch(own.load)
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} of "
             f"{quote(PurePath(own.load.path).name)}",
             why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are seen "
             "again in the same order, and the run is longer than the one that was interrupted.",
-            fix='for epoch in range(state["epoch"] + 1, epochs):\n    sampler.set_epoch(epoch)',
+            fix='for epoch in range(state["epoch"] + 1, epochs):    # where it holds the last epoch that was done\n'
+            "    sampler.set_epoch(epoch)",
             ranks=tuple(again),
             where=own.again.at if own.again else None,
             evidence=(
@@ -136,7 +139,12 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         kinds = {own.kind for own in restored}
         held = [kind for kind, words in KINDS.items() if _holds(load, words)]
         new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
-        if "module" in kinds and held and new and (kinds & set(KINDS) or _saves_there(saves, load)):
+        if (
+            "module" in kinds
+            and (held or _epoch(load))
+            and new
+            and (kinds & set(KINDS) or _saves_there(saves, load))
+        ):
             missing = tuple(kind for kind in held if kind not in kinds)
             return Resume(load, restored, missing, _again(recording, load))
     return None
@@ -172,6 +180,16 @@ def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
 def _again(recording: Recording, load: Load) -> Pass | None:
     """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
     first = next((one for one in recording.passes if one.training and one.begin > load.begin), None)
-    if first is None or first.sampler is None or load.numbers.get("epoch", 0) < 1:
+    if first is None or first.sampler is None or not _epoch(load):
         return None
     return first if first.sampler.shuffle and first.sampler.epoch == 0 else None
+
+
+def _epoch(load: Load) -> int:
+    """The epoch in which a checkpoint was saved, as far as it tells; 0 where it does not."""
+    told = (
+        value
+        for name, value in load.numbers.items()
+        if "epoch" in name.lower() and not any(word in name.lower() for word in NOT_DONE)
+    )
+    return int(max(told, default=0))

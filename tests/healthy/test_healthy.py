@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Level
-from tests.support.forked import run_alone, run_forked, starts_ranks_itself
+from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
 SCRIPTS = sorted(
     script for script in Path(__file__).parent.glob("[!_]*.py") if not script.stem.startswith("test_")
 )
-FORKED = [script for script in SCRIPTS if not starts_ranks_itself(script)]
+FORKED = [script for script in SCRIPTS if not starts_ranks_itself(script) and not needs_gpus(script)]
 
 
 @pytest.mark.parametrize("nproc", [2, 3])
@@ -19,7 +19,7 @@ def test_nothing_is_found(script: Path, nproc: int, tmp_path: Path) -> None:
     if starts_ranks_itself(script):
         ran = run_alone(script, tmp_path / "ran", str(nproc))
     else:
-        ran = run_forked(script, tmp_path / "ran", nproc=nproc)
+        ran = run_forked(script, tmp_path / "ran", nproc=nproc, rehearse=int(needs_gpus(script)))
     assert [one for one in ran.findings if one.level is not Level.INFO] == [], "\n".join(ran.errors)
     assert ran.trace.broken is None, "\n".join(ran.errors)
 

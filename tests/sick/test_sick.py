@@ -12,7 +12,7 @@ import pytest
 
 from ddpdoctor.model import Level
 from tests.support.expectations import as_expected, expectations
-from tests.support.forked import run_alone, run_forked, starts_ranks_itself
+from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
 SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
 
@@ -23,7 +23,7 @@ def test_the_disease_is_found_and_nothing_else(script: Path, nproc: int, tmp_pat
     if starts_ranks_itself(script):
         ran = run_alone(script, tmp_path / "ran", str(nproc))
     else:
-        ran = run_forked(script, tmp_path / "ran", nproc=nproc)
+        ran = run_forked(script, tmp_path / "ran", nproc=nproc, rehearse=int(needs_gpus(script)))
     expected = expectations(script, nproc)
     wanted = {one.code for one in expected}
     # Information that nobody asked for may be there.

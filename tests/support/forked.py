@@ -120,6 +120,11 @@ def starts_ranks_itself(script: Path) -> bool:
     return "mp.spawn(" in text or "multiprocessing.spawn(" in text or "start_processes(" in text
 
 
+def needs_gpus(script: Path) -> bool:
+    """Whether a script is written for GPUs, and is rehearsed here."""
+    return '"nccl"' in script.read_text()
+
+
 def _judged(ran: Ran, run: Path) -> Ran:
     trace = read_trace(run)
     broke: list[str] = []
@@ -189,7 +194,7 @@ if __name__ == "__main__":  # python -m tests.support.forked SCRIPT [NPROC]: loo
         done = (
             run_alone(path, Path(place, "ran"), str(size))
             if starts_ranks_itself(path)
-            else run_forked(path, Path(place, "ran"), nproc=size)
+            else run_forked(path, Path(place, "ran"), nproc=size, rehearse=int(needs_gpus(path)))
         )
         for found in done.findings:
             print("\n".join(finding_lines(found, 100)), end="\n\n")
