@@ -50,7 +50,8 @@ def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int 
         for one in recording.collectives
         if one.group is None and not any(word in one.operation for word in _NOT_OF_ALL)
     ]
-    for number, one in enumerate(calls):
+    for place, one in enumerate(calls):
+        number = place if one.number is None else one.number
         if any(word in one.operation for word in _ALL_WAIT):
             yield ("collective", number, one.operation), (one.time, None)
         elif any(word in one.operation for word in _FROM_ONE) and one.peer is not None:

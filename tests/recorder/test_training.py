@@ -59,6 +59,8 @@ for step in range(3):
 model.eval()
 with torch.no_grad():
     model(inputs)
+if rank == 0:
+    torch.save(model.module.state_dict(), "model.pt")
 """
 
 
@@ -82,7 +84,7 @@ def test_a_right_step(tmp_path):
     assert update.after == seen.steps[1].optimizer_steps[0].before != update.before
     assert set(step.phases) >= {"forward", "backward", "step"}
     assert seen.step_count == 3
-    assert [one.when for one in seen.buffers] == ["evaluation", "end"]
+    assert [one.when for one in seen.buffers] == ["evaluation", "save", "end"]
     assert seen.trailing.forwards[0].grad is False
 
 

@@ -51,6 +51,7 @@ _GIVEN_FIRST = ("all_gather", "_all_gather", "reduce_scatter", "_reduce_scatter"
 """Those whose first argument is the output and whose second is what the rank gives."""
 _TENSORS = ("tensor", "input_tensor", "input", "tensors", "input_list", "gather_list", "obj", "object_list")
 _PEERS = ("src", "dst", "group_src", "group_dst")
+_BETWEEN_TWO = ("send", "recv")
 _MOST = 20_000
 """Collectives that are written down; of one line the first, and then those that come seldom."""
 _MOST_OF_LINE = 64
@@ -75,8 +76,10 @@ class _Collectives:
         if self.depth or not _is_scripts(caller) or caller.f_code in self.training.hooks:
             return None
         self.training.collectives += 1
-        group = kwargs.get("group")
-        number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + 1
+        group = self._group(args, kwargs)
+        # Every rank of a group makes the same calls, those between two ranks apart.
+        counted = int(not any(word in name for word in _BETWEEN_TWO))
+        number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + counted
         self.depth += 1
         at = self.session.here()
         seen: dict[str, Any] = {
@@ -86,7 +89,8 @@ class _Collectives:
             "told": self._is_told(at, name),
         }
         if seen["told"]:
-            seen["fields"] = self._look(name, args, kwargs, differentiable)
+            seen["fields"] = {"op": name, "group": self._members(group)}
+            seen["fields"] |= self._look(name, args, kwargs, differentiable)
             seen["began"] = time.monotonic()
         return seen
 
@@ -101,9 +105,7 @@ class _Collectives:
 
     def _look(self, name: str, args: Any, kwargs: Any, differentiable: bool) -> dict[str, Any]:
         tensor = self._given(name, args, kwargs)
-        fields: dict[str, Any] = {"op": name, "group": self._members(kwargs.get("group"))}
-        if differentiable:
-            fields["differentiable"] = True
+        fields: dict[str, Any] = {"differentiable": True} if differentiable else {}
         peer = next((kwargs[one] for one in _PEERS if one in kwargs), None)
         if peer is None and name in (
             "broadcast",
@@ -189,11 +191,14 @@ class _Collectives:
         )
         return "sum" if found is None else str(found).rpartition(".")[2].strip("<>:0123456789 ").lower()
 
-    def _members(self, group: Any) -> list[int] | None:
+    def _group(self, args: Any, kwargs: Any) -> Any:
+        """The process group that was given; None for the default group."""
         dist = self.torch.distributed
-        if group is None or group is dist.group.WORLD or not isinstance(group, dist.ProcessGroup):
-            return None
-        return list(dist.get_process_group_ranks(group))
+        given = [one for one in (*args, kwargs.get("group")) if isinstance(one, dist.ProcessGroup)]
+        return given[0] if given and given[0] is not dist.group.WORLD else None
+
+    def _members(self, group: Any) -> list[int] | None:
+        return None if group is None else list(self.torch.distributed.get_process_group_ranks(group))
 
     def end(self, seen: dict[str, Any]) -> None:
         """The function returned, or raised."""
@@ -206,11 +211,11 @@ class _Collectives:
                 "collective", at=seen["at"], n=seen["n"], s=round(seconds, 6), **seen["fields"]
             )
 
-    def before_own(self, group: Any, caller: FrameType) -> Any:
+    def before_own(self, args: Any, kwargs: Any, caller: FrameType) -> Any:
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
         if self.training.in_backward == 0 or not self.session.detailed or self._is_reducers(caller):
             return None
-        group = group or self.torch.distributed.group.WORLD
+        group = self._group(args, kwargs) or self.torch.distributed.group.WORLD
         return group, sequence_number(group)
 
     def after_own(self, begun: Any) -> None:
@@ -275,7 +280,7 @@ def _watch(
             return original(*args, **kwargs)
         caller = sys._getframe(1)
         if training.in_backward:
-            own = before_own(kwargs.get("group"), caller)
+            own = before_own(args, kwargs, caller)
             result = original(*args, **kwargs)
             if own is not None:
                 after_own(own)

@@ -11,10 +11,10 @@ from typing import Any
 from ..digest import digests
 from ..guard import guarded
 from ..keys import names_inside
+from ..parts import watch_parts
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper
-from .forward import watch_parts
 
 _FLAGS = (
     *("broadcast_buffers", "find_unused_parameters", "static_graph", "gradient_as_bucket_view"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..buffers import tell_buffers
 from ..checkpoints import Checkpoints, path_of
 from ..guard import guarded
 
@@ -45,8 +46,9 @@ def begin(checkpoints: Checkpoints, args: tuple[Any, ...], kwargs: dict[str, Any
     given = [*args, *kwargs.values()]
     number, path = checkpoints.next_save(), path_of(given[1])
     session = checkpoints.session
-    described = checkpoints.describe(given[0])
-    session.event("save.begin", at=session.here(), now=True, id=number, path=path, **described)
+    described, at = checkpoints.describe(given[0]), session.here()
+    tell_buffers(session, "save", at=at)
+    session.event("save.begin", at=at, now=True, id=number, path=path, **described)
     return number, path
 
 

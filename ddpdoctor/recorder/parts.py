@@ -1,0 +1,153 @@
+"""Calls of wrapped modules and their parts that go around the wrapper, and of copies of wrapped modules.
+
+Hooks on the modules would travel with copies and checkpoints, so their classes are patched.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .digest import digests
+from .guard import guarded
+from .keys import names_inside
+from .patches.forward import begin, caller_of, end
+from .training import Training, Wrapper
+
+_MOST_SHADOWS = 200
+_CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
+
+
+class Parts:
+    """Wrapped modules and their children by id."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.known: dict[int, tuple[weakref.ref[Any], Wrapper, bool]] = {}
+        self.wholes: dict[type, list[Wrapper]] = {}
+        self.shadows: dict[int, tuple[weakref.ref[Any], Wrapper, int] | None] = {}
+        self.told_shadows: dict[int, int] = {}
+        self.inside = 0
+
+    def add(self, wrapper: Wrapper, module: Any) -> None:
+        """Watch a wrapped module and its children."""
+        self.known[id(module)] = weakref.ref(module), wrapper, True
+        self.wholes.setdefault(type(module), []).append(wrapper)
+        self._patch(type(module))
+        for child in _children(module):
+            self.known.setdefault(id(child), (weakref.ref(child), wrapper, False))
+            self._patch(type(child))
+
+    def _patch(self, kind: type) -> None:
+        torch = self.training.torch
+        if not issubclass(kind, torch.jit.ScriptModule):
+            self.training.session.patch(kind, "__call__", functools.partial(_watch_call, self, kind))
+
+    @guarded
+    def begin(self, module: Any, given: Any) -> Any:
+        """A module of a watched class is called; None where that is nothing new."""
+        found = self.known.get(id(module))
+        if found is None or found[0]() is not module:
+            return self._look_at_copy(module)
+        _, wrapper, whole = found
+        ddp = wrapper.ref()
+        if wrapper.depth or self.training.in_backward or ddp is None:
+            return None
+        if not whole and not self._is_news(wrapper, module):
+            return None
+        return begin(self.training, wrapper, ddp, given, around=True)
+
+    def _is_news(self, wrapper: Wrapper, module: Any) -> bool:
+        """A part that learns outside a forward of the whole counts once for each line and backward."""
+        if (
+            not module.training
+            or not self.training.torch.is_grad_enabled()
+            or not self.training.session.detailed
+        ):
+            return False
+        if not any(parameter.requires_grad for parameter in module.parameters()):
+            return False
+        ddp = wrapper.ref()
+        at = None if ddp is None else caller_of(self.training.session, ddp.module)
+        if at in wrapper.around:
+            return False
+        wrapper.around.add(at)
+        return True
+
+    def _look_at_copy(self, module: Any) -> None:
+        candidates = self.wholes.get(type(module))
+        if not candidates or self.training.torch.is_grad_enabled() or self.training.in_backward:
+            return
+        shadow = self._shadow(module, candidates)
+        steps = self.training.session.steps
+        if (
+            shadow is None
+            or self.told_shadows.get(id(module)) == steps
+            or len(self.told_shadows) > _MOST_SHADOWS
+        ):
+            return
+        self.told_shadows[id(module)] = steps
+        named = [*names_inside(module), *module.named_buffers()]
+        values = digests(self.training.torch, [tensor for _, tensor in named])
+        own = {name: value for (name, _), value in zip(named, values, strict=True)}
+        at = self.training.session.here()
+        self.training.session.event("ddp.shadow", at=at, w=shadow[1].index, number=shadow[2], digests=own)
+
+    def _shadow(self, module: Any, candidates: list[Wrapper]) -> tuple[weakref.ref[Any], Wrapper, int] | None:
+        known = self.shadows.get(id(module))
+        if id(module) in self.shadows and (known is None or known[0]() is module):
+            return known
+        shapes = [(name, parameter.shape) for name, parameter in names_inside(module)]
+        wrapper = next((one for one in candidates if _shapes(one) == shapes), None)
+        number = sum(one is not None for one in self.shadows.values())
+        self.shadows[id(module)] = (weakref.ref(module), wrapper, number) if wrapper else None
+        return self.shadows[id(module)]
+
+
+def _shapes(wrapper: Wrapper) -> list[Any]:
+    ddp = wrapper.ref()
+    return [] if ddp is None else [(name, parameter.shape) for name, parameter in names_inside(ddp.module)]
+
+
+def _children(module: Any) -> Iterator[Any]:
+    for child in module.children():
+        yield child
+        if type(child).__name__ in _CONTAINERS:
+            yield from child.children()
+
+
+def watch_parts(training: Training, wrapper: Wrapper, modules: Iterable[Any]) -> None:
+    """Watch calls of wrapped modules, and of their children, that go around the wrapper."""
+    parts: Parts = training.session.shared.setdefault("parts", None) or Parts(training)
+    training.session.shared["parts"] = parts
+    for module in modules:
+        parts.add(wrapper, module)
+
+
+def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    is_compiling, training = parts.training.torch.compiler.is_compiling, parts.training
+    finish = guarded(functools.partial(end, training))
+    inherited = "__call__" not in vars(kind)
+
+    @functools.wraps(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        # What was inherited is looked up again: tracers replace it for a while.
+        if inherited and (training.busy or is_compiling()):
+            return super(kind, self).__call__(*args, **kwargs)
+        forward = super(kind, self).__call__ if inherited else functools.partial(original, self)
+        if training.busy or is_compiling():
+            return forward(*args, **kwargs)
+        begun = parts.begin(self, (args, kwargs))
+        if begun is None:
+            return forward(*args, **kwargs)
+        try:
+            result = forward(*args, **kwargs)
+        except BaseException as error:
+            finish(begun, None, error)
+            raise
+        finish(begun, result, None)
+        return result
+
+    return __call__
