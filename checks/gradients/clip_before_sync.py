@@ -38,7 +38,19 @@ class ClipBeforeSync(Check):
     name = "clip-before-sync"
     family = Family.GRADIENTS
     title = "gradients are averaged before they are clipped"
-    explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD225", "DD226", "DD227", "DD206")
+    explained_by = (
+        "DD201",
+        "DD202",
+        "DD203",
+        "DD204",
+        "DD205",
+        "DD207",
+        "DD214",
+        "DD225",
+        "DD226",
+        "DD227",
+        "DD206",
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         rows = [

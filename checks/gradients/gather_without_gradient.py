@@ -8,7 +8,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import elements, replicas, updates
 from ddpdoctor.trace.training import Backward, Collective, TrainingStep
 
-_GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_object")
+_GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_single", "_all_gather_base")
 
 
 class GatherWithoutGradient(Check):
@@ -96,7 +96,9 @@ def _used(steps: Mapping[int, TrainingStep]) -> Collective | None:
 def _gathered(step: TrainingStep) -> tuple[Collective, Backward] | None:
     for collective in step.collectives:
         blind = collective.requires_grad and not collective.differentiable
-        if collective.operation in _GATHERS and blind and elements(collective) > 1:  # one number is for the log
+        if (
+            collective.operation in _GATHERS and blind and elements(collective) > 1
+        ):  # one number is for the log
             after = next((one for one in step.backwards if one.time > collective.time), None)
             if after is not None and after.gathered:
                 return collective, after

@@ -11,11 +11,11 @@ from ddpdoctor.trace.training import SchedulerStep
 
 
 class SchedulerSteps(Check):
-    """A scheduler is stepped several times for one update, or unequally on the ranks.
+    """A scheduler is stepped several times at once, or unequally on the ranks.
 
     What it finds:
-        A learning-rate scheduler whose step is called two or more times after every optimizer step, once for each
-        rank for instance; and one that some ranks step less often than others.
+        A learning-rate scheduler whose step is called two or more times wherever it is stepped, once for each rank
+        for instance; and one that some ranks step less often than others.
 
     Why it matters:
         The schedule ends after a part of the training, at a learning rate near zero, with nothing to be seen but a
@@ -96,27 +96,26 @@ class SchedulerSteps(Check):
         called = _calls(seen[ranks[0]], scheduler)[0]
         alike = ", as many as there are ranks" if times == size else ""
         return self.warn(
-            f"{called.name} is stepped {times} times after every optimizer step{alike}",
+            f"{called.name} is stepped {times} times at once{alike}",
             why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
-            fix="scheduler.step()    # once, after optimizer.step()",
+            fix="scheduler.step()    # once",
             ranks=ranks,
             where=called.at,
             evidence=(
-                Evidence(
-                    f"so after each of {plural(len(counts[ranks[0]][scheduler]), 'training step')}", ranks
-                ),
+                Evidence(f"so in all of {len(counts[ranks[0]][scheduler])} places between updates", ranks),
             ),
         )
 
 
 def _counts(one: Recording) -> dict[int, list[int]]:
-    """How often each scheduler was stepped after each training step, the last apart: it may be cut short."""
+    """How often each scheduler was stepped between two updates, where it was; the last may be cut short."""
     steps = one.steps[:-1] if len(one.steps) > 1 else one.steps
     indices = {called.scheduler for step in one.steps for called in step.schedulers}
-    return {
+    counted = {
         index: [sum(called.scheduler == index for called in step.schedulers) for step in steps]
         for index in sorted(indices)
     }
+    return {index: [count for count in counts if count] for index, counts in counted.items()}
 
 
 def _calls(one: Recording, scheduler: int) -> list[SchedulerStep]:

@@ -19,10 +19,13 @@ def stepping(times, nproc=2):
 def test_once_for_each_rank():
     finding = only_finding("DD219", Source.RUN, stepping(lambda rank, index: 3, nproc=3))
     assert finding.level is Level.WARN
-    assert finding.headline == (
-        "CosineAnnealingLR is stepped 3 times after every optimizer step, as many as there are ranks"
-    )
+    assert finding.headline == ("CosineAnnealingLR is stepped 3 times at once, as many as there are ranks")
     assert finding.where == where(57)
+
+
+def test_once_for_each_rank_at_the_end_of_an_epoch():
+    trace = stepping(lambda rank, index: 2 * (index in (0, 2)))
+    assert "stepped 2 times at once" in only_finding("DD219", Source.RUN, trace).headline
 
 
 def test_less_often_on_some_ranks():
