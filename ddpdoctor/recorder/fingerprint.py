@@ -48,7 +48,8 @@ class _Fingerprint:
         if not readable or not tensor.numel() or tensor.is_conj() or tensor.is_neg():
             return
         if not tensor.is_contiguous():
-            tensor = tensor.flatten()[: self.limit // tensor.element_size()].contiguous()
+            row = tensor[:1].numel() * tensor.element_size()
+            tensor = tensor[: max(1, self.limit // row)].contiguous()
         address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
         if address:
             self._add_bytes(memoryview((ctypes.c_char * size).from_address(address)).cast("B"))

@@ -50,7 +50,8 @@ def _watch_loader(session: Session, passes: Passes, original: Callable[..., None
     @guarded
     def tell(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
-        passes.construct(self, session.here(), given.get("batch_sampler") or given.get("sampler"))
+        batches = given.get("batch_sampler")
+        passes.construct(self, session.here(), given.get("sampler") if batches is None else batches)
 
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
