@@ -1,0 +1,35 @@
+"""Long lists of integers beside a record."""
+
+from array import array
+
+from ddpdoctor.trace.numbers import Numbers, read_numbers
+
+
+def test_they_compare_with_any_sequence():
+    numbers = Numbers([3, 1, 2])
+    assert numbers == (3, 1, 2) == numbers[:]
+    assert numbers == [3, 1, 2]
+    assert Numbers(range(3)) == range(3)
+    assert numbers != Numbers([3, 1])
+    assert numbers[1:] == (1, 2)
+    assert len({numbers, Numbers((3, 1, 2)), (3, 1, 2)}) == 1
+    assert sorted(numbers) == [1, 2, 3]
+
+
+def test_each_way_to_describe_them(tmp_path):
+    record = tmp_path / "1.jsonl"
+    with record.with_suffix(".numbers").open("wb") as file:
+        array("i", [7, 8, 9, -1]).tofile(file)
+    assert read_numbers(record, [1, 2]) == (1, 2)
+    assert read_numbers(record, {"first": 5, "step": -2, "count": 3}) == (5, 3, 1)
+    assert read_numbers(record, {"offset": 4, "count": 3, "type": "i"}) == (8, 9, -1)
+
+
+def test_what_is_not_whole_is_not_there(tmp_path):
+    record = tmp_path / "1.jsonl"
+    described = {"offset": 0, "count": 3, "type": "q"}
+    assert read_numbers(record, described) is None
+    record.with_suffix(".numbers").write_bytes(b"12345")
+    assert read_numbers(record, described) is None
+    assert read_numbers(record, {"offset": 0, "count": 10**12, "type": "q"}) is None
+    assert read_numbers(record, None) is None
