@@ -35,7 +35,8 @@ class LongWorkOnOneRank(Check):
         bar = long_work(log, stall) if stall else None
         if stall is None or bar is None or bar.seconds is None:
             return UNSAID
-        done = f"{100 * bar.done // bar.total} % done after {bar.seconds / 60:.0f} minutes"
+        time = f"{bar.seconds / 60:.0f} minutes" if bar.seconds >= 120 else f"{bar.seconds:.0f} s"
+        done = f"{100 * bar.done // bar.total} % done after {time}"
         return [
             self.fail(
                 f"one rank's work was {done}, and the others' wait for it ran out of time",

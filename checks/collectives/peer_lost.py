@@ -1,9 +1,10 @@
 import re
 
 from ddpdoctor.check import Check
+from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, told_by
 from ddpdoctor.logs.messengers import PEER_IS_GONE
-from ddpdoctor.model import Confidence, Family, Judgement, Role
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
 from ddpdoctor.text import ranks_phrase
 
 _NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
@@ -53,6 +54,9 @@ class PeerLost(Check):
         )
         address = next((found[1] for text in texts if (found := _ADDRESS.search(text))), "")
         survivors = {one.rank for one in told if one.rank is not None} - set(named)
+        workers = [one for one in told if isinstance(one, Raised) and any(map(_in_loader, one.frames))]
+        if workers:
+            return [self._worker(workers[0])]
         lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
         return [
             self.fail(
@@ -68,7 +72,23 @@ class PeerLost(Check):
             )
         ]
 
+    def _worker(self, raised: Raised) -> Finding:
+        who = "a rank" if raised.rank is None else f"rank {raised.rank}"
+        return self.fail(
+            f"a DataLoader worker of {who} went away without a word",
+            why="The connection that was lost is the one to a worker process of the DataLoader. A worker that dies "
+            "without an exception was killed, mostly for want of memory, or crashed in native code.",
+            fix="dmesg -T | grep -i 'killed process'; fewer workers\nDataLoader(..., num_workers=0) shows what "
+            "it raises",
+            confidence=Confidence.LIKELY,
+            **told_by(raised, role=Role.MESSENGER),
+        )
+
 
 def _survivors(log: Log) -> list[Line | Raised]:
     raised = [one for one in log.fatal if re.search(PEER_IS_GONE, one.text)]
     return list(raised or (line for line in log.find(PEER_IS_GONE) if not log.went_on_after(line)))
+
+
+def _in_loader(frame: Frame) -> bool:
+    return "torch/utils/data/" in frame.file

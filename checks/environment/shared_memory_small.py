@@ -6,7 +6,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Disk
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
@@ -73,6 +73,9 @@ class SharedMemorySmall(Check):
         told = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
         if told:
             return [self._told(told_by(*told.by), Confidence.CERTAIN)]
+        full = next((one for one in log.fatal if _of_multiprocessing(one)), None)
+        if full:
+            return [self._told(told_by(full), Confidence.CERTAIN)]
         ended = next((one for one in log.ended if one.code == -signal.SIGBUS), None)
         if ended is None:
             return UNSAID
@@ -140,3 +143,9 @@ def _remove(leaked: list[tuple[str, int]]) -> str:
     pids = sorted({name.split("_")[1] for name, _ in leaked})
     shown = " ".join(f"{FOLDER}/torch_{pid}_*" for pid in pids[:4])
     return f"rm {shown}" + (" ..." if len(pids) > 4 else "")
+
+
+def _of_multiprocessing(raised: Raised) -> bool:
+    """Whether Python's multiprocessing, which keeps its semaphores in /dev/shm, found no space there."""
+    at = raised.frames[-1].file if raised.frames else ""
+    return "No space left" in raised.message and "/multiprocessing/" in at

@@ -198,7 +198,8 @@ class Log:
 
     def went_on_after(self, line: Line) -> bool:
         """Whether training went on after this line, which then was no end."""
-        return sum(one.position > line.position for one in self.training) >= GOES_ON
+        later = (one.position > line.position and one.file == line.file for one in self.training)
+        return sum(later) >= GOES_ON
 
     @property
     def hosts(self) -> frozenset[str]:

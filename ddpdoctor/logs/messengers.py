@@ -55,5 +55,5 @@ def first_cause(log: Log) -> Raised | None:
 
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
-    killed = [one for one in log.ended if one.code < 0]
+    killed = [one for one in log.ended if one.code < 0 and one.pid not in log.stopped]
     return next((one for one in killed if one.code != -signal.SIGTERM), next(iter(killed), None))

@@ -33,8 +33,9 @@ _NCCL_WORDS = (
     "cudaDriverVersion",
     "coll channels",
     "Init COMPLETE",
+    " via ",
 )
-_NCCL_SAMPLES = (" via ",)
+_OF_CHECKS, _OF_ENDS, _OF_NCCL, _OF_HANGS = range(4)
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(
     r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
@@ -68,8 +69,7 @@ def read(streams: Iterable[Stream], words: Sequence[str]) -> Log:
 
 class _Reading:
     def __init__(self, words: Sequence[str]) -> None:
-        self._words = tuple(words)
-        self._scanner = Scanner((*words, *ends.WORDS, *_NCCL_WORDS, *_HUNG_WORDS), _NCCL_SAMPLES)
+        self._scanner = Scanner((words, ends.WORDS, _NCCL_WORDS, _HUNG_WORDS))
         self._lines: list[Line] = []
         self._alike: Counter[tuple[str, int | None]] = Counter()
         self._tracebacks = Tracebacks()
@@ -83,20 +83,24 @@ class _Reading:
         """Read one stream to its end."""
         before = self._scanner.read
         self._starts.append((before, stream.name))
-        for place, raw in self._scanner.scan(stream.chunks):
-            for text in raw.decode("utf-8", "replace").split("\r"):
+        for found in self._scanner.scan(stream.chunks):
+            at = Line("", found.place - before, stream.name, stream.rank, found.place)
+            for text in found.raw.decode("utf-8", "replace").split("\r"):
                 if text.strip():
-                    self._line(text, Line("", place - before, stream.name, stream.rank, place))
+                    self._line(text, at, found.groups)
 
-    def _line(self, raw: str, at: Line) -> None:
+    def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
         labelled = labels.strip(raw)
-        line = replace(at, text=labelled.text, rank=at.rank if labelled.rank is None else labelled.rank)
+        rank = at.rank if labelled.rank is None else labelled.rank
+        line = Line(labelled.text, at.number, at.file, rank, at.position)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
-        self._ends.feed(line)
-        self._take_nccl(line)
-        if _HUNG.search(line.text):
+        if _OF_ENDS in groups:
+            self._ends.feed(line)
+        if _OF_NCCL in groups:
+            self._take_nccl(line)
+        if _OF_HANGS in groups and _HUNG.search(line.text):
             self._hung = line
-        if any(word in line.text for word in self._words):
+        if _OF_CHECKS in groups:
             self._keep(line)
 
     def _keep(self, line: Line) -> None:
@@ -106,7 +110,7 @@ class _Reading:
             self._lines.append(line)
 
     def _take_nccl(self, line: Line) -> None:
-        found = _NCCL.search(line.text) if "NCCL" in line.text else None
+        found = _NCCL.search(line.text)
         if found is None:
             return
         process = found[1] or ""

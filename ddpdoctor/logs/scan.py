@@ -5,22 +5,55 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 
 LONGEST_LINE = 64 * 1024
 """Bytes; of a longer line the beginning is read."""
-MOST_SHAPES = 200_000
+MOST_SHAPES = 100_000
 LONGEST_SHAPE = 2048
 """Bytes; a longer line is looked at each time."""
 CONTEXT = 40
 """Lines read after one that is about an exception, whose message goes on without any particular word."""
-_ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception")
+SAMPLES = 32
+"""Lines read of NCCL's information that differ in numbers only: large jobs write millions of them."""
+
+_ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception", b"terminate called")
 _TRAINING = re.compile(
     rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"
 )
+_BAR = re.compile(rb"\d/\d+\s+\[[\d:]{4,}<")
+_INFORMATION = b" NCCL INFO "
 _DIGITS = b"0123456789"
 _MOST_TRAINING = 64
-_BAR = re.compile(rb"\d/\d+\s+\[[\d:]{4,}<")
-_READ, _DULL, _TRAINS, _SHOWS_BAR = range(4)
+
+
+@dataclass
+class _Kind:
+    """What lines of one shape are."""
+
+    groups: frozenset[int] = frozenset()
+    """The groups of words that have one in such a line."""
+    trains: bool = False
+    bar: bool = False
+    raises: bool = False
+    left: int = 0
+    """How many more of them are to be read; -1 for all."""
+
+
+_NEW = _Kind()
+"""Stands for a shape that was not seen yet."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A line worth reading."""
+
+    place: int
+    """Among all lines of all streams, counted from one."""
+    raw: bytes
+    groups: frozenset[int]
+    """The groups of words that have one in this line; none for a line that follows an exception."""
 
 
 class Scanner:
@@ -30,14 +63,13 @@ class Scanner:
     line decides whether one stands in it, and each shape is looked at once.
 
     Args:
-        words: every line with one of them is read.
-        samples: of lines with one of these, the first of each shape is read.
+        groups: groups of words; a line with a word of any is worth reading.
     """
 
-    def __init__(self, words: Sequence[str], samples: Sequence[str] = ()) -> None:
-        self._words = tuple(dict.fromkeys(word.encode() for word in words)) + _ABOUT_EXCEPTIONS
-        self._samples = tuple(word.encode() for word in samples)
-        self._kinds: dict[bytes, int] = {}
+    def __init__(self, groups: Sequence[Sequence[str]]) -> None:
+        self._groups = [tuple(dict.fromkeys(word.encode() for word in words)) for words in groups]
+        self._kinds: dict[bytes, _Kind | None] = {}
+        self._until = 0
         self.read = 0
         """Lines read so far, of all streams."""
         self.training: deque[tuple[int, bytes]] = deque(maxlen=_MOST_TRAINING)
@@ -46,72 +78,90 @@ class Scanner:
         """Place and text of the last progress bars."""
         self.last: tuple[int, bytes] | None = None
         """Place and text of the last line that is not empty."""
-        self._until = 0
 
-    def scan(self, chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Places among all lines of all streams, counted from one, and the lines worth reading."""
+    def scan(self, chunks: Iterable[bytes]) -> Iterator[Found]:
+        """The lines of one stream that are worth reading."""
         rest = b""
         for chunk in chunks:
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from self._select(whole)
+            whole, newline, rest = (rest + chunk).rpartition(b"\n")
+            if newline:
+                yield from self._select(whole)
             if len(rest) > LONGEST_LINE:
                 rest = _shortened(rest)
         if rest:
-            yield from self._select([rest])
+            yield from self._select(rest)
 
-    def _select(self, lines: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-        first, kinds, until = self.read + 1, self._kinds, self._until
+    def _select(self, text: bytes) -> Iterator[Found]:
+        """The lines of interest, found without a step of Python for each line that is of none."""
+        lines, shapes = text.split(b"\n"), text.translate(None, _DIGITS).split(b"\n")
+        first = self.read + 1
         self._note_last(lines, first)
         self.read += len(lines)
-        for place, line in enumerate(lines, first):
-            shape = line.translate(None, _DIGITS)
-            kind = kinds.get(shape)
-            if kind == _DULL and place > until:
-                continue
-            if kind is None:
-                kind, sampled = self._look(shape, line)
-                if sampled:
-                    yield place, _shortened(line)
-                    continue
-            if kind in (_TRAINS, _SHOWS_BAR):
-                self._note_progress(kind, place, line)
-            if kind == _READ and any(word in shape for word in _ABOUT_EXCEPTIONS):
-                until = place + CONTEXT
-            if kind == _READ or place <= until:
-                yield place, _shortened(line)
-        self._until = until
+        kinds = map(self._kinds.get, shapes, repeat(_NEW))
+        dull_from = 0
+        for number in [number for number, kind in enumerate(kinds) if kind is not None]:
+            yield from self._context(lines, dull_from, number, first)
+            dull_from = number + 1
+            shape = shapes[number]
+            kind = self._kinds.get(shape, _NEW)
+            if kind is _NEW:
+                kind = self._look(shape, lines[number])
+            if kind is not None:
+                yield from self._of_kind(kind, first + number, lines[number], shape)
+            else:
+                yield from self._context(lines, number, number + 1, first)
+        yield from self._context(lines, dull_from, len(lines), first)
 
-    def _look(self, shape: bytes, line: bytes) -> tuple[int, bool]:
-        """What a new shape is, and whether this one line of it is to be read all the same."""
-        if any(word in shape for word in self._words):
-            return self._keep(shape, _READ), False
-        sampled = any(word in shape for word in self._samples)
+    def _context(self, lines: Sequence[bytes], start: int, end: int, first: int) -> Iterator[Found]:
+        """Of these lines, which have no word, those that follow an exception."""
+        for number in range(start, min(end, self._until - first + 1)):
+            yield Found(first + number, _shortened(lines[number]), frozenset())
+
+    def _of_kind(self, kind: _Kind, place: int, line: bytes, shape: bytes) -> Iterator[Found]:
+        if kind.trains or kind.bar:
+            self._note_progress(kind, place, line)
+        if kind.raises:
+            self._until = place + CONTEXT
+        if kind.left > 0:
+            kind.left -= 1
+            if not kind.left:
+                self._kinds[shape] = None
+        elif kind.left == 0 and place > self._until:
+            return
+        yield Found(place, _shortened(line), kind.groups)
+
+    def _look(self, shape: bytes, line: bytes) -> _Kind | None:
+        """What a new shape is; None for lines that are of no interest."""
+        groups = frozenset(n for n, words in enumerate(self._groups) if any(word in shape for word in words))
+        raises = any(word in shape for word in _ABOUT_EXCEPTIONS)
         begin = line[:LONGEST_SHAPE]
-        trains = _TRAINING.search(begin) and not begin.startswith(b"#")  # as tools write their settings
-        kind = _TRAINS if trains else _SHOWS_BAR if _BAR.search(begin) else _DULL
-        return self._keep(shape, kind), sampled
-
-    def _note_last(self, lines: Sequence[bytes], first: int) -> None:
-        for number in range(len(lines) - 1, -1, -1):
-            if not lines[number].isspace() and lines[number]:
-                self.last = first + number, lines[number]
-                return
-
-    def _note_progress(self, kind: int, place: int, line: bytes) -> None:
-        shown = line.rstrip(b"\r").rpartition(b"\r")[
-            2
-        ]  # what the terminal shows of a bar that was drawn over
-        if kind == _TRAINS:
-            self.training.append((place, shown))
-        if _BAR.search(shown):
-            self.bars.append((place, shown))
-
-    def _keep(self, shape: bytes, kind: int) -> int:
+        trains = (
+            not begin.startswith(b"#") and _TRAINING.search(begin) is not None
+        )  # tools write settings after #
+        bar = _BAR.search(begin) is not None
+        wanted = bool(groups) or raises
+        left = (SAMPLES if _INFORMATION in shape else -1) if wanted else 0
+        kind = _Kind(groups, trains, bar, raises, left) if wanted or trains or bar else None
         if len(shape) <= LONGEST_SHAPE:
             if len(self._kinds) >= MOST_SHAPES:
                 self._kinds.clear()
             self._kinds[shape] = kind
         return kind
+
+    def _note_last(self, lines: Sequence[bytes], first: int) -> None:
+        for number in range(len(lines) - 1, -1, -1):
+            if lines[number] and not lines[number].isspace():
+                self.last = first + number, lines[number]
+                return
+
+    def _note_progress(self, kind: _Kind, place: int, line: bytes) -> None:
+        shown = line.rstrip(b"\r").rpartition(b"\r")[
+            2
+        ]  # what the terminal shows of a bar that was drawn over
+        if kind.trains:
+            self.training.append((place, shown))
+        if kind.bar:
+            self.bars.append((place, shown))
 
 
 def _shortened(line: bytes) -> bytes:

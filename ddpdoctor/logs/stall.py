@@ -10,6 +10,7 @@ from ddpdoctor.logs.messengers import waited_in_vain
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
+_GAVE_UP = re.compile(r"(?:Timed out waiting|wait timeout after) (\d+)ms")
 _MISSED = re.compile(r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier")
 
 
@@ -29,11 +30,13 @@ class Stall:
     """What tells of it, in order."""
     missing: tuple[int, ...] = ()
     """The ranks that a survivor named as missing."""
+    in_backward: bool = False
+    """Whether a traceback shows the wait to be for the average of gradients, which every rank's training has."""
 
     @property
     def alone(self) -> bool:
         """Whether those that waited are few: most ranks, or rank 0's peers, never came to the collective."""
-        if not self.waiting or not self.more_absent or len(self.sequences) > 1:
+        if not self.waiting or not self.more_absent or len(self.sequences) > 1 or self.in_backward:
             return False
         return self.waiting == (0,) or len(self.waiting) < len(self.absent)
 
@@ -65,10 +68,12 @@ def find_stall(log: Log) -> Stall | None:
         return None
     ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
-    size = log.world_size or 0
+    known = [one.rank for one in log.ended] + [one.rank for one in vain]
+    size = log.world_size or 1 + max((rank for rank in known if rank is not None), default=-1)
     others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
     absent = tuple(rank for rank in range(size) if rank not in waiting) if waiting else ()
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
+    seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
     return Stall(
         waiting,
         absent,
@@ -77,6 +82,7 @@ def find_stall(log: Log) -> Stall | None:
         log.waits,
         tuple(sorted(told, key=lambda one: (one.line if isinstance(one, Raised) else one).position)),
         tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text))),
+        any("backward" in frame.function for one in vain for frame in one.frames),
     )
 
 
@@ -89,10 +95,11 @@ def long_work(log: Log, stall: Stall) -> Progress | None:
     """The progress bar that had run for about as long as the others waited, and was not done."""
     limits = (stall.seconds,) if stall.seconds else _DEFAULT_TIMEOUTS
     for bar in log.progress:
-        if (
-            bar.seconds
-            and bar.done < bar.total
-            and any(0.9 <= bar.seconds / limit <= 1.2 for limit in limits)
-        ):
+        if bar.seconds and bar.done < bar.total and any(_as_long(bar.seconds, limit) for limit in limits):
             return bar
     return None
+
+
+def _as_long(seconds: float, limit: float) -> bool:
+    """Whether work had run for about the time that others waited; it may go on until it is stopped."""
+    return 0.9 * limit <= seconds <= 1.2 * limit + 60

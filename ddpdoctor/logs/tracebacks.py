@@ -21,6 +21,9 @@ _SURE = re.compile(
     r"|BadZipFile|gaierror|timeout|herror|NotFound|OutOfMemory)$"
 )
 _BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
+_ABORT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[\w:]+)'")
+_WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
+_ORIGINAL = "Original Traceback"
 _HANDLED = "During handling of the above exception"
 _CAUSED = "The above exception was the direct cause"
 _NEW_RECORD = re.compile(
@@ -54,6 +57,8 @@ class _Process:
     message: list[str] = field(default_factory=list)
     going_on: bool = False
     link: str | None = None
+    aborts: str | None = None
+    """The C++ exception that ends it, whose message comes next."""
 
 
 class Tracebacks:
@@ -79,6 +84,7 @@ class Tracebacks:
         if START in text:
             self._keep_message(process)
             process.open = _Open()
+            process.link = _ORIGINAL if _ORIGINAL in text else process.link
             return True
         frame = _frame(text)
         if frame:
@@ -92,7 +98,25 @@ class Tracebacks:
         if _HANDLED in text or _CAUSED in text:
             process.link = _HANDLED if _HANDLED in text else _CAUSED
             return True
-        return self._take_exception(process, line) or self._go_on(process, text)
+        return (
+            self._take_abort(process, line)
+            or self._take_exception(process, line)
+            or self._go_on(process, text)
+        )
+
+    def _take_abort(self, process: _Process, line: Line) -> bool:
+        """An exception of C++ that nobody caught has no traceback, and its message in the next line."""
+        found = _ABORT.search(line.text)
+        if found:
+            process.aborts = found["kind"].replace("::", ".")
+            return True
+        what = _WHAT.match(line.text) if process.aborts else None
+        if what is None or process.aborts is None:
+            return False
+        self._keep_message(process)
+        self._begin(process, Raised(process.aborts, what["message"], line, (), line.rank))
+        process.aborts = None
+        return True
 
     def _take_exception(self, process: _Process, line: Line) -> bool:
         found = _EXCEPTION.match(line.text)
@@ -102,13 +126,20 @@ class Tracebacks:
         frames = tuple(process.open.frames) if process.open else ()
         raised = Raised(found["kind"], found["message"] or "", line, frames, line.rank)
         if process.link and process.raised:
-            raised = replace(raised, cause=process.raised, explicit=process.link is _CAUSED)
+            if (
+                process.link is not _ORIGINAL
+            ):  # what a DataLoader's worker raised is raised again around its text
+                raised = replace(raised, cause=process.raised, explicit=process.link is _CAUSED)
             self._forget(process.raised)
+        self._begin(process, raised)
+        return True
+
+    def _begin(self, process: _Process, raised: Raised) -> None:
+        """An exception whose message may go on in the next lines."""
         process.raised, process.open, process.link = raised, None, None
         process.message, process.going_on = [raised.message], True
         if len(self._done) < MOST_RAISED:
             self._done.append(raised)
-        return True
 
     def _forget(self, raised: Raised) -> None:
         if raised in self._done:
@@ -144,7 +175,12 @@ class Tracebacks:
 
 
 def _may_begin(text: str) -> bool:
-    return START in text or _frame(text) is not None or _bare(_EXCEPTION.match(text))
+    return (
+        START in text
+        or _ABORT.search(text) is not None
+        or _frame(text) is not None
+        or _bare(_EXCEPTION.match(text))
+    )
 
 
 def _frame(text: str) -> Frame | None:
