@@ -237,6 +237,10 @@ def explain(
             metavar="CODE | FILE...",
         ),
     ],
+    facts: Annotated[
+        bool,
+        typer.Option("--facts", help="Print what NCCL decided: versions, interfaces, transports, rings."),
+    ] = False,
     fail_on: Annotated[
         FailOn, typer.Option(help="The least level that makes the exit status 1.")
     ] = FailOn.WARN,
@@ -263,6 +267,7 @@ def explain(
     return run_explain(
         Options(
             paths=tuple(subjects),
+            facts=facts,
             fail_on=Level(fail_on.value),
             format=format_.value,
             output=output,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -9,15 +10,18 @@ from dataclasses import dataclass, replace
 
 from ddpdoctor import __version__, registry
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
-from ddpdoctor.cli.output import open_output, write_report
+from ddpdoctor.cli.output import open_output, write_report, write_text
 from ddpdoctor.judge import exit_status, merge
 from ddpdoctor.logs import blame
+from ddpdoctor.logs.facts import read_facts, table
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import read
 from ddpdoctor.logs.sources import UnreadableInput, streams
 from ddpdoctor.model import Level, Outcome, Report, Source
 from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
+from ddpdoctor.report.detail import evidence_lines
+from ddpdoctor.report.terminal import width_of_stdout
 from ddpdoctor.text import plural
 
 
@@ -26,6 +30,7 @@ class Options:
     """The options of ``explain`` for files, as they were given."""
 
     paths: tuple[str, ...]
+    facts: bool = False
     fail_on: Level = Level.WARN
     format: str = "terminal"
     output: str | None = None
@@ -40,12 +45,15 @@ def run_explain(options: Options) -> int:
     """
     output = open_output(options.output)
     try:
-        report = _report(options)
+        report = _facts(options) if options.facts else _report(options)
     except UnreadableInput as unreadable:
         raise UsageError(str(unreadable)) from None
     except KeyboardInterrupt:
         return INTERRUPTED
     cleaned = clean(report, os.environ)
+    if options.facts:
+        write_text(_facts_text(cleaned, options.format), output)
+        return report.exit_status
     shown = cleaned if options.verbose or options.format != "terminal" else _in_one_screen(cleaned)
     write_report(shown, Format(options.format), output, verbose=options.verbose)
     return report.exit_status
@@ -66,6 +74,33 @@ def _report(options: Options) -> Report:
         run={"files": list(options.paths), "lines": log.read, "fail_on": options.fail_on.value},
         notes=_notes(options, log),
     )
+
+
+def _facts(options: Options) -> Report:
+    """A report that holds nothing but the facts."""
+    if options.format not in ("terminal", "json"):
+        raise UsageError("--facts are written as --format terminal or json")
+    facts = read_facts(streams(list(options.paths)))
+    if not facts.by_rank:
+        raise UsageError("no line is NCCL's; NCCL_DEBUG=INFO makes it write them")
+    note = "no line tells ranks, so processes are numbered in the order of their appearance"
+    return Report(
+        version=__version__,
+        command=tuple(sys.argv[1:]),
+        exit_status=0,
+        seconds=0.0,
+        run={"facts": table(facts)},
+        notes=(note,) if facts.unnumbered else (),
+    )
+
+
+def _facts_text(report: Report, format: str) -> str:
+    rows = report.run["facts"]
+    if format == "json":
+        values = [{"ranks": list(row.ranks), "text": row.text} for row in rows]
+        return json.dumps({"facts": values, "notes": list(report.notes)}, indent=2) + "\n"
+    lines = [*evidence_lines(rows, width_of_stdout()), *(f"note:  {note}" for note in report.notes)]
+    return "\n".join(lines) + "\n"
 
 
 def _notes(options: Options, log: Log) -> tuple[str, ...]:

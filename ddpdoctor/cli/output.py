@@ -59,7 +59,15 @@ def write_report(report: Report, format: Format, output: Path | None, *, verbose
     Raises:
         UsageError: it cannot be written.
     """
-    text = render(report, format, verbose=verbose, to_terminal=output is None)
+    write_text(render(report, format, verbose=verbose, to_terminal=output is None), output)
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """Write to the output file, or to stdout where there is none.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     if output is None:
         write_out(text)
         return

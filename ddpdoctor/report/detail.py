@@ -21,7 +21,7 @@ def finding_lines(finding: Finding, width: int) -> Iterator[str]:
         yield f"  --> {place(finding.where)}"
     if finding.evidence:
         yield ""
-        yield from _evidence_lines(finding.evidence, width)
+        yield from evidence_lines(finding.evidence, width)
     yield ""
     yield from _labelled("why", finding.why, width)
     if finding.confidence is Confidence.LIKELY:
@@ -93,7 +93,8 @@ def _labelled(label: str, text: str, width: int) -> list[str]:
     return hang(f"  {label + ':':{_LABEL - 2}}", text, width)
 
 
-def _evidence_lines(evidence: Sequence[Evidence], width: int) -> Iterator[str]:
+def evidence_lines(evidence: Sequence[Evidence], width: int) -> Iterator[str]:
+    """Evidence as a table of ranks and what was seen there."""
     rows = [(fold_ranks(entry.ranks), entry.text) for entry in fold_evidence(evidence)]
     if not any(ranks for ranks, _ in rows):
         for _, text in rows:

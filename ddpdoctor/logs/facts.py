@@ -1,0 +1,125 @@
+"""What NCCL decided in a job, as a table: versions, interfaces, transports between which ranks, rings, variables."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.logs import labels, nccl
+from ddpdoctor.logs.nccl import Link, NcclFacts
+from ddpdoctor.logs.read import Stream
+from ddpdoctor.model import Evidence
+from ddpdoctor.text import fold_ranks
+
+MOST_LINES = 4000
+"""Different lines kept of one process; a job that starts many groups repeats itself."""
+MOST_PROCESSES = 65_536
+_PAIRS_SHOWN = 6
+_PROCESS = re.compile(r"(\S+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?(?:\(\S*\) )?NCCL ")
+_RANK = re.compile(r"\brank (\d+) nranks (\d+)")
+_LONGEST_LINE = 4096
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What the processes of a job said, by rank."""
+
+    by_rank: Mapping[int, NcclFacts]
+    hosts: Mapping[int, str]
+    unnumbered: bool = False
+    """Whether no line told the ranks, so that the processes are numbered in the order of their appearance."""
+
+
+def read_facts(streams: Iterable[Stream]) -> JobFacts:
+    """Every NCCL line of the streams, by process."""
+    said: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    version = ""
+    for stream in streams:
+        for line in _nccl_lines(stream.chunks):
+            found = _PROCESS.search(line)
+            if found is None:
+                version = version or (line if "NCCL version" in line else "")
+            elif (found[1], found[2]) in said or len(said) < MOST_PROCESSES:
+                lines = said[found[1], found[2]]
+                if len(lines) < MOST_LINES:
+                    lines[line[found.start() :]] = None
+    return _by_rank({process: list(lines) for process, lines in said.items()}, version)
+
+
+def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        rest = rest[:_LONGEST_LINE]
+        for raw in whole:
+            if b"NCCL" in raw:
+                yield labels.strip(raw[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")).text
+    if b"NCCL" in rest:
+        yield labels.strip(rest.decode("utf-8", "replace")).text
+
+
+def _by_rank(said: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
+    ranks = {process: found for process, lines in said.items() if (found := _rank(lines)) is not None}
+    unnumbered = len(set(ranks.values())) < len(said)
+    if unnumbered:
+        ranks = {process: number for number, process in enumerate(said)}
+    facts = {
+        rank: nccl.parse("\n".join((version, *said[process])))
+        for process, rank in sorted(ranks.items(), key=lambda pair: pair[1])
+    }
+    return JobFacts(facts, {rank: host for (host, _), rank in ranks.items()}, unnumbered)
+
+
+def _rank(lines: Iterable[str]) -> int | None:
+    """The rank in the largest group, which is mostly the whole job."""
+    found = [match for line in lines if (match := _RANK.search(line))]
+    return int(max(found, key=lambda match: int(match[2]))[1]) if found else None
+
+
+def table(facts: JobFacts) -> tuple[Evidence, ...]:
+    """What was decided, equal ranks together; between which ranks each transport runs; what deserves a look."""
+    return (
+        *nccl.as_evidence(facts.by_rank),
+        *(Evidence(text) for text in _transports(facts)),
+        *(Evidence(f"warning: {text}") for text in _doubts(facts)),
+    )
+
+
+def _links(facts: JobFacts) -> dict[str, set[tuple[int, int]]]:
+    pairs: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for said in facts.by_rank.values():
+        for link in said.links:
+            pairs[link.transport].add((link.sender, link.receiver))
+    return pairs
+
+
+def _transports(facts: JobFacts) -> Iterator[str]:
+    for transport, pairs in sorted(_links(facts).items()):
+        shown = ", ".join(f"{a} -> {b}" for a, b in sorted(pairs)[:_PAIRS_SHOWN])
+        more = len(pairs) - _PAIRS_SHOWN
+        yield f"over {transport}: {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _doubts(facts: JobFacts) -> Iterator[str]:
+    versions = {said.version for said in facts.by_rank.values() if said.version}
+    if len(versions) > 1:
+        yield f"ranks loaded different versions of NCCL: {', '.join(sorted(versions))}"
+    over_sockets = {
+        rank for rank, said in facts.by_rank.items() if _uses_sockets(said.links) or said.network == "Socket"
+    }
+    if over_sockets and len(set(facts.hosts.values())) > 1:
+        yield f"data between nodes goes over sockets, not InfiniBand or RoCE (ranks {fold_ranks(over_sockets)})"
+    copied = {
+        rank for rank, said in facts.by_rank.items() if any(link.via.startswith("SHM") for link in said.links)
+    }
+    if copied:
+        yield f"GPUs of one host pass data through shared memory, not directly (ranks {fold_ranks(copied)})"
+    interfaces = {said.bootstrap[0] for said in facts.by_rank.values() if said.bootstrap}
+    if len(interfaces) > 1:
+        yield f"ranks meet over interfaces of different names: {', '.join(sorted(interfaces))}"
+
+
+def _uses_sockets(links: Iterable[Link]) -> bool:
+    return any(link.via.startswith("NET/Socket") for link in links)
