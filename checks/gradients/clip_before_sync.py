@@ -6,7 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import replicas, updates
+from ddpdoctor.trace.sync import Update, replicas, updates
 from ddpdoctor.trace.training import Clip, TrainingStep
 
 _RELATIVE = 1e-3
@@ -18,7 +18,8 @@ class ClipBeforeSync(Check):
 
     What it finds:
         clip_grad_norm_ calls whose norm differs between ranks, in steps whose gradients are equal in the end:
-        the clipping came in a micro-batch inside no_sync(), ahead of the backward that averages.
+        the clipping came in a micro-batch inside no_sync(), ahead of the backward that averages, or ahead of an
+        all_reduce of the script's own.
 
     Why it matters:
         Each rank scales its own part of the gradient by another factor, and the average is of these. The result is
@@ -54,7 +55,7 @@ class ClipBeforeSync(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         rows = [
-            (update.index, row, update.steps)
+            (update, row)
             for group in replicas(trace)
             for update in updates(group)
             for row in _side_by_side(update.steps)
@@ -62,9 +63,7 @@ class ClipBeforeSync(Check):
         if not rows:
             raise NotMeasured("no gradient norm was clipped")
         early = [
-            (index, row)
-            for index, row, steps in rows
-            if _unequal(row) and any(row[rank].backwards < len(steps[rank].backwards) for rank in row)
+            (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
         ]
         if early:
             return [self._early(*early[0], len(early))]
@@ -103,6 +102,15 @@ def _side_by_side(steps: Mapping[int, TrainingStep]) -> list[dict[int, Clip]]:
         return []
     rows = [{rank: own[n] for rank, own in clips.items()} for n in range(len(next(iter(clips.values()))))]
     return [row for row in rows if all(clip.norm is not None for clip in row.values())]
+
+
+def _averaged_later(update: Update, row: Mapping[int, Clip]) -> bool:
+    """Whether a backward came after the clipping, or the gradients it was given are equal in the end."""
+    if any(clip.backwards < len(update.steps[rank].backwards) for rank, clip in row.items()):
+        return True
+    known = [taken.gradients for taken in update.taken.values() if taken.gradients]
+    covered = all(0 < clip.keys <= min(map(len, known), default=0) for clip in row.values())
+    return covered and len(known) == len(row) and not update.differing_gradients
 
 
 def _unequal(row: Mapping[int, Clip]) -> bool:

@@ -56,14 +56,19 @@ def test_each_rank_cuts_its_own_part():
     assert finding.evidence[0].text == "step 0, after 1 backward: norm 2"
 
 
+def test_gradients_that_the_script_averages_after_clipping():
+    finding = only_finding("DD218", Source.RUN, clipped(norm=lambda rank: 2.0 + rank))
+    assert finding.evidence[1].text == "step 0, after 1 backward: norm 3"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"micro": 2, "backwards": 2, "norm": lambda rank: 2.0 + rank},
+        {"micro": 2, "backwards": 2, "norm": lambda rank: 2.0 + rank, "keys": 9},
         {"micro": 2, "norm": lambda rank: 2.0 + 1e-7 * rank},
         {"micro": 2, "norm": lambda rank: float("nan")},
     ],
-    ids=["after the last backward", "rounding", "not a number"],
+    ids=["other gradients too", "rounding", "not a number"],
 )
 def test_norms_that_prove_nothing(changes):
     passed("DD218", Source.RUN, clipped(**changes))
