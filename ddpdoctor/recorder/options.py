@@ -18,6 +18,8 @@ class Options:
     """Seconds after which a run that is cut short is ended at a training step."""
     rehearse: int = 0
     """Imaginary hosts of a rehearsal; 0 where devices are real."""
+    exact: str = ""
+    """``keep``: what the first update needs; or the folder of records where that was kept, to replay it."""
     nproc: int = 0
     """Ranks on this host, where the command knows; 0 where it does not."""
 
@@ -25,6 +27,6 @@ class Options:
     def of_environment(cls) -> Options:
         """The options as they stand in the environment; what is absent has its default."""
         asked = {name: os.environ.get(f"DDPDOCTOR_{name.upper()}") for name in cls.__dataclass_fields__}
-        kinds = {"time_limit": float}
+        kinds = {"time_limit": float, "exact": str}
         given = {name: kinds.get(name, int)(text) for name, text in asked.items() if text}
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(**given)

@@ -9,6 +9,7 @@ from typing import Any
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.recording import Recording
 
 
@@ -80,6 +81,8 @@ class Trace:
     """How the run was cut short; None where it ran at full length."""
     rehearsal: bool = False
     """Whether devices were imaginary."""
+    exact: Exact | None = None
+    """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()
     """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
 

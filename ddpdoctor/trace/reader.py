@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
 from ddpdoctor.trace.derive import derive
+from ddpdoctor.trace.exact import ExactReader
 from ddpdoctor.trace.read_data import DataReader
 from ddpdoctor.trace.read_files import FilesReader
 from ddpdoctor.trace.read_process import ProcessReader
@@ -28,7 +29,13 @@ class AreaReader(Protocol):
         """Fields of the Recording, once all events were read."""
 
 
-AREAS: tuple[Callable[[Path], AreaReader], ...] = (ProcessReader, DataReader, FilesReader, TrainingReader)
+AREAS: tuple[Callable[[Path], AreaReader], ...] = (
+    ProcessReader,
+    DataReader,
+    FilesReader,
+    TrainingReader,
+    ExactReader,
+)
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 
 

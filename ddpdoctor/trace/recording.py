@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ddpdoctor.trace.data import Loader, Pass, Split
+from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
 from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
 from ddpdoctor.trace.training import (
@@ -76,6 +77,8 @@ class Recording:
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else was seen, by name: ``threads`` (torch.get_num_threads()), ..."""
     notes: tuple[Note, ...] = ()
+    exact: Exact | None = None
+    """The gradient of one process beside it, where that was asked for."""
 
     @property
     def rank(self) -> int | None:

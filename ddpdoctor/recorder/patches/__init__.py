@@ -23,5 +23,6 @@ NAMES: tuple[str, ...] = (
     "files",
     "loggers",
     "printed",
+    "exact",
 )
 """The files, in the order in which they are installed."""

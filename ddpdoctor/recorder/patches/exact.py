@@ -1,0 +1,55 @@
+"""The gradient of one process, where --exact asks for it: keeps what the first update needs, or replays it."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..exact import Keep, Replay
+    from ..session import Make, Session
+
+_KEEP = "keep"
+"""What the option says in the first run; in the second it names the first one's folder of records."""
+
+
+def install(session: Session) -> None:
+    """Stand between DataLoaders and loops, and before the first update; nothing where it was not asked for."""
+    wanted = session.options.exact
+    if not wanted:
+        return
+    from ..exact import Keep, Replay
+
+    exact: Keep | Replay
+    make: Make
+    if wanted == _KEEP:
+        exact = keep = Keep(session)
+        make = functools.partial(_keep, keep)
+    else:
+        exact = replay = Replay(session, wanted)
+        make = functools.partial(_replace, replay)
+    iterators = session.torch.utils.data.dataloader
+    for kind in (iterators._SingleProcessDataLoaderIter, iterators._MultiProcessingDataLoaderIter):
+        session.patch(kind, "_next_data", make)
+    register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
+    session.on_undo(register(lambda optimizer, *_: exact.updating(optimizer)).remove)
+
+
+def _keep(exact: Keep, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _next_data(self: Any) -> Any:
+        batch = original(self)
+        exact.took(self, batch)
+        return batch
+
+    return _next_data
+
+
+def _replace(exact: Replay, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def _next_data(self: Any) -> Any:
+        return exact.instead_of(self, original(self))
+
+    return _next_data
