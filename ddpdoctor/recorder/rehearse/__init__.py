@@ -17,9 +17,9 @@ from .undo import Patches
 def install(record: Callable[..., None], *, hosts: int = 1) -> Callable[[], None]:
     """Put the rehearsal in place; answers what undoes it.
 
-    ``record(kind, **fields)`` gets a few events: ``device.set`` (index, out_of_range, gpu), ``device.use`` (the same,
-    at the first use of each GPU), ``device.load`` (indices, map_location, current) and ``device.note`` (topic, text).
-    ``gpu`` is the host's own number where CUDA_VISIBLE_DEVICES renumbers.
+    ``record(kind, **fields)`` gets a few events: ``device.set`` (index, out_of_range, gpu, count), ``device.use`` (the
+    same, at the first use of each GPU), ``device.load`` (indices, map_location, current) and ``device.note`` (topic,
+    text). ``gpu`` is the host's own number where CUDA_VISIBLE_DEVICES renumbers, ``count`` how many are visible.
     """
     from . import machine
 
@@ -28,7 +28,10 @@ def install(record: Callable[..., None], *, hosts: int = 1) -> Callable[[], None
     patches.on_undo(lambda: machine.restore(before, os.environ))
     note = _noter(record)
     if hosts > 1 and machine.HOST not in os.environ:
-        note("hosts", "the launcher sets no LOCAL_RANK, so the ranks could not be divided among imaginary hosts")
+        note(
+            "hosts",
+            "the launcher sets no LOCAL_RANK, so the ranks could not be divided among imaginary hosts",
+        )
     try:
         _install(patches, record, note)
     except BaseException:

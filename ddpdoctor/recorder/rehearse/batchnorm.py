@@ -5,11 +5,12 @@ The statistics travel through real collectives, so what SyncBatchNorm computes h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .placement import Placement
+from .placement import Placement, Rule
 from .undo import Patches
 
 Tensor = torch.Tensor
@@ -17,7 +18,7 @@ Tensor = torch.Tensor
 
 def install(placement: Placement, patches: Patches) -> None:
     """Answer the kernels where they are called on imaginary GPUs."""
-    kernels = {
+    kernels: dict[Any, Callable[..., Any]] = {
         torch.batch_norm_stats: _stats,
         torch.batch_norm_gather_stats_with_counts: _gather,
         torch.batch_norm_elemt: _normalize,
@@ -25,7 +26,11 @@ def install(placement: Placement, patches: Patches) -> None:
         torch.batch_norm_backward_elemt: _gradient,
     }
     for kernel, written_out in kernels.items():
-        placement.rules[kernel] = lambda func, args, kwargs, ours=written_out: placement.place(ours, args, kwargs)
+        placement.rules[kernel] = _instead(placement, written_out)
+
+
+def _instead(placement: Placement, written_out: Callable[..., Any]) -> Rule:
+    return lambda func, args, kwargs: placement.place(written_out, args, kwargs)
 
 
 def _rest(input: Tensor) -> list[int]:

@@ -16,7 +16,9 @@ from .streams import Streams
 from .undo import Patches
 
 
-def install(placement: Placement, streams: Streams, patches: Patches, note: Callable[[str, str], None]) -> None:
+def install(
+    placement: Placement, streams: Streams, patches: Patches, note: Callable[[str, str], None]
+) -> None:
     """Have torch.cuda answer as on a machine with GPUs."""
     devices = placement.devices
     _presence(devices, patches)
@@ -42,10 +44,18 @@ def _presence(devices: Devices, patches: Patches) -> None:
     )
     for module in (torch.cuda, torch.cuda.memory):
         patches.set(module, "mem_get_info", memory.free_and_total)
-    for name in ("utilization", "memory_usage", "temperature", "power_draw", "clock_rate", "device_memory_used"):
+    for name in (
+        "utilization",
+        "memory_usage",
+        "temperature",
+        "power_draw",
+        "clock_rate",
+        "device_memory_used",
+    ):
         patches.set(torch.cuda, name, lambda device=None: 0)
+    cudnn: Any = torch.backends.cudnn
     patches.set(torch.version, "cuda", torch.version.cuda or "12.8")
-    patches.add(torch.backends.cudnn.m, is_available=lambda: True, version=lambda: 90100)
+    patches.add(cudnn.m, is_available=lambda: True, version=lambda: 90100)
 
 
 def _streams(streams: Streams, patches: Patches) -> None:
@@ -108,7 +118,7 @@ def _default_device(placement: Placement, patches: Patches) -> None:
     def get_default_device() -> torch.device:
         if placement.default is None:
             return get_plain()
-        return torch.device("cuda", placement.devices.index_of(placement.default))
+        return torch.device("cuda", placement.devices.index_of(placement.default) or 0)
 
     def set_default_tensor_type(kind: Any) -> None:
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"

@@ -58,7 +58,7 @@ class Devices:
         # The thread that pins memory selects a device too, which no line of the script asked for.
         if index not in self._set and threading.current_thread() is threading.main_thread():
             self._set.add(index)
-            self._record("device.set", index=index, out_of_range=index >= self.count(), gpu=self._gpu(index))
+            self._tell("device.set", index)
         self._in_range(index)
         self.thread.current = index
 
@@ -75,9 +75,13 @@ class Devices:
         if index not in self._used:
             self.host.take()
             self._used.add(index)
-            self._record("device.use", index=index, out_of_range=index >= self.count(), gpu=self._gpu(index))
+            self._tell("device.use", index)
         self._in_range(index)
         return index
+
+    def _tell(self, kind: str, index: int) -> None:
+        count = self.count()
+        self._record(kind, index=index, out_of_range=index >= count, gpu=self._gpu(index), count=count)
 
     def _gpu(self, index: int) -> str | None:
         """Which of the host's GPUs this is, where CUDA_VISIBLE_DEVICES renames them."""
@@ -101,7 +105,7 @@ class Devices:
 def invalid_ordinal(index: int, count: int) -> Exception:
     """What CUDA raises for a device that the host does not have."""
     kind = getattr(torch, "AcceleratorError", RuntimeError)
-    return kind(  # type: ignore[no-any-return]
+    return kind(
         "CUDA error: invalid device ordinal\n"
         "GPU device may be out of range, do you have enough GPUs?\n"
         f"(rehearsal: cuda:{index} was asked for on a host with {count} imaginary GPUs)"

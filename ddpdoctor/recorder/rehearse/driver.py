@@ -85,7 +85,7 @@ def _accelerator(devices: Devices, streams: Streams, patches: Patches) -> None:
         _accelerator_setDeviceIndex=devices.make_current,
         _accelerator_exchangeDevice=devices.exchange,
         _accelerator_maybeExchangeDevice=devices.exchange,
-        _accelerator_getStream=lambda index: streams.current(index),
+        _accelerator_getStream=streams.current,
         _accelerator_setStream=streams.make_current,
         _accelerator_synchronizeDevice=_nothing,
         _accelerator_isAllocatorInitialized=lambda: True,

@@ -12,7 +12,17 @@ import torch
 from .devices import Devices
 from .undo import Patches
 
-_INIT = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options", "device_id")
+_INIT = (
+    "backend",
+    "init_method",
+    "timeout",
+    "world_size",
+    "rank",
+    "store",
+    "group_name",
+    "pg_options",
+    "device_id",
+)
 _NEW = ("ranks", "timeout", "backend", "pg_options")
 
 
@@ -89,7 +99,7 @@ class Groups:
     def _on_gloo(self, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with every backend for GPUs replaced."""
         asked = str(given.get("backend") or "").lower()
-        if asked != "gloo" and asked != "mpi":
+        if asked not in {"gloo", "mpi"}:
             given["backend"] = "gloo"
         if given.pop("pg_options", None) is not None:
             self._note("options", "options of the NCCL process group have no counterpart in gloo")

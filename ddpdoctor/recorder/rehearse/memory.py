@@ -8,10 +8,10 @@ from typing import Any
 
 TOTAL = 80 * 2**30
 """The memory of an imaginary GPU."""
-_FAMILIES = (
-    "allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes allocation segment active "
-    "inactive_split"
-).split()
+_FAMILIES = """
+    allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes allocation segment active
+    inactive_split
+"""
 
 
 def used() -> int:
@@ -36,7 +36,7 @@ def stats(device: int = 0) -> dict[str, Any]:
     counts = dict.fromkeys(("num_alloc_retries", "num_ooms", "num_sync_all_streams", "max_split_size"), 0)
     counts.update(dict.fromkeys(("num_device_alloc", "num_device_free"), 0))
     return {
-        **dict.fromkeys(_FAMILIES, pools),
+        **dict.fromkeys(_FAMILIES.split(), pools),
         "oversize_allocations": nothing,
         "oversize_segments": nothing,
         **counts,

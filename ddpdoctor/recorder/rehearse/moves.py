@@ -30,7 +30,7 @@ def _answer(placement: Placement) -> None:
         gpu = of(args[0])
         return func(*args) if gpu is None else torch.device("cuda", gpu)
 
-    rules[Tensor.device.__get__] = device  # type: ignore[attr-defined]
+    rules[Tensor.device.__get__] = device
     rules[Tensor.is_cuda.__get__] = lambda func, args, kwargs: of(args[0]) is not None  # type: ignore[attr-defined]
     rules[Tensor.is_cpu.__get__] = (  # type: ignore[attr-defined]
         lambda func, args, kwargs: of(args[0]) is None and func(*args)
@@ -83,7 +83,9 @@ def _parse_to(
 ) -> tuple[Tensor, int | None, dict[str, Any]]:
     """The tensor, the GPU it goes to, and the other options of Tensor.to."""
     tensor = args[0]
-    options = {name: value for name, value in kwargs.items() if name not in {"device", "other", "non_blocking"}}
+    options = {
+        name: value for name, value in kwargs.items() if name not in {"device", "other", "non_blocking"}
+    }
     wanted = [*args[1:], *(kwargs[name] for name in ("device", "other") if name in kwargs)]
     target, flags = placement.devices.of(tensor), []
     for value in wanted:
@@ -112,7 +114,9 @@ def _pin(tensor: Tensor) -> Tensor:
     return pinned
 
 
-def _type(placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _type(
+    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Tensor.type names the device too: torch.cuda.FloatTensor."""
     tensor = args[0]
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")

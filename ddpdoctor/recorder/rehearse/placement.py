@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from .devices import CPU, Devices, mark
@@ -22,7 +22,10 @@ Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """What is done with one torch function: (function, args, kwargs) to its result."""
 
 
-class Placement(TorchFunctionMode):  # type: ignore[misc]
+_modes: Any = torch.overrides
+
+
+class Placement(TorchFunctionMode):
     """Runs torch functions on the CPU and keeps account of the GPUs that they were meant for."""
 
     def __init__(self, devices: Devices) -> None:
@@ -98,6 +101,11 @@ class Placement(TorchFunctionMode):  # type: ignore[misc]
         return moved
 
 
+def mode_stack() -> list[Any]:
+    """The function modes of this thread, the innermost last."""
+    return _modes._get_current_function_mode_stack()  # type: ignore[no-any-return]
+
+
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -117,7 +125,7 @@ def _share_memory(tensor: torch.Tensor, result: Any) -> bool:
 
 def install(placement: Placement, patches: Patches) -> None:
     """Put the mode over this thread, over threads started from now on, and over what backward calls."""
-    placement.__enter__()
+    _modes._push_mode(placement)
     patches.on_undo(lambda: _leave(placement))
     _follow_threads(placement, patches)
     _follow_backward(placement, patches)
@@ -125,11 +133,11 @@ def install(placement: Placement, patches: Patches) -> None:
 
 def _leave(placement: Placement) -> None:
     """Take the mode off the stack, where another thread undoes or the script left modes above it too."""
-    stack = _get_current_function_mode_stack()
+    stack = mode_stack()
     if placement in stack:
-        above = [torch.overrides._pop_mode() for _ in range(len(stack) - stack.index(placement))]
+        above = [_modes._pop_mode() for _ in range(len(stack) - stack.index(placement))]
         for mode in reversed(above[:-1]):
-            torch.overrides._push_mode(mode)
+            _modes._push_mode(mode)
 
 
 def _follow_threads(placement: Placement, patches: Patches) -> None:
@@ -158,7 +166,7 @@ def _follow_backward(placement: Placement, patches: Patches) -> None:
     def run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         thread = placement.devices.thread
         before = thread.unmarked
-        if placement in _get_current_function_mode_stack():
+        if placement in mode_stack():
             thread.unmarked = _gpu_below(placement, outputs)
             try:
                 return original(outputs, *args, **kwargs)

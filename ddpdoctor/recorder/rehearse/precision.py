@@ -20,21 +20,28 @@ from .undo import Patches
 
 _HALF = (torch.float16, torch.bfloat16)
 _OWNERS = (torch, torch.Tensor, F, torch._VF, torch.linalg)
-_LOWER = (
-    "linear matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addr addbmm baddbmm chain_matmul multi_dot einsum "
-    "conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu "
-    "scaled_dot_product_attention multi_head_attention_forward lstm gru rnn_tanh rnn_relu lstm_cell gru_cell "
-    "rnn_tanh_cell rnn_relu_cell"
-).split()
-_FLOAT32 = (
-    "exp expm1 log log10 log1p log2 pow __pow__ __rpow__ reciprocal rsqrt sinh cosh tan acos asin erfinv softmax "
-    "log_softmax softmin softplus logsumexp layer_norm group_norm rms_norm norm renorm cosine_similarity cdist pdist "
-    "dist cumsum cumprod sum prod mse_loss l1_loss smooth_l1_loss huber_loss nll_loss cross_entropy kl_div ctc_loss "
-    "binary_cross_entropy_with_logits poisson_nll_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss "
-    "triplet_margin_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss soft_margin_loss "
-    "cosine_embedding_loss interpolate grid_sample"
-).split()
-_DRAWING = {"scaled_dot_product_attention", "multi_head_attention_forward", "lstm", "gru", "rnn_tanh", "rnn_relu"}
+_LOWER = """
+    linear matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addr addbmm baddbmm chain_matmul multi_dot einsum
+    conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu
+    scaled_dot_product_attention multi_head_attention_forward lstm gru rnn_tanh rnn_relu lstm_cell gru_cell
+    rnn_tanh_cell rnn_relu_cell
+"""
+_FLOAT32 = """
+    exp expm1 log log10 log1p log2 pow __pow__ __rpow__ reciprocal rsqrt sinh cosh tan acos asin erfinv softmax
+    log_softmax softmin softplus logsumexp layer_norm group_norm rms_norm norm renorm cosine_similarity cdist pdist
+    dist cumsum cumprod sum prod mse_loss l1_loss smooth_l1_loss huber_loss nll_loss cross_entropy kl_div ctc_loss
+    binary_cross_entropy_with_logits poisson_nll_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss
+    triplet_margin_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss soft_margin_loss
+    cosine_embedding_loss interpolate grid_sample
+"""
+_DRAWING = {
+    "scaled_dot_product_attention",
+    "multi_head_attention_forward",
+    "lstm",
+    "gru",
+    "rnn_tanh",
+    "rnn_relu",
+}
 
 
 def install(placement: Placement, patches: Patches) -> None:
@@ -45,8 +52,8 @@ def install(placement: Placement, patches: Patches) -> None:
     placement.rules[F.binary_cross_entropy] = lambda *call: _refuse(placement, *call)
 
 
-def _rule(placement: Placement, owner: Any, names: Iterable[str], how: Callable[..., Any]) -> None:
-    for name in names:
+def _rule(placement: Placement, owner: Any, names: str, how: Callable[..., Any]) -> None:
+    for name in names.split():
         if not hasattr(owner, name):
             continue
         draws = name in _DRAWING

@@ -15,26 +15,28 @@ import torch.nn.functional as F  # noqa: N812 - the name under which everybody k
 from .placement import Placement
 from .undo import Patches
 
-_DRAWING = (
-    "rand randn randint randperm normal multinomial bernoulli poisson binomial rand_like randn_like randint_like "
-    "normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ dropout dropout_ dropout1d "
-    "dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout "
-    "feature_alpha_dropout_ rrelu rrelu_ gumbel_softmax multi_head_attention_forward native_dropout lstm gru "
-    "rnn_tanh rnn_relu fractional_max_pool2d fractional_max_pool3d trunc_normal_ xavier_uniform_ xavier_normal_ "
-    "kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_"
-).split()
+_DRAWING = """
+    rand randn randint randperm normal multinomial bernoulli poisson binomial rand_like randn_like randint_like
+    normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ dropout dropout_ dropout1d
+    dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout
+    feature_alpha_dropout_ rrelu rrelu_ gumbel_softmax multi_head_attention_forward native_dropout lstm gru rnn_tanh
+    rnn_relu fractional_max_pool2d fractional_max_pool3d trunc_normal_ xavier_uniform_ xavier_normal_
+    kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_
+"""
 
 
 def install(placement: Placement, patches: Patches) -> None:
     """Give every imaginary GPU its generator, and torch.Generator the device cuda."""
-    generators = tuple(torch.Generator() for _ in range(max(placement.devices.count(), placement.devices.host.size)))
+    generators = tuple(
+        torch.Generator() for _ in range(max(placement.devices.count(), placement.devices.host.size))
+    )
     patches.set(torch.cuda, "default_generators", generators)
 
     def draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return drawing(placement, lambda: placement.place(func, args, kwargs), args, kwargs)
 
     for owner in (torch, torch.Tensor, F, torch.nn.init, torch._VF):
-        for name in _DRAWING:
+        for name in _DRAWING.split():
             if hasattr(owner, name):
                 placement.rules[getattr(owner, name)] = draw
     _generator_class(placement, patches)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.utils.checkpoint as checkpoint
-from torch.overrides import _get_current_function_mode_stack
+from torch.utils import checkpoint
 
-from .placement import Placement
+from .placement import Placement, mode_stack
 from .undo import Patches
 
 
@@ -34,7 +33,7 @@ def install(placement: Placement, patches: Patches) -> None:
 def _under(placement: Placement, hook: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hook)
     def run(*args: Any) -> Any:
-        if placement in _get_current_function_mode_stack():
+        if placement in mode_stack():
             return hook(*args)
         with placement:
             return hook(*args)

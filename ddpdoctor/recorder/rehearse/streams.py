@@ -59,13 +59,28 @@ def _register(stream: type, event: type) -> None:
             kind.register(made)
 
 
+class _Done:
+    """What a stream and an event on the CPU have in common: nothing is outstanding."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        """Everything is done."""
+
+    def is_capturing(self) -> bool:
+        return False
+
+
 def _stream_class(streams: Streams) -> Any:
-    class Stream:
+    class Stream(_Done):
         """A stream on which everything is done at once."""
 
         device_type = 1
 
-        def __init__(self, device: Any = None, priority: int = 0, _number: int | None = None, **ids: Any) -> None:
+        def __init__(
+            self, device: Any = None, priority: int = 0, _number: int | None = None, **ids: Any
+        ) -> None:
             self.device = streams.device(device)
             self.device_index = self.device.index
             self.priority = priority
@@ -83,15 +98,6 @@ def _stream_class(streams: Streams) -> Any:
             event.record(self)
             return event
 
-        def query(self) -> bool:
-            return True
-
-        def synchronize(self) -> None:
-            """Everything is done."""
-
-        def is_capturing(self) -> bool:
-            return False
-
         def __enter__(self) -> Any:
             self._before = streams.current(self.device)
             streams.make_current(self)
@@ -107,7 +113,7 @@ def _stream_class(streams: Streams) -> Any:
 
 
 def _event_class() -> Any:
-    class Event:
+    class Event(_Done):
         """An event whose time is the clock when it was recorded."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -117,12 +123,6 @@ def _event_class() -> Any:
             self._at = time.perf_counter()
 
         def wait(self, stream: Any = None) -> None:
-            """Everything recorded here is done."""
-
-        def query(self) -> bool:
-            return True
-
-        def synchronize(self) -> None:
             """Everything recorded here is done."""
 
         def elapsed_time(self, end: Any) -> float:

@@ -31,16 +31,17 @@ def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:
 
 def _attention(placement: Placement) -> None:
     """A script may allow only flash attention, which the CPU cannot always do: the plain way is right too."""
+    backends: Any = torch.backends.cuda
     attention = F.scaled_dot_product_attention
     rule = placement.rules[attention]
 
     def attend(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        allowed = torch.backends.cuda.math_sdp_enabled()
-        torch.backends.cuda.enable_math_sdp(True)
+        allowed = backends.math_sdp_enabled()
+        backends.enable_math_sdp(True)
         try:
             return rule(func, args, kwargs)
         finally:
-            torch.backends.cuda.enable_math_sdp(allowed)
+            backends.enable_math_sdp(allowed)
 
     placement.rules[attention] = attend
 
