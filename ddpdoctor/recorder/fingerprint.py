@@ -9,6 +9,8 @@ from typing import Any
 
 _WHOLE = 1 << 20
 """Bytes of one value that are read in full; of a longer one, as many in pieces spread over it."""
+_WHOLE_ROW = 1 << 14
+"""The same of one sample."""
 _PIECES = 16
 _MOST_ELEMENTS = 16
 """Elements of a tuple, list or mapping that are looked at."""
@@ -20,6 +22,24 @@ def of(value: Any, torch: Any, limit: int = _WHOLE) -> str | None:
     found = _Fingerprint(torch, limit)
     found.add(value, 0)
     return f"{found.crc:08x}" if found.parts else None
+
+
+def rows(batch: Any, torch: Any, most: int) -> list[str | None]:
+    """The fingerprints of the first rows of a batch's first tensor: its samples, where they were stacked."""
+    first = _first_tensor(batch, torch, 0)
+    if first is None or first.dim() == 0 or first.device.type != "cpu":
+        return []
+    return [of(row, torch, _WHOLE_ROW) for row in first.detach()[:most]]
+
+
+def _first_tensor(value: Any, torch: Any, depth: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value
+    inner = list(value.values()) if isinstance(value, Mapping) else value
+    if depth < _DEEPEST and isinstance(inner, list | tuple):
+        found = (_first_tensor(one, torch, depth + 1) for one in inner[:_MOST_ELEMENTS])
+        return next((one for one in found if one is not None), None)
+    return None
 
 
 class _Fingerprint:

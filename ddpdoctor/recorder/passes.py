@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import contents, fingerprint, order, samplers
 from .guard import guarded
-from .loops import FOR, HAND
+from .iterated import Loader, Pass
+from .loops import FOR
 from .numbers import Numbers
 from .splits import Splits
 
@@ -26,58 +27,11 @@ _CHECKED = 32
 """Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
 """The same in passes after the third."""
+_ROWS = 64
+"""Samples at the beginning of a loader's first pass that are looked at one by one."""
 _MOST_SAMPLERS = 500
 _LEARNT = 1_000_000
 """Indices that are noted as they are drawn, where they could not be foreseen."""
-
-
-class Loader:
-    """A DataLoader of the script."""
-
-    def __init__(self, made: int, at: int | None, given: Any) -> None:
-        self.made = made
-        self.at = at
-        self.given = given
-        """The sampler or batch sampler that the script gave."""
-        self.index: int | None = None
-        """In order of first iteration."""
-        self.passes = 0
-        self.workers: list[int | None] = []
-        """Their pids, of the last that were started."""
-        self.endless = False
-        """Whether asking its sampler in advance led nowhere."""
-        self.places: array[int] | None = None
-        """Where its samples lie in the innermost dataset; None where they lie where they are."""
-
-
-class Pass:
-    """One iteration."""
-
-    def __init__(self, loader: Loader, at: int | None) -> None:
-        self.loader = loader
-        self.at = at
-        self.number = -1
-        """Of its loader; -1 until it draws."""
-        self.id = -1
-        self.indices: array[int] | None = None
-        """The foreseen order, or where it could not be foreseen what was drawn up to now."""
-        self.batches: int | None = None
-        """Of the whole pass, as far as it can be told."""
-        self.foreseen = False
-        self.position = 0
-        self.asked = 0
-        """How often indices were drawn for it, ahead of the loop."""
-        self.taken = 0
-        """Batches that the loop took."""
-        self.wait = 0.0
-        self.driver = HAND
-        self.steps = self.backwards = 0
-        """Training steps and backwards of the whole run when it began."""
-        self.at_limit: int | None = None
-        """Training steps of the whole run when it had its batches."""
-        self.cut = False
-        self.ended = False
-        self.watch: Any = None
 
 
 class Passes:
@@ -268,9 +222,10 @@ class Passes:
         now.taken += 1
         looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER
         if now.taken <= looked_at and now.number < 500:
-            self.session.event(
-                "pass.batch", id=now.id, n=now.taken, d=fingerprint.of(batch, self.session.torch)
-            )
+            torch = self.session.torch
+            rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
+            now.rows += len(rows)
+            self.session.event("pass.batch", id=now.id, n=now.taken, d=fingerprint.of(batch, torch), s=rows)
         elif now.taken & (now.taken - 1) == 0:
             self.session.event("pass.batch", id=now.id, n=now.taken)
 

@@ -21,7 +21,8 @@ from .patches.ends import tell_exit
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .passes import Pass, Passes
+    from .iterated import Pass
+    from .passes import Passes
     from .session import Session
 
 _BACKWARDS_STEPPED = "backwards stepped"

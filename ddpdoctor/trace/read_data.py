@@ -51,6 +51,7 @@ class DataReader:
             one.drawn = event["n"]
             if event.get("d") is not None and one.drawn == len(one.content) + 1:
                 one.content.append(event["d"])
+                one.samples += event.get("s", ())
 
     def on_pass_wrong(self, event: _Event, at: Where | None) -> None:
         """Other indices were drawn than had been foreseen."""
@@ -125,6 +126,7 @@ class DataReader:
             ended=ended.get("how", "open"),
             training=ended.get("steps", begun["steps"]) > begun["steps"],
             content=tuple(one.content),
+            samples=tuple(one.samples),
             wait=ended.get("wait", 0.0),
             workers=self._workers_of(begun),
         )
@@ -174,3 +176,4 @@ class _Pass:
     ended: _Event | None = None
     drawn: int = 0
     content: list[str] = field(default_factory=list)
+    samples: list[str | None] = field(default_factory=list)

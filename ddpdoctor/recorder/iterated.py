@@ -1,0 +1,59 @@
+"""What is known of a DataLoader and of one pass over it while the script runs."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+from .loops import HAND
+
+
+class Loader:
+    """A DataLoader of the script."""
+
+    def __init__(self, made: int, at: int | None, given: Any) -> None:
+        self.made = made
+        self.at = at
+        self.given = given
+        """The sampler or batch sampler that the script gave."""
+        self.index: int | None = None
+        """In order of first iteration."""
+        self.passes = 0
+        self.workers: list[int | None] = []
+        """Their pids, of the last that were started."""
+        self.endless = False
+        """Whether asking its sampler in advance led nowhere."""
+        self.places: array[int] | None = None
+        """Where its samples lie in the innermost dataset; None where they lie where they are."""
+
+
+class Pass:
+    """One iteration."""
+
+    def __init__(self, loader: Loader, at: int | None) -> None:
+        self.loader = loader
+        self.at = at
+        self.number = -1
+        """Of its loader; -1 until it draws."""
+        self.id = -1
+        self.indices: array[int] | None = None
+        """The foreseen order, or where it could not be foreseen what was drawn up to now."""
+        self.batches: int | None = None
+        """Of the whole pass, as far as it can be told."""
+        self.foreseen = False
+        self.position = 0
+        self.asked = 0
+        """How often indices were drawn for it, ahead of the loop."""
+        self.taken = 0
+        """Batches that the loop took."""
+        self.rows = 0
+        """Samples that were looked at one by one."""
+        self.wait = 0.0
+        self.driver = HAND
+        self.steps = self.backwards = 0
+        """Training steps and backwards of the whole run when it began."""
+        self.at_limit: int | None = None
+        """Training steps of the whole run when it had its batches."""
+        self.cut = False
+        self.ended = False
+        self.watch: Any = None
