@@ -170,8 +170,8 @@ class Ration:
 
 
 def is_detailed(step: int) -> bool:
-    """The first training steps, and then sixteen in each doubling of their number."""
-    return step < IN_FULL or step % (1 << (step.bit_length() - 5)) == 0
+    """The first training steps, and then eight in each doubling of their number."""
+    return step < IN_FULL or step % (1 << (step.bit_length() - 4)) == 0
 
 
 def is_digested(step: int) -> bool:

@@ -445,8 +445,8 @@ def test_torch_compile_makes_the_same_graphs(tmp_path):
 
 
 def test_the_details_of_a_long_run_are_few_and_the_same_on_every_rank():
-    assert [step for step in range(40) if is_detailed(step)] == [*range(32), 32, 34, 36, 38]
-    assert sum(is_detailed(step) for step in range(100_000)) < 250
+    assert [step for step in range(40) if is_detailed(step)] == [*range(32), 32, 36]
+    assert sum(is_detailed(step) for step in range(100_000)) < 150
     assert all(is_detailed(step) for step in range(100_000) if is_digested(step))
 
 
