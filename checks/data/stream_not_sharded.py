@@ -2,7 +2,11 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, training_rounds
+
+ENOUGH = 4
+"""Samples in common from which it is no accident; a quarter of those that were seen, for a stream that is shuffled."""
 
 
 class StreamNotSharded(Check):
@@ -52,7 +56,7 @@ class StreamNotSharded(Check):
 
     def _same(self, one: Round) -> Finding:
         seen = min(len(own.content) for own in one.passes.values())
-        batches = plural(seen, "batch") if seen else "samples"
+        batches = plural(seen, "batch") if one.same_batches else "samples"
         return self.fail(
             f"{ranks_phrase(one.ranks)} get the same first {batches} from the stream {one.loader.dataset}",
             why="A sampler cannot divide an IterableDataset, and this one yields the same to every rank. "
@@ -67,8 +71,14 @@ class StreamNotSharded(Check):
 
 
 def _share_samples(one: Round) -> bool:
-    """Whether the workers of every rank began with the very samples that those of the others began with."""
-    first, *others = (
-        {sample for worker in own.workers for sample in worker.samples} for own in one.passes.values()
-    )
-    return len(first) > 1 and all(other == first for other in others)
+    """Whether ranks began with samples that others began with, each of which is unlike the rest of its stream."""
+    of_rank = [_first_samples(own) for own in one.passes.values()]
+    if any(len(set(samples)) < len(samples) for samples in of_rank):
+        return False
+    common = set.intersection(*map(set, of_rank))
+    return len(common) >= max(ENOUGH, min(map(len, of_rank)) // 4)
+
+
+def _first_samples(own: Pass) -> list[str]:
+    by_worker = [sample for worker in own.workers for sample in worker.samples]
+    return by_worker or [sample for sample in own.samples if sample is not None]

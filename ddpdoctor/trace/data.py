@@ -99,6 +99,8 @@ class Pass:
     """Whether forwards without autograd, or in eval mode, happened inside it, and no optimizer step."""
     content: tuple[str, ...] = ()
     """Digests of the first batches drawn."""
+    samples: tuple[str | None, ...] = ()
+    """Digests of its first samples one by one, in the order in which they were drawn, where batches stack them."""
     wait: float = 0.0
     """Seconds spent waiting for batches."""
     workers: tuple[Worker, ...] = ()

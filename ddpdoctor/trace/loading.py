@@ -74,7 +74,20 @@ class Round:
         """Whether every rank's dataset holds the same in the same order; None where that was not seen."""
         if len({loader.content for loader in self.loaders.values()}) > 1:
             return False if all(loader.content for loader in self.loaders.values()) else None
-        return True if self.loader.content else None
+        return True if self.loader.content or self._has_same_samples else None
+
+    @property
+    def _has_same_samples(self) -> bool:
+        """Whether samples that several ranks have drawn by the same number are equal, as far as they were seen."""
+        seen: dict[int, set[str | None]] = {}
+        drawn: Counter[int] = Counter()
+        for rank, own in self.passes.items():
+            for index, sample in zip((self.indices or {}).get(rank, ()), own.samples, strict=False):
+                seen.setdefault(index, set()).add(sample)
+                drawn[index] += 1
+        shared = [seen[index] for index, count in drawn.items() if count > 1]
+        alike = {next(iter(samples)) for samples in shared if len(samples) == 1}
+        return len(alike) > 1 and all(len(samples) == 1 for samples in shared)
 
     @property
     def same_batches(self) -> bool:

@@ -68,6 +68,25 @@ def test_unseen_content_in_different_orders_proves_nothing():
     passed("DD101", Source.RUN, unsharded(orders, loader={"samples": 8, "content": None}))
 
 
+def test_equal_samples_by_number_stand_for_a_content_that_was_not_seen():
+    def seen(rank, one):
+        samples = tuple(f"sample {index}" for index in SHUFFLED[rank])
+        return replace(one, passes=tuple(replace(p, samples=samples) for p in one.passes))
+
+    unseen = {"samples": 8, "content": None}
+    trace = unsharded(lambda rank: SHUFFLED[rank], loader=unseen, change=seen)
+    assert "in an order of its own" in only_finding("DD101", Source.RUN, trace).headline
+
+
+def test_samples_made_at_random_by_each_rank_are_right():
+    def seen(rank, one):
+        samples = tuple(f"sample {index} of {rank}" for index in SHUFFLED[rank])
+        return replace(one, passes=tuple(replace(p, samples=samples) for p in one.passes))
+
+    unseen = {"samples": 8, "content": None}
+    passed("DD101", Source.RUN, unsharded(lambda rank: SHUFFLED[rank], loader=unseen, change=seen))
+
+
 def test_one_batch_that_is_overfitted_is_right():
     passed("DD101", Source.RUN, unsharded(lambda _: (0, 1, 2, 3), loader={"samples": 4, "content": "c0ffee"}))
     passed("DD101", Source.RUN, unsharded(drawn=1, ended="left"))

@@ -43,6 +43,24 @@ def test_the_same_samples_in_the_workers_of_every_rank():
     assert finding.headline == "ranks 0-1 get the same first samples from the stream Lines"
 
 
+def shuffled(samples_of):
+    def change(rank, one):
+        own = drawing(one, (), loader=STREAM, indices=None, samples=samples_of(rank), content=(f"b{rank}",))
+        return replace(own, passes=tuple(replace(p, drawn=2) for p in own.passes))
+
+    return recorded(change=change)
+
+
+def test_the_same_samples_in_an_order_of_each_ranks_own():
+    orders = ("abcdefgh", "hcxayfzw")
+    finding = only_finding("DD102", Source.RUN, shuffled(lambda rank: tuple(orders[rank])))
+    assert finding.headline == "ranks 0-1 get the same first samples from the stream Lines"
+
+
+def test_few_values_that_come_again_are_right():
+    passed("DD102", Source.RUN, shuffled(lambda rank: tuple("abcdabcd")))
+
+
 def test_what_was_not_seen_is_skipped():
     assert (
         skipped("DD102", Source.RUN, streaming(lambda rank: ())).reason
