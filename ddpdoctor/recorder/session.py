@@ -98,7 +98,10 @@ class Session:
     def _rehearse(self) -> None:
         from .rehearse import install
 
-        self._undo.append(install(self.event, hosts=self.options.rehearse))
+        self._undo.append(install(self._tell_of_device, hosts=self.options.rehearse))
+
+    def _tell_of_device(self, kind: str, **fields: Any) -> None:
+        self.event(kind, at=self.here(), **fields)
 
     def _in_child(self) -> None:
         self.writer.after_fork()

@@ -38,10 +38,14 @@ class Device:
 
     index: int
     how: str
-    """``set`` (torch.cuda.set_device), ``use`` (a tensor or module was placed there), ``load`` (torch.load)."""
+    """``set`` (torch.cuda.set_device) or ``use`` (the first tensor or module was placed there)."""
     at: Where | None = None
     valid: bool = True
-    """Whether the rank's host has it."""
+    """Whether the rank's process sees a GPU of this index."""
+    gpu: str | None = None
+    """Which GPU of the host it is, where CUDA_VISIBLE_DEVICES renumbers them; None where it is none."""
+    visible: int = 0
+    """How many GPUs the process sees."""
 
 
 @dataclass(frozen=True)

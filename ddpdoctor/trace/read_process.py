@@ -86,11 +86,16 @@ class ProcessReader:
 
     def on_device_set(self, event: dict[str, Any], at: Where | None) -> None:
         """torch.cuda.set_device was called."""
-        self._devices.append(Device(event["index"], "set", at, event.get("valid", True)))
+        self._add_device("set", event, at)
 
     def on_device_use(self, event: dict[str, Any], at: Where | None) -> None:
         """Something was placed on a device for the first time."""
-        self._devices.append(Device(event["index"], "use", at, event.get("valid", True)))
+        self._add_device("use", event, at)
+
+    def _add_device(self, how: str, event: dict[str, Any], at: Where | None) -> None:
+        self._devices.append(
+            Device(event["index"], how, at, not event["out_of_range"], event["gpu"], event["count"])
+        )
 
     def on_device_note(self, event: dict[str, Any], at: Where | None) -> None:
         """A rehearsal cannot do something faithfully."""
