@@ -6,6 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.sync import Update, replicas, updates
 from ddpdoctor.trace.training import Clip, TrainingStep
 
@@ -83,12 +84,11 @@ class ClipBeforeSync(Check):
             ranks=tuple(row),
             where=first.at,
             evidence=(
-                *(
-                    Evidence(
-                        f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}",
-                        (rank,),
-                    )
-                    for rank, clip in row.items()
+                *by_state(
+                    {
+                        rank: f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}"
+                        for rank, clip in row.items()
+                    }
                 ),
                 Evidence(f"{plural(count, 'such clipping')} in the steps recorded"),
             ),

@@ -5,8 +5,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.exact import Exact, in_words, proof
 
 
 class GradientsNotAveraged(Check):
@@ -15,7 +17,8 @@ class GradientsNotAveraged(Check):
     What it finds:
         After backward through DistributedDataParallel, a gradient that is not the one that a single process
         computes on the samples of all ranks together: a sum where there should be a mean, a rank left out, or
-        a change that a communication hook made.
+        a change that a communication hook made. Of a script, with --exact: a gradient of the first update that is
+        not the one that the same script computes as one process on the batches of all ranks together.
 
     Why it matters:
         Data-parallel training is right because the mean of the ranks' gradients is the gradient of the whole
@@ -39,6 +42,19 @@ class GradientsNotAveraged(Check):
     family = Family.GRADIENTS
     title = "gradients are those of one process on the whole batch"
     measurements = ("weights",)
+    explained_by = (
+        "DD201",
+        "DD202",
+        "DD203",
+        "DD205",
+        "DD207",
+        "DD209",
+        "DD210",
+        "DD211",
+        "DD212",
+        "DD217",
+        "DD218",
+    )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
@@ -49,6 +65,34 @@ class GradientsNotAveraged(Check):
         if wrong:
             return [self._wrong(wrong)]
         return Passed("DDP's gradients are those of one process on the concatenated batch")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        exact = trace.exact
+        if exact is None:
+            raise NotMeasured("only --exact runs the script again in one process")
+        if exact.refused:
+            return Skipped(exact.refused)
+        if exact.agrees:
+            return Passed(in_words(exact))
+        return [self._not_that_of_one_process(exact, trace)]
+
+    def _not_that_of_one_process(self, exact: Exact, trace: Trace) -> Finding:
+        seen = trace.training()
+        first = next(iter(seen.values())).steps[0]
+        return self.fail(
+            f"the gradient of the first update on {ranks_phrase(seen)} is {exact.scale:.3g} times that of one process "
+            f"on the same samples, with a relative error of {exact.error:.2g}",
+            why="The same script, run again as one process on the batches of all ranks together, computes another "
+            "gradient. So what is learnt depends on the number of ranks.",
+            fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own count, a sum "
+            "that nobody divides, a tensor gathered without its gradient",
+            ranks=tuple(seen),
+            where=next((one.at for one in first.backwards), None),
+            evidence=(
+                *proof(exact),
+                Evidence(f"{exact.worst} differs most, of {exact.parameters} parameters"),
+            ),
+        )
 
     def _wrong(self, wrong: Mapping[int, Mapping[str, Any]]) -> Finding:
         first = next(iter(wrong.values()))

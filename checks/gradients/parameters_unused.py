@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
@@ -105,7 +106,10 @@ class ParametersUnused(Check):
             "    DistributedDataParallel(model, find_unused_parameters=True)",
             ranks=ranks,
             where=where,
-            evidence=(*_by_state(recordings, missing), *last_lines(raised)),
+            evidence=(
+                *by_state({rank: _shown(missing.get(rank, ())) for rank in recordings}),
+                *last_lines(raised),
+            ),
         )
 
 
@@ -157,17 +161,8 @@ def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[st
     return f"{len(names)} of {plural(total, 'parameter')}: {listing(names)}"
 
 
-def _by_state(
-    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
-) -> tuple[Evidence, ...]:
-    by_names = {rank: missing.get(rank, ()) for rank in recordings}
-    return tuple(
-        Evidence(
-            f"no gradient: {listing(names, 8)}" if names else "no parameter without a gradient was seen",
-            tuple(rank for rank, own in by_names.items() if own == names),
-        )
-        for names in dict.fromkeys(by_names.values())
-    )
+def _shown(names: tuple[str, ...]) -> str:
+    return f"no gradient: {listing(names, 8)}" if names else "no parameter without a gradient was seen"
 
 
 def _last_backward(one: Recording) -> Where | None:

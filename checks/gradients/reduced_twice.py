@@ -6,6 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, TrainingStep
 
@@ -51,6 +52,8 @@ class ReducedTwice(Check):
     title = "gradients are averaged once"
 
     def examine_run(self, trace: Trace) -> Judgement:
+        if trace.exact and trace.exact.agrees:
+            return Passed(in_words(trace.exact))
         seen = trace.training()
         if not any(one.wrappers for one in seen.values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
@@ -59,10 +62,10 @@ class ReducedTwice(Check):
             raise NotMeasured("one rank has no other to reduce with")
         twice = {rank: found for rank, one in seen.items() if (found := list(_twice(one, size)))}
         if twice:
-            return [self._found(twice, size)]
+            return [self._found(twice, size, trace)]
         return Passed("the script sums no gradient that DistributedDataParallel has averaged")
 
-    def _found(self, twice: dict[int, list[Twice]], size: int) -> Finding:
+    def _found(self, twice: dict[int, list[Twice]], size: int, trace: Trace) -> Finding:
         one = next(iter(twice.values()))[0]
         of = one.collective.gradient_of
         ranks = tuple(twice)
@@ -90,6 +93,7 @@ class ReducedTwice(Check):
                     ranks,
                 ),
                 Evidence(f"{plural(sum(map(len, twice.values())), 'such call')} in the steps recorded"),
+                *proof(trace.exact),
             ),
         )
 

@@ -2,9 +2,10 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 
@@ -68,11 +69,11 @@ class StepSkipped(Check):
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
             where=leader.steps[0].optimizer_steps[-1].at,
-            evidence=tuple(
-                Evidence(
-                    f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}", (rank,)
-                )
-                for rank, count in steps.items()
+            evidence=by_state(
+                {
+                    rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
+                    for rank, count in steps.items()
+                }
             ),
         )
 

@@ -6,6 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.sync import replicas, updates
 from ddpdoctor.trace.training import TrainingStep
 
@@ -61,6 +62,8 @@ class UnevenMean(Check):
     explained_by = ("DD106", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:
+        if trace.exact and trace.exact.agrees:
+            return Passed(in_words(trace.exact))
         seen = [
             row for group in replicas(trace) for update in updates(group) for row in [_rows(update.steps)]
         ]
@@ -70,10 +73,10 @@ class UnevenMean(Check):
         worst = [max(row, key=lambda one: one.ratio) for row in compared]
         uneven = [one for one in worst if one.ratio >= _WORST_RATIO]
         if len(uneven) >= max(1, _SHARE_OF_STEPS * len(compared)):
-            return [self._uneven(uneven, len(compared))]
+            return [self._uneven(uneven, len(compared), trace)]
         return Passed(f"losses averaged over equal counts in {plural(len(compared), 'training step')}")
 
-    def _uneven(self, uneven: list[Uneven], compared: int) -> Finding:
+    def _uneven(self, uneven: list[Uneven], compared: int, trace: Trace) -> Finding:
         one = max(uneven, key=lambda row: row.ratio)
         low, high = min(one.counts.values()), max(one.counts.values())
         return self.warn(
@@ -98,6 +101,7 @@ class UnevenMean(Check):
                 Evidence(
                     f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(one.counts)})"
                 ),
+                *proof(trace.exact),
             ),
         )
 

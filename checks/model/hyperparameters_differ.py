@@ -2,10 +2,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
 from ddpdoctor.trace.training import OptimizerStep
 
@@ -68,13 +69,12 @@ class HyperparametersDiffer(Check):
             else f"make {name} depend on nothing that differs between ranks: no rank, no local loss, no random draw",
             ranks=tuple(values),
             where=plateau[0] if plateau else update.where,
-            evidence=tuple(
-                Evidence(
-                    f"step {update.index}, parameter group {number}: {name} = {_value(value)}"
-                    + (f", after a metric of {metrics[rank]:.6g}" if rank in metrics else ""),
-                    (rank,),
-                )
-                for rank, value in values.items()
+            evidence=by_state(
+                {
+                    rank: f"step {update.index}, parameter group {number}: {name} = {_value(value)}"
+                    + (f", after a metric of {metrics[rank]:.6g}" if rank in metrics else "")
+                    for rank, value in values.items()
+                }
             ),
         )
 

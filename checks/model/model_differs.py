@@ -3,10 +3,10 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.odd import odd_ranks
+from ddpdoctor.trace.odd import by_state, odd_ranks
 from ddpdoctor.trace.raised import last_lines, place, raised_as
 from ddpdoctor.trace.training import Parameter, Wrapper
 
@@ -84,7 +84,7 @@ class ModelDiffers(Check):
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
             ranks=odd,
             where=first.at,
-            evidence=tuple(Evidence(_summary(one, reference), (rank,)) for rank, one in row.items()),
+            evidence=by_state({rank: _summary(one, reference) for rank, one in row.items()}),
         )
 
     def _raised(self, trace: Trace) -> Finding:

@@ -5,7 +5,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.odd import odd_ranks
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import SchedulerStep
 
@@ -63,20 +63,19 @@ class SchedulerSteps(Check):
         return None
 
     def _apart(self, seen: Mapping[int, Recording], scheduler: int, totals: Mapping[int, int]) -> Finding:
-        odd = odd_ranks(totals)
-        most = max(totals, key=lambda rank: totals[rank])
-        called = _calls(seen[most], scheduler)[0]
+        most = max(totals.values())
+        late = tuple(rank for rank, count in totals.items() if count < most)
+        called = _calls(seen[next(rank for rank in totals if rank not in late)], scheduler)[0]
         return self.fail(
-            f"{called.name} is stepped {totals[odd[0]]} times on {ranks_phrase(odd)} and "
-            f"{next(count for rank, count in totals.items() if rank not in odd)} times on the others",
+            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and {most} times on the "
+            "others",
             why="A scheduler changes the learning rate of its own rank only. Ranks that step it unequally take unequal "
             "steps with equal gradients, and their weights drift apart.",
             fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
-            ranks=odd,
+            ranks=late,
             where=called.at,
-            evidence=tuple(
-                Evidence(f"{plural(count, 'step')} of the scheduler", (rank,))
-                for rank, count in totals.items()
+            evidence=by_state(
+                {rank: f"{plural(count, 'step')} of the scheduler" for rank, count in totals.items()}
             ),
         )
 

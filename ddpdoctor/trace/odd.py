@@ -1,9 +1,11 @@
-"""Which ranks stand out."""
+"""Which ranks stand out, and what they have in common."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping
+
+from ddpdoctor.model import Evidence
 
 
 def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
@@ -11,3 +13,11 @@ def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
     (most, count), *_ = Counter(values.values()).most_common()
     usual = most if count > len(values) / 2 else values[min(values)]
     return tuple(rank for rank, value in values.items() if value != usual)
+
+
+def by_state(texts: Mapping[int, str]) -> tuple[Evidence, ...]:
+    """What is so on each rank, equal states once."""
+    return tuple(
+        Evidence(text, tuple(rank for rank, own in texts.items() if own == text))
+        for text in dict.fromkeys(texts.values())
+    )

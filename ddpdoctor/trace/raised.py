@@ -10,6 +10,7 @@ from ddpdoctor.model import Evidence, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Wrapper
@@ -48,10 +49,11 @@ def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
 
 def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
     """What each rank raised: equal messages once."""
-    texts = {rank: shorten(f"{one.type}: {_first_line(one.message)}", 200) for rank, one in raised.items()}
-    return tuple(
-        Evidence(quote(text)[1:-1], tuple(rank for rank, own in sorted(texts.items()) if own == text))
-        for text in dict.fromkeys(texts.values())
+    return by_state(
+        {
+            rank: quote(shorten(f"{one.type}: {_first_line(one.message)}", 200))[1:-1]
+            for rank, one in sorted(raised.items())
+        }
     )
 
 
