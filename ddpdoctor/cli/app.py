@@ -131,6 +131,10 @@ def check(
     rehearse_hosts: Annotated[
         int | None, typer.Option(metavar="N", help="Rehearse as if the ranks were on N hosts.")
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Run the script again in one process, and compare the first gradients."),
+    ] = False,
     trace: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="Judge an earlier run again, from the folder that was kept."),
@@ -200,6 +204,7 @@ def check(
             time_limit=time_limit,
             rehearse=rehearse,
             rehearse_hosts=rehearse_hosts,
+            exact=exact,
             trace=trace,
             keep=keep,
             checkpoint_dir=checkpoint_dir,

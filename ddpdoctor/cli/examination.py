@@ -18,6 +18,7 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.host import Host
 from ddpdoctor.job.command import Job
+from ddpdoctor.job.exact import replay
 from ddpdoctor.job.launch import new_run_id
 from ddpdoctor.job.remains import read_job, read_trace
 from ddpdoctor.job.run import Follow, JobRun
@@ -188,7 +189,19 @@ class _Examination:
             return
         name = self.request.job.name if self.request.job else "the bundled trainer under torchrun"
         self.progress.stage(f"running {name}")
-        self._judge_run(self.job.finish(self._deadline_of_job()))
+        trace = self.job.finish(self._deadline_of_job())
+        if self.request.job and self.request.job.recorder.exact:
+            self.progress.stage(f"running {name} again, in one process")
+            torch = self.request.host.torch
+            version = torch.version if torch else None
+            trace = replay(
+                self.request.job,
+                self.request.host.plan,
+                self.folder / "job",
+                self._deadline_of_job(),
+                version,
+            )
+        self._judge_run(trace)
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:

@@ -30,6 +30,7 @@ class Options:
     time_limit: float | None = None
     rehearse: bool = False
     rehearse_hosts: int | None = None
+    exact: bool = False
     trace: str | None = None
     keep: bool = False
     checkpoint_dir: str | None = None

@@ -18,7 +18,8 @@ from ddpdoctor.cli.target import job_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.job.command import RecorderOptions
+from ddpdoctor.job.command import Kind, RecorderOptions
+from ddpdoctor.job.exact import KEEP
 from ddpdoctor.job.remains import read_job
 from ddpdoctor.model import Level
 from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
@@ -85,7 +86,10 @@ def _recorder(options: Options, config: Config) -> RecorderOptions:
         raise UsageError(
             f"--time-limit is {limit:g}, and a time limit is more than 0 seconds and at most a week"
         )
-    return RecorderOptions(batches, options.full, limit, options.imaginary_hosts)
+    if options.exact and (options.kind is Kind.LINE or options.nnodes > 1):
+        raise UsageError("--exact runs the script again in one process: ddpdoctor check --exact train.py")
+    exact = KEEP if options.exact else ""
+    return RecorderOptions(batches, options.full, limit, options.imaginary_hosts, exact)
 
 
 def _refuse_without_job(options: Options) -> None:
@@ -95,6 +99,7 @@ def _refuse_without_job(options: Options) -> None:
         "--time-limit": options.time_limit,
         "--rehearse": options.rehearse,
         "--rehearse-hosts": options.rehearse_hosts,
+        "--exact": options.exact,
     }
     for name, value in asked.items():
         if value:

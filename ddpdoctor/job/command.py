@@ -53,6 +53,8 @@ class RecorderOptions:
     """Seconds that the job may take; None for the recorder's own limit."""
     rehearse: int = 0
     """Imaginary hosts of a rehearsal; 0 where devices are real."""
+    exact: str = ""
+    """``keep``: what its first update needs to be replayed; or the folder of records in which that was kept."""
 
     def variables(self, folder: Path, nproc: int) -> dict[str, str]:
         """The variables by which processes of the job learn of it."""
@@ -62,6 +64,7 @@ class RecorderOptions:
             "FULL": str(int(self.full)),
             "TIME_LIMIT": "" if self.time_limit is None else str(self.time_limit),
             "REHEARSE": str(self.rehearse or ""),
+            "EXACT": self.exact,
             "NPROC": str(nproc),
         }
         return {f"DDPDOCTOR_{name}": value for name, value in asked.items() if value}

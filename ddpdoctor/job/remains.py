@@ -17,11 +17,14 @@ from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 
 JOB, ENDING = "job.json", "ending.json"
+EXACT = "exact"
+"""The folder, inside the job's, of its second run in one process."""
 OUT, ERR = "stdout.log", "stderr.log"
 """What the launcher itself writes; where a launch line was given, its whole output."""
 _RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
@@ -97,8 +100,27 @@ def read_trace(folder: Path) -> Trace:
         world_size=_world_size(recorded),
         shortened=_shortened(job, recorded),
         rehearsal=bool(job.recorder.rehearse),
+        exact=_exact(folder, job, recorded),
         others=tuple(one for one in recorded.others if one not in alone),
     )
+
+
+def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
+    """What the second run found out; or why there was none, or could not be. None where nobody asked for it."""
+    if not job.recorder.exact:
+        return None
+    refused = next((one.exact for one in recorded.ranks.values() if one.exact), None)
+    if refused is not None:
+        return refused
+    if not list((folder / RECORD).glob("exact-update*")):
+        return Exact(refused="it did not come to its first update")
+    if not (folder / EXACT / JOB).exists():
+        return None
+    one = next(iter(read_run(folder / EXACT / RECORD).ranks.values()), None)
+    if one is not None and one.exact is not None:
+        return one.exact
+    ended = f": {one.raised.type}: {one.raised.message.splitlines()[0][:200]}" if one and one.raised else ""
+    return Exact(refused=f"one process does not come to its first update{ended}")
 
 
 def is_ours(file: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.model import Where
+from ddpdoctor.model import Evidence, Where
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
 """Relative error up to which two gradients are the same, computed in another order; by the coarsest dtype used."""
@@ -34,6 +34,19 @@ class Exact:
     def agrees(self) -> bool:
         """Whether the two are the same but for rounding."""
         return self.refused is None and self.error <= max(TOLERANCE.get(one, 1e-3) for one in self.dtypes)
+
+
+def proof(exact: Exact | None) -> tuple[Evidence, ...]:
+    """What the comparison adds to a finding about wrong gradients; nothing where there is none."""
+    return () if exact is None or exact.refused else (Evidence(f"proven: {in_words(exact)}"),)
+
+
+def in_words(exact: Exact) -> str:
+    """The comparison, in a clause."""
+    return (
+        f"the gradient of the first update is {exact.scale:.3g} times that of one process on the same samples, with a "
+        f"relative error of {exact.error:.2g} and a cosine of {exact.cosine:.4f}"
+    )
 
 
 class ExactReader:

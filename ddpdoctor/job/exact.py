@@ -1,0 +1,35 @@
+"""Runs a script a second time, in one process, on the batches that its ranks took for their first update."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ddpdoctor.job.command import RECORD, Job
+from ddpdoctor.job.remains import EXACT, read_trace
+from ddpdoctor.job.run import JobRun
+from ddpdoctor.plan import Plan
+from ddpdoctor.trace import Trace
+
+KEEP = "keep"
+"""What the recorder is told in the first run."""
+
+
+def replay(job: Job, plan: Plan, folder: Path, deadline: float, torch: str | None) -> Trace:
+    """Replay the first update, where the first run left what it takes.
+
+    Args:
+        folder: the first run's.
+        deadline: on the monotonic clock.
+        torch: the version of the torch that is installed.
+
+    Returns:
+        The first run's trace, which now has ``exact``.
+    """
+    trace = read_trace(folder)
+    if trace.exact is None or trace.exact.refused is None:
+        own = folder / EXACT
+        own.mkdir()
+        again = replace(job, recorder=replace(job.recorder, exact=str(folder / RECORD)))
+        JobRun(again, replace(plan, nproc=1), own, torch=torch, if_orphaned=[own]).finish(deadline)
+    return read_trace(folder)
