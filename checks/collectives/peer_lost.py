@@ -8,7 +8,7 @@ from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
 from ddpdoctor.text import ranks_phrase
 
 _NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
-_ADDRESS = re.compile(r"(?:peer|remote=?|to) \[?([\w.:-]*?[\d:][\w.:-]*?)[\]<]")
+_ADDRESS = re.compile(r"(?:peer|remote=?|to) \[?([\w.:-]{1,80}?)[\]<]")
 _MOST = 4
 
 

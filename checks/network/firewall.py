@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Family, Judgement
 
-_NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]+?)\]?<(?P<port>\d+)>.{0,60}timed out"
+_NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]{1,80}?)\]?<(?P<port>\d+)>.{0,60}timed out"
 _GLOO = (
     r"(?:[Gg]loo|pair\.cc).{0,160}timed out connecting"
     r"(?!.{0,30}refused).{0,80}remote=\[(?P<address>(?!127\.)[\w.:%-]+?)\]:(?P<port>\d+)"

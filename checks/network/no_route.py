@@ -8,7 +8,7 @@ _LINK_LOCAL = (
     r".{0,80}(?:fail|refused|timed out)"
 )
 _NO_ROUTE = (
-    rf"{_DIALS}\[?(?P<address>[\w.:%-]*[\d:][\w.:%-]*?)[\]<:]"
+    rf"{_DIALS}\[?(?P<address>[\w.:%-]{{1,80}}?)[\]<:]"
     r".{0,80}(?:No route to host|Network is unreachable)"
 )
 

@@ -83,7 +83,9 @@ _STATUS = re.compile(
 )
 _RANK = re.compile(r"\bRank (\d+)\]")
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
-_BAR = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\s+\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)")
+_BAR = re.compile(
+    r"(?<!\d)(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{1,9}\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)"
+)
 _STOPPED = re.compile(r"[Ss]ending process (\d+) closing signal|Killing subprocess (\d+)")
 _SIZE = re.compile(r"\bnranks (\d+)|\b[Ww]orld[_ ]?[Ss]ize['\"]?\s?[:=]\s?(\d+)|MEMBER: \d+/(\d+)")
 

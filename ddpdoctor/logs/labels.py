@@ -17,8 +17,10 @@ _LABEL = re.compile(
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
     | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
-    | (?:ERROR|WARNING|INFO|CRITICAL)\s+(?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "))
-    | (?=[\w.-]*\d)[A-Za-z][\w.-]*:\s(?=Traceback|\s\s|\[|W\d{4}|E\d{4})  # pdsh and its kin: the host's name
+    | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
+      (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
+    | (?=[\w.-]*\d)[A-Za-z][\w.-]*:\s                                    # pdsh and its kin: the host's name
+      (?=Traceback|\s\s|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
     """,
     re.VERBOSE,
 )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ddpdoctor.logs import ends, labels, nccl
+from ddpdoctor.logs import ends, labels, launches, nccl
 from ddpdoctor.logs.ends import Ends
+from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.log import Line, Log
 from ddpdoctor.logs.scan import Scanner
 from ddpdoctor.logs.tracebacks import Tracebacks
 
 MOST_LINES = 50_000
 """Lines kept; a job that fails in more is read no further for them."""
+MOST_CHARACTERS = 10_000_000
+"""Of all lines that are kept."""
+LONGEST_TEXT = 4096
+"""Characters of one line that are looked at; torch's longest messages have some 2,000."""
 MOST_ALIKE = 64
 """Lines kept that differ in numbers only, of one rank."""
 MOST_PROCESSES = 4096
@@ -35,7 +42,9 @@ _NCCL_WORDS = (
     "Init COMPLETE",
     " via ",
 )
-_OF_CHECKS, _OF_ENDS, _OF_NCCL, _OF_HANGS = range(4)
+_OF_CHECKS, _OF_ENDS, _OF_NCCL, _OF_HANGS, _OF_LAUNCHES = range(5)
+_RUN_TOGETHER = re.compile(r"(?<=[^:\s])(?=\[(?:rank|default)\d{1,6}\]:)")
+_CALL_STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)"')
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(
     r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
@@ -69,25 +78,26 @@ def read(streams: Iterable[Stream], words: Sequence[str]) -> Log:
 
 class _Reading:
     def __init__(self, words: Sequence[str]) -> None:
-        self._scanner = Scanner((words, ends.WORDS, _NCCL_WORDS, _HUNG_WORDS))
+        self._scanner = Scanner((words, ends.WORDS, _NCCL_WORDS, _HUNG_WORDS, launches.WORDS))
         self._lines: list[Line] = []
         self._alike: Counter[tuple[str, int | None]] = Counter()
         self._tracebacks = Tracebacks()
         self._ends = Ends()
         self._nccl: dict[str, list[str]] = defaultdict(list)
         self._hung: Line | None = None
-        self._starts: list[tuple[int, str]] = []
-        """Before which line of all each stream begins, and its name."""
+        self._launches = Launches()
+        self._characters = 0
+        self._starts: list[tuple[int, Stream]] = []
+        """Before which line of all each stream begins."""
 
     def take(self, stream: Stream) -> None:
         """Read one stream to its end."""
         before = self._scanner.read
-        self._starts.append((before, stream.name))
+        self._starts.append((before, stream))
         for found in self._scanner.scan(stream.chunks):
             at = Line("", found.place - before, stream.name, stream.rank, found.place)
-            for text in found.raw.decode("utf-8", "replace").split("\r"):
-                if text.strip():
-                    self._line(text, at, found.groups)
+            for text in _parts(found.raw):
+                self._line(text, at, found.groups)
 
     def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
         labelled = labels.strip(raw)
@@ -98,6 +108,8 @@ class _Reading:
             self._ends.feed(line)
         if _OF_NCCL in groups:
             self._take_nccl(line)
+        if _OF_LAUNCHES in groups:
+            self._launches.feed(line)
         if _OF_HANGS in groups and _HUNG.search(line.text):
             self._hung = line
         if _OF_CHECKS in groups:
@@ -105,9 +117,13 @@ class _Reading:
 
     def _keep(self, line: Line) -> None:
         alike = (_DIGITS.sub("", line.text), line.rank)
+        if len(self._alike) > MOST_LINES:
+            self._alike.clear()
         self._alike[alike] += 1
-        if self._alike[alike] <= MOST_ALIKE and len(self._lines) < MOST_LINES:
+        full = len(self._lines) >= MOST_LINES or self._characters >= MOST_CHARACTERS
+        if self._alike[alike] <= MOST_ALIKE and not full:
             self._lines.append(line)
+            self._characters += len(line.text)
 
     def _take_nccl(self, line: Line) -> None:
         found = _NCCL.search(line.text)
@@ -139,9 +155,21 @@ class _Reading:
             last=self._located(*scanner.last) if scanner.last else None,
         )
         survived = (replace(one, survived=found.went_on_after(one.line)) for one in found.raised)
-        return replace(found, raised=tuple(survived))
+        return last_launch(replace(found, raised=tuple(survived)), self._launches.begins)
 
     def _located(self, place: int, raw: bytes) -> Line:
-        before, name = next(start for start in reversed(self._starts) if start[0] < place)
+        before, stream = next(start for start in reversed(self._starts) if start[0] < place)
         labelled = labels.strip(raw[:1000].decode("utf-8", "replace"))
-        return Line(labelled.text, place - before, name, labelled.rank, place)
+        rank = stream.rank if labelled.rank is None else labelled.rank
+        return Line(labelled.text, place - before, stream.name, rank, place)
+
+
+def _parts(raw: bytes) -> Iterator[str]:
+    """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
+    whole = raw.decode("utf-8", "replace")
+    for drawn in whole.split("\r"):
+        for text in _RUN_TOGETHER.split(drawn):
+            yield text[:LONGEST_TEXT]
+    if found := _CALL_STACK.search(whole):
+        with contextlib.suppress(ValueError):
+            yield from json.loads(f'"{found[1]}"').splitlines()

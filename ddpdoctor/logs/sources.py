@@ -17,7 +17,9 @@ CHUNK = 1 << 20
 STANDARD_INPUT = "-"
 NAME_OF_STANDARD_INPUT = "stdin"
 _PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
-_RANK_FOLDER = re.compile(r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:stdout|stderr)\.log$")
+_RANK_FOLDER = re.compile(
+    r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:std(?:out|err)\.log|error\.json)$"
+)
 
 
 class UnreadableInput(Exception):

@@ -32,6 +32,8 @@ _NEW_RECORD = re.compile(
 )
 _LONGEST_MESSAGE = 40
 _MOST_FRAMES = 100
+_LONGEST_TEXT = 16_000
+"""Characters of one message."""
 _MOST_LABELS = 8192
 MOST_RAISED = 4096
 """Exceptions kept of one output; the ones after that are repetitions."""
@@ -54,6 +56,8 @@ class _Process:
     open: _Open | None = None
     raised: Raised | None = None
     """The exception whose message may go on, or whose consequence may follow."""
+    number: int | None = None
+    """Its place among all; None where there were too many to keep it."""
     message: list[str] = field(default_factory=list)
     going_on: bool = False
     link: str | None = None
@@ -66,7 +70,7 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self._processes: dict[str, _Process] = {}
-        self._done: list[Raised] = []
+        self._done: list[Raised | None] = []
 
     def feed(self, line: Line, label: str) -> bool:
         """Take one line; whether it belongs to a traceback."""
@@ -130,7 +134,7 @@ class Tracebacks:
                 process.link is not _ORIGINAL
             ):  # what a DataLoader's worker raised is raised again around its text
                 raised = replace(raised, cause=process.raised, explicit=process.link is _CAUSED)
-            self._forget(process.raised)
+            self._forget(process)
         self._begin(process, raised)
         return True
 
@@ -138,12 +142,15 @@ class Tracebacks:
         """An exception whose message may go on in the next lines."""
         process.raised, process.open, process.link = raised, None, None
         process.message, process.going_on = [raised.message], True
+        process.number = None
         if len(self._done) < MOST_RAISED:
+            process.number = len(self._done)
             self._done.append(raised)
 
-    def _forget(self, raised: Raised) -> None:
-        if raised in self._done:
-            self._done.remove(raised)
+    def _forget(self, process: _Process) -> None:
+        """The exception was raised again as another, which holds it."""
+        if process.number is not None:
+            self._done[process.number] = None
 
     def _go_on(self, process: _Process, text: str) -> bool:
         if process.open:
@@ -161,9 +168,9 @@ class Tracebacks:
     def _keep_message(self, process: _Process) -> None:
         """The exception's message is complete."""
         if process.going_on and process.raised and len(process.message) > 1:
-            whole = replace(process.raised, message="\n".join(process.message).rstrip())
-            if process.raised in self._done:
-                self._done[self._done.index(process.raised)] = whole
+            whole = replace(process.raised, message="\n".join(process.message)[:_LONGEST_TEXT].rstrip())
+            if process.number is not None:
+                self._done[process.number] = whole
             process.raised = whole
         process.going_on = False
 
@@ -171,7 +178,7 @@ class Tracebacks:
         """All exceptions, in the order in which they were printed."""
         for process in self._processes.values():
             self._keep_message(process)
-        yield from sorted(self._done, key=lambda one: one.line.position)
+        yield from sorted((one for one in self._done if one), key=lambda one: one.line.position)
 
 
 def _may_begin(text: str) -> bool:
@@ -208,7 +215,5 @@ def _is_exception(found: re.Match[str], open_: _Open | None, text: str) -> bool:
         return False
     if _SURE.search(found["kind"]):
         return True
-    name = found["kind"].rpartition(".")[2]
-    return open_.fresh and (
-        "." in found["kind"] or (name[:1].isupper() and not name.isupper() and found["message"] is not None)
-    )
+    named = "." in found["kind"] or (found["message"] is not None and re.search("[a-z][A-Z]", found["kind"]))
+    return open_.fresh and bool(named)

@@ -1,0 +1,38 @@
+import json
+
+import pytest
+
+from tests.support.logs import TRAINING, explained, raised, summary
+
+BANNER = (
+    "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid overload.\n"
+)
+FIRST = BANNER + raised(0, "ValueError", "first") + summary(0)
+
+
+@pytest.mark.parametrize("begin", [BANNER, "$ torchrun train.py\n", "user@node-a:~$ python train.py\n"])
+def test_the_last_launch_is_judged(begin):
+    (finding,) = explained(FIRST + begin + raised(1, "KeyError", "'second'"))
+    assert finding.headline == "rank 1 failed with KeyError \"'second'\""
+
+
+def test_a_launch_that_went_well_after_one_that_failed_is_healthy():
+    assert explained(FIRST + BANNER + TRAINING) == ()
+
+
+def test_a_launch_that_says_nothing_leaves_the_one_before():
+    assert explained(FIRST + BANNER)[0].headline == "rank 0 failed with ValueError 'first'"
+
+
+def test_launchers_of_several_nodes_are_one_launch():
+    text = BANNER + BANNER + raised(0, "ValueError", "first") + TRAINING
+    assert explained(text)[0].headline == "rank 0 failed with ValueError 'first'"
+
+
+def test_the_traceback_in_an_error_file():
+    stack = "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 3, in f\n    f()\nKeyError: 'dog'"
+    file = {"message": {"message": "KeyError: 'dog'", "extraInfo": {"py_callstack": stack, "timestamp": "1"}}}
+    (finding,) = explained(json.dumps(file))
+    assert finding.headline == "a process failed with KeyError \"'dog'\""
+    assert finding.where is not None
+    assert finding.where.line == 3

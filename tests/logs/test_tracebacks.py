@@ -1,0 +1,98 @@
+import pytest
+
+from tests.support.logs import log
+
+RICH = """\
+╭─────────────────── Traceback (most recent call last) ────────────────────╮
+│ /home/user/train.py:12 in main                                            │
+│                                                                           │
+│ ❱ 12     step()                                                           │
+╰───────────────────────────────────────────────────────────────────────────╯
+ValueError: bad sample
+"""
+PLAIN = """\
+Traceback (most recent call last):
+  File "/home/user/train.py", line 12, in main
+    step()
+    ^^^^^^
+ValueError: bad sample
+"""
+
+
+def prefixed(prefix: str, text: str = PLAIN) -> str:
+    return "".join(f"{prefix}{line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        (PLAIN, None),
+        (RICH, None),
+        (prefixed("[rank3]: "), 3),
+        (prefixed("[default3]:[rank11]: "), 11),
+        (prefixed("3: "), 3),
+        (prefixed(" 3: "), 3),
+        (prefixed("[1,3]<stderr>:"), 3),
+        (prefixed("2026-01-02T03:04:05.123456789Z stderr F "), None),
+        (prefixed("2026-01-02T03:04:05.123Z [rank3]: "), 3),
+        (prefixed("704.7s\t1344\t[rank3]: "), 3),
+        (prefixed("(RayTrainWorker pid=312, ip=10.0.0.2) "), None),
+        (prefixed("(EngineCore_DP0 pid=312) ERROR "), None),
+        (prefixed("ERROR 04-17 19:02:44 worker_base.py:574] "), None),
+        (prefixed("worker-1: "), None),
+        (prefixed("trainer_1  | "), None),
+        (prefixed("    "), None),
+        (prefixed("\x1b[31m[rank3]:\x1b[0m "), 3),
+        (PLAIN.replace("\n", "\r\n"), None),
+    ],
+)
+def test_prefixes(text, rank):
+    (raised,) = log(text).raised
+    assert (raised.kind, raised.message.strip(), raised.rank) == ("ValueError", "bad sample", rank)
+    assert raised.where is not None
+    assert (raised.where.file, raised.where.line) == ("/home/user/train.py", 12)
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["queue.Empty", "torch.cuda.OutOfMemoryError: no", "MyOwnProblem: no", "subprocess.TimeoutExpired: no"],
+)
+def test_names_of_exceptions(last):
+    (raised,) = log(PLAIN.replace("ValueError: bad sample", last)).raised
+    assert raised.text == last
+
+
+@pytest.mark.parametrize("line", ["Epoch: 3", "loss: 0.3", "Note: see above", "NCCL WARN x", "INFO: done"])
+def test_a_line_between_is_no_exception(line):
+    (raised,) = log(PLAIN.replace("ValueError", f"{line}\nValueError")).raised
+    assert raised.kind == "ValueError"
+
+
+def test_a_chain_is_one_exception():
+    text = f"{PLAIN}\nDuring handling of the above exception, another exception occurred:\n\n{PLAIN}"
+    (raised,) = log(text.replace("bad sample", "worse", 1)).raised
+    assert (raised.message, raised.cause.message, raised.root.message) == (
+        "bad sample",
+        "worse",
+        "bad sample",
+    )
+
+
+def test_a_message_of_several_lines_ends_where_the_log_goes_on():
+    text = f"{PLAIN}Parameter indices: 1 2\nW0102 03:04:05 1 api.py:900] Sending process 12 closing signal SIGTERM\n"
+    assert log(text).raised[0].message == "bad sample\nParameter indices: 1 2"
+
+
+def test_what_a_workers_exception_says_of_the_worker_is_left_out():
+    text = PLAIN.replace(
+        "bad sample", "Caught ValueError in DataLoader worker process 0.\nOriginal " + PLAIN.rstrip()
+    )
+    (raised,) = log(text).raised
+    assert raised.message == "bad sample"
+
+
+def test_an_abort_of_native_code():
+    (raised,) = log(
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [x] bad\n"
+    ).raised
+    assert raised.text == "gloo.EnforceNotMet: [x] bad"
