@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.trace.digests import digest, gradients, named, number
 from ddpdoctor.trace.training import (
     Backward,
     Buffers,
@@ -82,7 +83,7 @@ class TrainingReader:
     def on_ddp_wrapped(self, event: Event, at: Where | None) -> None:
         """It was constructed."""
         wrapper = self._wrappers[event["w"]]
-        digests = _named([one.key for one in wrapper.parameters], event["digests"])
+        digests = named([one.key for one in wrapper.parameters], event["digests"])
         # What the constructor made of it: its default stands in no signature of newer versions.
         flags = {**wrapper.flags, "broadcast_buffers": event["broadcast_buffers"]}
         self._wrappers[event["w"]] = replace(wrapper, digests=digests, flags=flags, ready=True)
@@ -114,9 +115,9 @@ class TrainingReader:
             event["grad"],
             event.get("training", True),
             event.get("synced", True),
-            _digest(event.get("input")),
+            digest(event.get("input")),
             event.get("batch"),
-            _digest(event.get("random")),
+            digest(event.get("random")),
             tuple(event.get("unknown", ())),
             event["s"],
             event.get("batch_norms"),
@@ -127,12 +128,12 @@ class TrainingReader:
 
     def on_ddp_shadow(self, event: Event, at: Where | None) -> None:
         """A copy of a wrapped module was used."""
-        own = _named(list(event["digests"]), list(event["digests"].values()))
+        own = named(list(event["digests"]), list(event["digests"].values()))
         self._shadows.append(Shadow(event["w"], event["number"], event["t"], at, own))
 
     def on_ddp_buffers(self, event: Event, at: Where | None) -> None:
         """The buffers of a wrapped module were looked at."""
-        own = _named(list(event["digests"]), list(event["digests"].values()))
+        own = named(list(event["digests"]), list(event["digests"].values()))
         self._buffers.append(Buffers(event["w"], event["when"], event["t"], own, at))
 
     def on_step_open(self, event: Event, at: Where | None) -> None:
@@ -149,7 +150,7 @@ class TrainingReader:
                 event["c"],
                 event["s"],
                 event.get("factor"),
-                _digest(event.get("loss")),
+                digest(event.get("loss")),
                 event.get("gathered"),
             )
         )
@@ -165,8 +166,8 @@ class TrainingReader:
             Clip(
                 event["t"],
                 at,
-                _number(event["norm"]),
-                _number(event["limit"]),
+                number(event["norm"]),
+                number(event["limit"]),
                 event.get("stage"),
                 event.get("scale"),
                 event.get("keys", 0),
@@ -189,17 +190,17 @@ class TrainingReader:
 
     def on_step_taken(self, event: Event, at: Where | None) -> None:
         """An optimizer has stepped, or its step was left out."""
-        number, keys = event["o"], self._optimizers[event["o"]].keys
+        index, keys = event["o"], self._optimizers[event["o"]].keys
         if "h" in event:
-            self._hyperparameters[number] = tuple(event["h"])
+            self._hyperparameters[index] = tuple(event["h"])
         taken = OptimizerStep(
-            number,
+            index,
             event["t"] - event["s"],
             at,
-            _gradients(keys, event.get("g")),
-            _named(keys, event["b"]) if event.get("b") else None,
-            _named(keys, event["a"]) if event.get("a") else None,
-            self._hyperparameters.get(number, ()),
+            gradients(keys, event.get("g")),
+            named(keys, event["b"]) if event.get("b") else None,
+            named(keys, event["a"]) if event.get("a") else None,
+            self._hyperparameters.get(index, ()),
             finite=False if event.get("skipped") else None,
             seconds=event["s"],
             norms=event.get("norms", {}),
@@ -254,7 +255,7 @@ class TrainingReader:
             event.get("differentiable", False),
             event["s"],
             event.get("peer"),
-            _number(event.get("norm")),
+            number(event.get("norm")),
             event.get("weight_of"),
             event["n"],
         )
@@ -291,25 +292,3 @@ class TrainingReader:
             return None
         begun = [one.time for one in own.forwards] + [one.time for one in own.backwards]
         return TrainingStep(count, min(begun), **own.lists())
-
-
-def _digest(value: Any) -> str | None:
-    return f"{value:x}" if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _named(keys: Sequence[str], values: Sequence[Any]) -> dict[str, str]:
-    """Digests by key; those that could not be taken are left out."""
-    digests = ((key, _digest(value)) for key, value in zip(keys, values, strict=False))
-    return {key: digest for key, digest in digests if digest is not None}
-
-
-def _gradients(keys: Sequence[str], values: Sequence[Any] | None) -> dict[str, str | None] | None:
-    """As :func:`_named`, with None for a parameter that had no gradient."""
-    if values is None:
-        return None
-    absent = {key: None for key, value in zip(keys, values, strict=False) if value is None}
-    return {key: digest for key, digest in {**_named(keys, values), **absent}.items()}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
