@@ -63,6 +63,8 @@ def _report(options: Options) -> Report:
     started = time.monotonic()
     checks = registry.select(Source.LOG)
     log = read(streams(list(options.paths)), blame.words(checks))
+    if log.last is None:
+        raise UsageError("there is no line to read")
     results, findings = merge(blame.examine(log, checks, lambda text: print(text, file=sys.stderr)))
     return Report(
         version=__version__,

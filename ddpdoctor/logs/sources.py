@@ -16,6 +16,8 @@ CHUNK = 1 << 20
 """Bytes read at once."""
 STANDARD_INPUT = "-"
 NAME_OF_STANDARD_INPUT = "stdin"
+_LOOKED_AT = 8192
+"""Bytes of a file that tell whether it is one of text."""
 _PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
 _RANK_FOLDER = re.compile(
     r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:std(?:out|err)\.log|error\.json)$"
@@ -42,8 +44,10 @@ def _streams(path: str) -> Iterator[Stream]:
         files = _last_attempts(sorted(one for one in Path(path).rglob("*") if one.is_file()))
         if not files:
             raise UnreadableInput(f"the folder {path!r} holds no file")
-        yield from (_stream(file) for file in files)
+        yield from (_stream(file) for file in files if not _is_binary(file))
     elif Path(path).exists():
+        if _is_binary(Path(path)):
+            raise UnreadableInput(f"{path!r} is a binary file, not a job's output")
         yield _stream(Path(path))
     else:
         raise UnreadableInput(f"there is no file {path!r}")
@@ -63,6 +67,19 @@ def _last_attempts(files: list[Path]) -> list[Path]:
     ]
 
 
+def _is_binary(path: Path) -> bool:
+    """Whether the beginning has more zeros than a log gets by a crash in the middle of a write."""
+    if not path.is_file():  # a pipe can be read once only
+        return False
+    try:
+        with path.open("rb") as file:
+            start = file.read(_LOOKED_AT)
+    except OSError as failed:
+        raise UnreadableInput(f"{str(path)!r} cannot be read: {failed.strerror}") from None
+    packed = any(start.startswith(magic) for magic in _PACKED)
+    return not packed and start.count(0) > len(start) // 10
+
+
 def _stream(path: Path) -> Stream:
     known = _RANK_FOLDER.search(str(path))
     return Stream(str(path), _file_chunks(path), int(known["rank"]) if known else None)
@@ -72,8 +89,12 @@ def _file_chunks(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as plain:
             start = plain.read(8)
-        unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
-        with unpack(path, "rb") if unpack else path.open("rb") as file:
+            unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
+            if unpack is None:
+                yield from ([start] if start else [])
+                yield from _chunks(plain)
+                return
+        with unpack(path, "rb") as file:
             yield from _chunks(file)
     except (OSError, EOFError, lzma.LZMAError) as failed:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed}") from None
