@@ -1,4 +1,4 @@
-"""A single epoch needs no set_epoch; samples are not shuffled in the second script's worth of passes by choice."""
+"""A single epoch needs no set_epoch, nor do epochs that are not shuffled, by choice."""
 
 import torch
 import torch.distributed as dist
