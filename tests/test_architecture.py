@@ -38,7 +38,10 @@ MUST_NOT_IMPORT = {
     "group": ("ddpdoctor.cli", "ddpdoctor.report"),
     "job": ("ddpdoctor.cli", "ddpdoctor.report"),
     "hang": ("ddpdoctor.cli", "ddpdoctor.report", "torch"),
-    "recorder": ("ddpdoctor", "torch"),
+    "recorder": ("ddpdoctor",),
+    "recorder/__init__.py": ("torch",),
+    "recorder/after_import.py": ("torch",),
+    "recorder/inject": ("torch",),
     "trace": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
     "../checks": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job"),
     "report": ("ddpdoctor.cli", "ddpdoctor.host", "ddpdoctor.group", "ddpdoctor.job", "torch"),
@@ -83,6 +86,40 @@ def test_the_vocabulary_knows_nothing_above_it(place):
 def test_a_room_knows_only_the_rooms_below_it(place):
     for file in files_of(place):
         assert imports_of(file, *MUST_NOT_IMPORT[place]) == [], file
+
+
+COLLECTIVES = frozenset(
+    {"all_reduce", "all_gather", "barrier", "broadcast", "gather", "scatter", "reduce_scatter"}
+)
+COLLECTIVES |= {
+    "all_to_all",
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "monitored_barrier",
+    "new_group",
+    "init_process_group",
+}
+DRAWS = frozenset({"rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal_", "uniform_"})
+DRAWS |= {"random_", "manual_seed", "seed"}
+
+
+def calls(file: Path) -> Iterator[str]:
+    """The names that a file calls as attributes: ``all_reduce`` of ``dist.all_reduce(x)``."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield node.func.attr
+
+
+def test_the_recorder_issues_no_collective_and_draws_no_random_number():
+    for file in files_of("recorder"):
+        if (
+            "rehearse" not in file.parts
+        ):  # which stands in for a backend, and computes what the script asked for
+            called = {name.removesuffix("_object").removesuffix("_into_tensor") for name in calls(file)}
+            assert COLLECTIVES.isdisjoint(called), file
+            assert DRAWS.isdisjoint(calls(file)), file
 
 
 def test_nobody_imports_a_check_by_name():

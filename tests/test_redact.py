@@ -172,7 +172,7 @@ def test_no_planted_secret_survives(secret, before, after):
         percent_encode(secret),
     )
     for form in forms:
-        for shown in cleaned_texts(f"{before} {form} {after}", {"SERVICE_TOKEN": secret}):
+        for shown in cleaned_texts(f"{before} {form} {after}", {"SERVICE_PASSWORD": secret}):
             if escape(secret) not in escape(before + after):
                 assert secret not in shown
                 assert escape(secret) not in shown
