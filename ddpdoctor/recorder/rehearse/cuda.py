@@ -42,6 +42,8 @@ def _presence(devices: Devices, patches: Patches) -> None:
         is_current_stream_capturing=lambda: False,
         get_arch_list=lambda: ["sm_80"],
     )
+    # Seeding asks for the count under a name of its own.
+    patches.set(torch.cuda.random, "device_count", devices.count)
     for module in (torch.cuda, torch.cuda.memory):
         patches.set(module, "mem_get_info", memory.free_and_total)
     for name in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from types import ModuleType
@@ -33,7 +34,7 @@ class Groups:
         self._devices = devices
         self._note = note
         self._asked: dict[str, str] = {}
-        """Backend by the group's name, which torch keeps unique; the group itself is not kept alive."""
+        """Backend by the group's name, which torch keeps unique."""
 
     def install(self, patches: Patches) -> None:
         """Replace what makes groups and what tells their backend."""
@@ -108,7 +109,17 @@ class Groups:
     def _remember(self, group: Any, asked: str) -> None:
         name = _name(group)
         if name:
+            _never_end(group)
             self._asked[name] = torch.distributed.Backend(asked) if asked != "undefined" else asked
+
+
+def _never_end(group: Any) -> None:
+    """Let the group outlive its script.
+
+    gloo's destructor joins its worker thread with the GIL held, and that thread may wait for the GIL: scripts that
+    end well with NCCL would hang or abort here.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def _name(group: Any) -> str:

@@ -1,0 +1,113 @@
+"""One process of a rehearsal that looks closely: what is faithful, and that undoing leaves nothing. Run by its test."""
+
+import copy
+import os
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="2")
+
+import pytest
+import ranks
+import torch
+import torch._dynamo  # it replaces functions of torch on its own
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+names = {
+    module: dict(vars(module)) for module in (torch, torch._C, torch.cuda, torch.distributed, torch.autograd)
+}
+undo = ranks.rehearsal().install(lambda kind, **fields: None)
+
+# Views, gradients, copies and what is made of them stay where they belong.
+host = torch.arange(6.0)
+gpu = host.to("cuda:1")
+gpu[0] = 9
+assert host[0] == 0, "a tensor on the GPU is a copy"
+assert gpu.to("cuda:1") is gpu
+assert gpu[1:].device == (gpu + 1).device == copy.deepcopy(gpu).device == torch.device("cuda", 1)
+assert not host.copy_(gpu).is_cuda
+assert not host.expand_as(gpu).is_cuda
+assert not torch.tensor([1.0, 2.0]).is_cuda
+assert not gpu.cpu().is_cuda
+
+# Hooks and recomputed parts run inside backward, and see GPUs there too.
+seen = []
+weight = torch.ones(3, device="cuda", requires_grad=True)
+weight.register_hook(lambda grad: seen.append((grad.device, torch.zeros(1, device="cuda").is_cuda)))
+(weight * 2).sum().backward()
+assert seen == [(torch.device("cuda", 0), True)]
+assert weight.grad.is_cuda
+thread = threading.Thread(target=lambda: seen.append(torch.ones(1).cuda().is_cuda))
+thread.start()
+thread.join()
+assert seen[-1] is True
+
+# What is drawn on a GPU leaves the CPU's stream alone, and repeats with the GPU's seed.
+torch.manual_seed(1)
+expected = torch.rand(2)
+torch.manual_seed(1)
+torch.cuda.manual_seed(5)
+first = torch.randn(3, device="cuda")
+F.dropout(first)
+nn.init.normal_(first.clone())
+assert torch.equal(torch.rand(2), expected)
+torch.cuda.manual_seed(5)
+assert torch.equal(torch.randn(3, device="cuda"), first)
+
+# Autocast casts as on a GPU: products in float16, which overflow, and losses in float32.
+with torch.autocast("cuda", dtype=torch.float16):
+    product = torch.full((2, 2), 300.0, device="cuda") @ torch.full((2, 2), 300.0, device="cuda")
+    assert product.dtype is torch.float16
+    assert product.isinf().all()
+    assert F.softmax(torch.ones(2, device="cuda", dtype=torch.half), dim=0).dtype is torch.float32
+    with pytest.raises(RuntimeError, match="unsafe to autocast"):
+        F.binary_cross_entropy(torch.full((1,), 0.5, device="cuda"), torch.ones(1, device="cuda"))
+
+# GradScaler skips the step whose gradients overflowed, and halves its scale.
+layer = nn.Linear(1, 1, bias=False).cuda()
+before = layer.weight.detach().clone()
+optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+scaler = torch.amp.GradScaler("cuda", init_scale=2.0**16)
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = (layer(torch.full((1, 1), 1000.0, device="cuda")) * 60).sum()
+scaler.scale(loss).backward()
+scaler.step(optimizer)
+scaler.update()
+assert torch.equal(layer.weight, before)
+assert scaler.get_scale() == 2.0**15
+
+# SyncBatchNorm's kernels compute what BatchNorm does, where there is one rank.
+data = torch.randn(4, 3, 5)
+plain, kernels = nn.BatchNorm1d(3), torch.randn(4, 3, 5).cuda()
+mean, invstd = torch.batch_norm_stats(data.cuda(), 1e-5)
+normalized = torch.batch_norm_elemt(data.cuda(), plain.weight, plain.bias, mean, invstd, 1e-5)
+assert torch.allclose(normalized.cpu(), plain(data), atol=1e-5)
+count = torch.tensor([20.0])
+running = [torch.zeros(3), torch.ones(3)]
+torch.batch_norm_gather_stats_with_counts(data.cuda(), mean[None], invstd[None], *running, 0.1, 1e-5, count)
+assert torch.allclose(running[1], plain.running_var, atol=1e-5)
+leaf = data.clone().requires_grad_()
+upstream = torch.randn(4, 3, 5)
+nn.BatchNorm1d(3)(leaf).backward(upstream)
+sums = torch.batch_norm_backward_reduce(
+    upstream.cuda(), data.cuda(), mean, invstd, plain.weight, True, True, True
+)
+slope = torch.batch_norm_backward_elemt(
+    upstream.cuda(), data.cuda(), mean, invstd, plain.weight, sums[0], sums[1], count.int()
+)
+assert torch.allclose(slope.cpu(), leaf.grad, atol=1e-5)
+
+with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
+    torch.cuda.set_device(2)
+
+undo()
+for module, before_it in names.items():
+    after = dict(vars(module))
+    changed = {name for name in before_it if after.get(name) is not before_it[name]}
+    assert not changed, (module, changed)
+assert not torch.cuda.is_available()
+assert str(torch.ones(1).device) == "cpu"
+print("faithful")

@@ -1,0 +1,126 @@
+"""GPU scripts of different styles run to their end on a machine without GPUs, unmodified."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+SCRIPTS = HERE / "scripts"
+DEADLINE = 280
+STYLES = sorted(
+    path.stem for path in SCRIPTS.glob("*.py") if path.stem not in {"spawn_tutorial", "two_hosts"}
+)
+ARM = f"""
+import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("ranks", {str(HERE / "ranks.py")!r})
+ranks = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(ranks)
+if os.environ.get("DDPDOCTOR_REHEARSE"):
+    import torch
+    from pathlib import Path
+    record = ranks.recorder(Path(os.environ["RECORDS"]) / f"{{os.getpid()}}.json")
+    ranks.rehearsal().install(record, hosts=int(os.environ["DDPDOCTOR_REHEARSE"]))
+"""
+
+
+def events(path):
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    )
+
+
+def launch(folder, hosts, ranks, names):
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        str(HERE / "ranks.py"),
+        str(ranks),
+        str(hosts),
+        str(folder),
+        *names,
+    ]
+    environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    subprocess.run(command, env=environ, timeout=DEADLINE, check=False, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory):
+    """Every style, one launch for all: importing torch takes longer than a script."""
+    folder = tmp_path_factory.mktemp("styles")
+    launch(folder, 1, 2, [str(SCRIPTS / f"{name}.py") for name in STYLES])
+    return folder
+
+
+@pytest.mark.parametrize("name", STYLES)
+def test_a_script_runs_to_its_end_on_both_ranks(launched, name):
+    for rank in range(2):
+        output = (launched / f"{name}.{rank}.txt").read_text(encoding="utf-8")
+        assert "Traceback" not in output
+        used = [event for event in events(launched / f"{name}.{rank}.json") if event["kind"] == "device.use"]
+        assert [event["index"] for event in used] == [rank]
+        assert not any(event["out_of_range"] for event in used)
+
+
+def test_every_rank_of_a_script_came_to_its_last_line(launched):
+    assert json.loads((launched / "ended.json").read_text(encoding="utf-8")) == dict.fromkeys(STYLES, True)
+
+
+def test_the_record_does_not_grow_with_steps(launched):
+    assert all(len(events(path)) <= 6 for path in launched.glob("*.?.json"))
+
+
+def test_a_checkpoint_with_map_location_is_told_from_one_without(launched):
+    loads = [event for event in events(launched / "imagenet_style.1.json") if event["kind"] == "device.load"]
+    assert [(event["indices"], event["map_location"]) for event in loads] == [([1], True)]
+
+
+def test_what_cannot_be_shown_is_noted_once(launched):
+    notes = [
+        event["topic"]
+        for event in events(launched / "nanogpt_style.0.json")
+        if event["kind"] == "device.note"
+    ]
+    assert notes == ["compile"]
+
+
+def test_the_global_rank_as_device_index_fails_on_the_second_host(tmp_path):
+    launch(tmp_path, 2, 4, [str(SCRIPTS / "two_hosts.py")])
+    lines = [(tmp_path / f"two_hosts.{rank}.txt").read_text(encoding="utf-8") for rank in range(4)]
+    assert lines[0] == "0 0 0 2 placed\n"
+    assert lines[1] == "1 1 0 2 placed\n"
+    assert lines[2].startswith("2 0 1 2 CUDA error: invalid device ordinal")
+    assert lines[3].startswith("3 1 1 2 CUDA error: invalid device ordinal")
+    used = [events(tmp_path / f"two_hosts.{rank}.json")[0] for rank in range(4)]
+    assert [event["out_of_range"] for event in used] == [False, False, True, True]
+
+
+def test_processes_that_a_script_spawns_are_rehearsed_too(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(ARM, encoding="utf-8")
+    environ = {
+        **{name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},
+        "PYTHONPATH": str(tmp_path),
+        "RECORDS": str(tmp_path),
+        "DDPDOCTOR_REHEARSE": "1",
+        "DDPDOCTOR_NPROC": "2",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-W", "ignore", str(SCRIPTS / "spawn_tutorial.py"), str(free_port())]
+    done = subprocess.run(command, env=environ, timeout=DEADLINE, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "spawned 2\n"), done.stderr
+    used = [
+        event for path in tmp_path.glob("*.json") for event in events(path) if event["kind"] == "device.use"
+    ]
+    assert sorted(event["index"] for event in used) == [0, 1]
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
