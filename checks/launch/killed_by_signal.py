@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.ends import SIGNALS
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.logs.messengers import first_death
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
@@ -55,6 +56,9 @@ _TO_LAUNCHER = (
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
 _SCHEDULER = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|CANCELLED AT \S+"
+_WORKER = (
+    r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
+)
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 
 
@@ -81,7 +85,7 @@ class KilledBySignal(Check):
     name = "killed-by-signal"
     family = Family.LAUNCH
     title = "no signal ends a rank"
-    explained_by = ("DD016", "DD017")
+    explained_by = ("DD016", "DD017", "DD302")
     log_words = (
         "death signal",
         "got signal",
@@ -118,6 +122,9 @@ class KilledBySignal(Check):
             number = _number(launcher.match["signal"])
             if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 return [self._told_launcher(log, launcher, number)]
+        worker = log.told(_WORKER)
+        if worker:
+            return [self._told_worker(worker)]
         first = first_death(log)
         if first is None or (-first.code == signal.SIGABRT and log.waits):
             return UNSAID  # the watchdog aborts a process whose collective did not end
@@ -134,6 +141,13 @@ class KilledBySignal(Check):
                 **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
             )
         ]
+
+    def _told_worker(self, told: Told) -> Finding:
+        number = SIGNALS[told.match["name"]]
+        why, fix = _CAUSES.get(number, _UNKNOWN)
+        return self.fail(
+            f"a DataLoader worker was killed by {_name(number)}", why=why, fix=fix, **told_by(*told.by)
+        )
 
     def _told_launcher(self, log: Log, told: Told, number: int) -> Finding:
         sender = log.told(_SCHEDULER)

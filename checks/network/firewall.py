@@ -3,6 +3,7 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Family, Judgement
 
 _NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]{1,80}?)\]?<(?P<port>\d+)>.{0,60}timed out"
+_UNNAMED = r"Call to connect failed ?: Connection timed out"
 _GLOO = (
     r"(?:[Gg]loo|pair\.cc).{0,160}timed out connecting"
     r"(?!.{0,30}refused).{0,80}remote=\[(?P<address>(?!127\.)[\w.:%-]+?)\]:(?P<port>\d+)"
@@ -31,17 +32,20 @@ class Firewall(Check):
     name = "firewall"
     family = Family.NETWORK
     title = "the data ports are open"
-    raises = (_NCCL, _GLOO)
-    log_words = ("onnect to ", "onnecting to ", "timed out connecting")
+    raises = (_NCCL, _GLOO, _UNNAMED)
+    log_words = ("Call to connect failed", "onnect to ", "onnecting to ", "timed out connecting")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_NCCL, _GLOO)
-        if told is None or not told.match["address"]:
+        told = log.told(_NCCL, _GLOO) or log.told(_UNNAMED)
+        if told is None:
             return UNSAID
-        address, port = told.match["address"], told.match["port"]
+        said = told.match.groupdict()
+        address, port = said.get("address") or "ADDRESS", said.get("port") or "PORT"
         return [
             self.fail(
-                f"port {port} of {address} did not answer, after the ranks had met",
+                f"port {port} of {address} did not answer, after the ranks had met"
+                if said
+                else "a port for data did not answer",
                 why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at all, "
                 "where a closed port would refuse, is what a firewall does.",
                 fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"

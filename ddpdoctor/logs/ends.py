@@ -20,6 +20,9 @@ WORDS = (
     "exited with",
     "exited on signal",
     "exit status",
+    "exit code",
+    "Exit Code",
+    "exitCode",
     "died with <Signals",
     "terminated with",
     "closing signal",
@@ -44,7 +47,7 @@ WORDS = (
 )
 """Words of the lines that are read here."""
 
-_SIGNALS = {
+SIGNALS = {
     "Killed": signal.SIGKILL,
     "Bus error": signal.SIGBUS,
     "Segmentation fault": signal.SIGSEGV,
@@ -54,7 +57,8 @@ _SIGNALS = {
     "Illegal instruction": signal.SIGILL,
     "Out Of Memory": signal.SIGKILL,
 }
-_NAMED = "|".join(_SIGNALS)
+"""By the words with which shells and schedulers name them."""
+_NAMED = "|".join(SIGNALS)
 _ELASTIC = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
 )
@@ -71,14 +75,15 @@ _OTHERS = (
     re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
     re.compile(r"exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
     re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
-    re.compile(r"rank\s+(?P<rank>\d+) \(PID (?P<pid>\d+)\): .*exited"),
 )  # fmt: skip
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>.{0,400}?)\) ran for (?P<ms>\d+) milli"
 )
 _STATUS = re.compile(
-    r"(?:work sequence id: (?P<seq>\d+) PG status|Timeout at NCCL work: (?P<old>\d+)).{0,20}?"
+    r"(?:work sequence id: (?P<seq>\d+) PG status"
+    r"|(?:Timeout at NCCL work|detected by watchdog at work): (?P<old>\d+)).{0,20}?"
     r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
 _RANK = re.compile(r"\bRank (\d+)\]")
@@ -193,7 +198,7 @@ def _code(said: dict[str, str]) -> int:
     """The exit status as Python has it: shells and Slurm write 137 for signal 9."""
     if "name" in said:
         name = said["name"]
-        return -int(_SIGNALS[name] if name in _SIGNALS else getattr(signal, name, 0))
+        return -int(SIGNALS[name] if name in SIGNALS else getattr(signal, name, 0))
     if "signal" in said:
         return -int(said["signal"])
     code = int(said.get("code", 1))

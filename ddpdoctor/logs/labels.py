@@ -8,13 +8,15 @@ from dataclasses import dataclass
 _CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _LABEL = re.compile(
     r"""
-      \[[A-Za-z_]*?(?P<rank>\d{1,6})\]:\s?                         # torchrun: [rank0]:, [default0]:
+      \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
     | \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
     | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|$)                              # srun --label
     | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
     | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=\d+[^)]*)\)\s?             # Ray, vLLM
     | \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
+    | \[(?P<tag>\d{1,6})\]\s(?=\S+:\d+:\d+\ \[)                            # mpirun's kin, before NCCL's own
+    | \S{1,80}\s\[std(?:out|err)\]\s                                     # collectors that name the stream
     | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
@@ -25,7 +27,7 @@ _LABEL = re.compile(
     re.VERBOSE,
 )
 _MOST_LABELS = 4
-_RANKS = ("rank", "mpi", "task", "lightning", "actor")
+_RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ PEER_IS_GONE = (
 )
 _WAITED_IN_VAIN = re.compile(
     r"[Ww]atchdog caught collective operation timeout|Timed out waiting \d+ms|[Ss]ocket [Tt]imeout"
-    r"|failed to pass monitored|wait timeout after \d+ms|collective operation timeout"
+    r"|failed to pass monitored|watchdog got stuck for|wait timeout after \d+ms|collective operation timeout"
     r"|Application timeout caused pair closure|store->get\(.{0,80}got error"
     r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
 )

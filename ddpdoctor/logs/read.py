@@ -43,7 +43,7 @@ _NCCL_WORDS = (
     " via ",
 )
 _OF_CHECKS, _OF_ENDS, _OF_NCCL, _OF_HANGS, _OF_LAUNCHES = range(5)
-_RUN_TOGETHER = re.compile(r"(?<=[^:\s])(?=\[(?:rank|default)\d{1,6}\]:)")
+_RUN_TOGETHER = re.compile(r"(?<=.)(?<!\]:)(?<!\]: )(?=\[(?:rank|default)\d{1,6}\]:)")
 _CALL_STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)"')
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(

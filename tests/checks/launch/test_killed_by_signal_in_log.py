@@ -38,3 +38,9 @@ def test_it_is_named(text, headline):
 )
 def test_what_is_another_matter_is_not(text):
     skipped("DD012", Source.LOG, log(text))
+
+
+def test_a_worker_of_the_dataloader():
+    text = raised(3, "RuntimeError", "DataLoader worker (pid 412) is killed by signal: Segmentation fault.")
+    finding = only_finding("DD012", Source.LOG, log(text))
+    assert finding.headline == "a DataLoader worker was killed by SIGSEGV"

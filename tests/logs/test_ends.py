@@ -1,0 +1,80 @@
+import pytest
+
+from tests.support.logs import log, summary
+from tests.support.waits import status, stopped, wait
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (summary(3, -9), [(-9, 3, 100)]),
+        ("failed (exitcode: -11) local_rank: 2 (pid: 7) of binary: /usr/bin/python\n", [(-11, None, 7)]),
+        (
+            "failed (exitcode: -9) local_rank: 3 (pid: 100) of binary: python\n" + summary(3, -9),
+            [(-9, 3, 100)],
+        ),
+        (
+            "srun: error: node-b: tasks 1-3: Exited with exit code 1\n",
+            [(1, 1, None), (1, 2, None), (1, 3, None)],
+        ),
+        ("srun: error: node-b: task 0: Out Of Memory\n", [(-9, 0, None)]),
+        ("srun: error: node-b: task 5: Exited with exit code 137\n", [(-9, 5, None)]),
+        ("[launch.py:321:sigkill_handler] ['python'] exits with return code = -7\n", [(-7, None, None)]),
+        (
+            "subprocess.CalledProcessError: Command '['a']' died with <Signals.SIGKILL: 9>.\n",
+            [(-9, None, None)],
+        ),
+        ("Command '['python', 'train.py']' returned non-zero exit status 2.\n", [(2, None, None)]),
+        (
+            "mpirun noticed that process rank 1 with PID 9 on node a exited on signal 11 (Segmentation fault).\n",
+            [(-11, None, None)],
+        ),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\n",
+            [(-9, 1, None)],
+        ),
+        ("Bus error (core dumped)\n", [(-7, None, None)]),
+        ("run.sh: line 3:  4242 Killed                  python train.py\n", [(-9, None, 4242)]),
+        ("      Exit Code:    137\n", [(-9, None, None)]),
+        ("command terminated with exit code 137\n", [(-9, None, None)]),
+        ("killed the old job, exit code 0\n", []),
+    ],
+)
+def test_ends(text, expected):
+    assert [(one.code, one.rank, one.pid) for one in log(text).ended] == expected
+
+
+def test_processes_that_the_launcher_stopped():
+    assert log(stopped(7, 8) + "[launch.py:315] Killing subprocess 9\n").stopped == {7, 8, 9}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        status(1, 12, 14, 11),
+        "[rank1]:[E] [PG 0 (default_pg) Rank 1] Timeout at NCCL work: 12, last enqueued NCCL work: 14, "
+        "last completed NCCL work: 11.\n",
+        "[rank1]:[E] [PG 1 Rank 1] Exception (either an error or timeout) detected by watchdog at work: 12, "
+        "last enqueued NCCL work: 14, last completed NCCL work: 11.\n",
+    ],
+)
+def test_the_state_of_a_group(line):
+    (known,) = log(wait(1, 12) + line).waits
+    assert (known.rank, known.operation, known.sequence, known.seconds) == (1, "ALLREDUCE", 12, 600.037)
+    assert (known.enqueued, known.completed) == (14, 11)
+
+
+def test_the_watchdog_of_an_older_torch():
+    text = (
+        "[E Process.cpp:485] [Rank 6] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE"
+    )
+    (known,) = log(f"{text}, Timeout(ms)=1800000) ran for 1800911 milliseconds before timing out.\n").waits
+    assert (known.rank, known.sequence, round(known.seconds)) == (6, None, 1801)
+
+
+def test_the_last_progress_bar_of_each_rank():
+    bars = "".join(f"[rank{n % 2}]: {n}%|#| {n}/100 [00:{n:02}<01:00, 1.0it/s]\n" for n in range(40))
+    assert [(one.line.rank, one.done, one.total, one.seconds) for one in log(bars).progress] == [
+        (0, 38, 100, 38.0),
+        (1, 39, 100, 39.0),
+    ]
