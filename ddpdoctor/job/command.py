@@ -26,6 +26,9 @@ _TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distri
 have a random.py."""
 _FLIGHT_RECORDER = "2000"
 """Collectives that the flight recorder keeps on each rank."""
+_THREADS = "1"
+"""Threads of a rank that computes on the CPU what is meant for a GPU: torchrun's own default, which other launchers
+do not set. Ranks that each take all CPUs wait for each other's threads, ten times as long as they compute."""
 _RENAMED_IN = (2, 8)
 """The torch that gave the flight recorder's variable its name, and warns of the older one."""
 
@@ -109,6 +112,7 @@ class Job:
         return {
             **_compiler_cache(folder),
             **_flight_recorder(own, torch),
+            **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
             **own,
             **self.recorder.variables(folder / RECORD, plan.nproc),
             "PYTHONPATH": path,

@@ -23,7 +23,10 @@ from . import samplers
 
 _MOST = 4_000_000
 """Samples of a pass."""
-_SECONDS = 0.5
+_SECONDS = 1.0
+"""Of the CPU, for one pass; a million samples take half of it."""
+_PATIENCE = 10.0
+"""Seconds by the clock: long, since all ranks draw at once, and the machine may be busy."""
 _MOST_COPIED = 1_000_000
 """Elements of lists, and eighths of bytes of tensors, that a twin may hold."""
 _PLAIN_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
@@ -82,11 +85,12 @@ def _restarts(sampler: Any, links: list[Any]) -> bool:
 
 def _flatten(batches: Iterable[Any]) -> tuple[array[int], int]:
     indices, count = array("q"), 0
-    deadline = time.monotonic() + _SECONDS
+    busy, deadline = time.thread_time() + _SECONDS, time.monotonic() + _PATIENCE
     for batch in batches:
         count += 1
         add_indices(indices, batch)
-        if len(indices) > _MOST or (count % 256 == 0 and time.monotonic() > deadline):
+        late = count % 256 == 0 and (time.thread_time() > busy or time.monotonic() > deadline)
+        if late or len(indices) > _MOST:
             raise Unforeseen
     return indices, count
 

@@ -96,6 +96,14 @@ def test_options_reach_the_recorder() -> None:
     assert "DDPDOCTOR_REHEARSE" not in environ(Kind.SCRIPT)
 
 
+def test_ranks_of_a_rehearsal_do_not_each_take_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert environ(Kind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environ(Kind.LINE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "6")
+    assert environ(Kind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "6"
+
+
 @pytest.mark.parametrize(
     ("torch", "name"),
     [

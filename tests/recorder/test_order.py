@@ -1,6 +1,7 @@
 """The order of a whole pass is foreseen exactly, and without a trace in any random stream."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,3 +159,15 @@ def test_a_generator_that_was_given_as_a_sampler_is_not_used_up():
     with pytest.raises(order.Unforeseen):
         order.foresee(torch, iterator)
     assert list(iterator._sampler_iter) == [[0, 1], [2, 3], [4]]
+
+
+@pytest.mark.parametrize(("cpu", "clock", "known"), [(0.1, 5.0, True), (2.0, 5.0, False), (0.1, 20.0, False)])
+def test_a_busy_machine_gets_the_time_that_a_long_order_takes(monkeypatch, cpu, clock, known):
+    cpus, clocks = iter((0.0, cpu)), iter((0.0, clock))
+    monkeypatch.setattr(order, "time", SimpleNamespace(thread_time=cpus.__next__, monotonic=clocks.__next__))
+    batches = ([number] for number in range(300))
+    if known:
+        assert order._flatten(batches)[1] == 300
+    else:
+        with pytest.raises(order.Unforeseen):
+            order._flatten(batches)
