@@ -68,13 +68,13 @@ class Session:
         hide_from_compiler(self.torch, guard.nothing, everything=True)
         self.writer.header = self._header()
         os.register_at_fork(after_in_child=self._in_child)
+        if self.options.rehearse:
+            self._rehearse()  # first, so that what is watched is what the script calls
         from .patches import NAMES
 
         for name in NAMES:
             self._install(name)
         hide_package(self.torch, str(__package__))
-        if self.options.rehearse:
-            self._rehearse()
 
     def _header(self) -> dict[str, Any]:
         environ = {name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.trace.collectives import collective
 from ddpdoctor.trace.digests import digest, gradients, named, number
 from ddpdoctor.trace.training import (
     Backward,
@@ -56,6 +57,7 @@ class TrainingReader:
         self._steps: list[TrainingStep] = []
         self._open = _Open()
         self._collectives: list[Collective] = []
+        self._begun: dict[tuple[str, int], Collective] = {}
         self._evaluations: list[Forward] = []
         self._schedulers: list[SchedulerStep] = []
         self._buffers: list[Buffers] = []
@@ -240,25 +242,14 @@ class TrainingReader:
         """How far it has come."""
         self._progress = event
 
+    def on_collective_begin(self, event: Event, at: Where | None) -> None:
+        """The script is about to issue a collective, from a line that it comes from for the first time."""
+        self._begun[str(event["group"]), event["n"]] = replace(collective(event, at), ended=False)
+
     def on_collective(self, event: Event, at: Where | None) -> None:
         """The script issued a collective."""
-        collective = Collective(
-            event["t"] - event["s"],
-            at,
-            event["op"],
-            None if event["group"] is None else tuple(event["group"]),
-            tuple(event["shape"]) if "shape" in event else None,
-            event.get("dtype"),
-            event.get("reduce"),
-            event.get("gradient_of"),
-            event.get("requires_grad", False),
-            event.get("differentiable", False),
-            event["s"],
-            event.get("peer"),
-            number(event.get("norm")),
-            event.get("weight_of"),
-            event["n"],
-        )
+        self._begun.pop((str(event["group"]), event["n"]), None)
+        collective = collective(event, at)
         self._collectives.append(collective)
         self._open.collectives.append(collective)
 
@@ -279,7 +270,7 @@ class TrainingReader:
             "trailing": self._trailing(count),
             "buffers": tuple(self._buffers),
             "shadows": tuple(self._shadows),
-            "collectives": tuple(self._collectives),
+            "collectives": (*self._collectives, *self._begun.values()),
             "evaluation_forwards": tuple(self._evaluations),
             "scheduler_steps": tuple(self._schedulers),
             "seeds": tuple(self._seeds),
