@@ -249,9 +249,9 @@ class TrainingReader:
     def on_collective(self, event: Event, at: Where | None) -> None:
         """The script issued a collective."""
         self._begun.pop((str(event["group"]), event["n"]), None)
-        collective = collective(event, at)
-        self._collectives.append(collective)
-        self._open.collectives.append(collective)
+        issued = collective(event, at)
+        self._collectives.append(issued)
+        self._open.collectives.append(issued)
 
     def on_random_seed(self, event: Event, at: Where | None) -> None:
         """torch.manual_seed was called."""
