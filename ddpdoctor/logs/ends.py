@@ -38,6 +38,7 @@ WORDS = (
     "Terminated",
     "Hangup",
     "Watchdog caught",
+    "watchdog got stuck",
     "detected by watchdog",
     "Timeout at NCCL work",
     "nranks",
@@ -72,6 +73,7 @@ _OTHERS = (
         rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))"
     ),
     re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
+    re.compile(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
     re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
     re.compile(r"exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
@@ -86,6 +88,7 @@ _STATUS = re.compile(
     r"|(?:Timeout at NCCL work|detected by watchdog at work): (?P<old>\d+)).{0,20}?"
     r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
+_STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
 _RANK = re.compile(r"\bRank (\d+)\]")
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 _BAR = re.compile(
@@ -162,6 +165,10 @@ class Ends:
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
             wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(found["ms"]) / 1000, elements)
             self.waits.setdefault((rank, sequence), wait)
+        stuck = _STUCK.search(line.text)
+        if stuck:
+            known = Wait(rank, "a call of NCCL", line, seconds=float(stuck["seconds"]), collective=False)
+            self.waits.setdefault((rank, "stuck"), known)
         status = _STATUS.search(line.text)
         if status:
             sequence = int(status["seq"] or status["old"])

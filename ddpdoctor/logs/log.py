@@ -118,6 +118,8 @@ class Wait:
     enqueued: int | None = None
     """The last collective that this rank had started, and the last that was done; -1 for none."""
     completed: int | None = None
+    collective: bool = True
+    """Whether it was one, and not a call that came back to nobody."""
 
 
 @dataclass(frozen=True)

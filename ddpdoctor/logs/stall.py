@@ -38,6 +38,8 @@ class Stall:
         """Whether those that waited are few: most ranks, or rank 0's peers, never came to the collective."""
         if not self.waiting or not self.more_absent or len(self.sequences) > 1 or self.in_backward:
             return False
+        if not all(wait.collective for wait in self.waits):
+            return False
         return self.waiting == (0,) or len(self.waiting) < len(self.absent)
 
     @property
@@ -71,7 +73,8 @@ def find_stall(log: Log) -> Stall | None:
     known = [one.rank for one in log.ended] + [one.rank for one in vain]
     size = log.world_size or 1 + max((rank for rank in known if rank is not None), default=-1)
     others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
-    absent = tuple(rank for rank in range(size) if rank not in waiting) if waiting else ()
+    collective = waiting and all(wait.collective for wait in log.waits)
+    absent = tuple(rank for rank in range(size) if rank not in waiting) if collective else ()
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
     return Stall(

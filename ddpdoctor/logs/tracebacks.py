@@ -24,6 +24,7 @@ _BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
 _ABORT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[\w:]+)'")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
+_IGNORED = "Exception ignored in"
 _HANDLED = "During handling of the above exception"
 _CAUSED = "The above exception was the direct cause"
 _NEW_RECORD = re.compile(
@@ -61,6 +62,8 @@ class _Process:
     message: list[str] = field(default_factory=list)
     going_on: bool = False
     link: str | None = None
+    ignores: bool = False
+    """Whether Python goes on after the exception whose traceback comes next, which it raised while it cleaned up."""
     aborts: str | None = None
     """The C++ exception that ends it, whose message comes next."""
 
@@ -99,6 +102,9 @@ class Tracebacks:
             if len(process.open.frames) < _MOST_FRAMES:
                 process.open.frames.append(frame)
             return True
+        if _IGNORED in text:
+            process.ignores = True
+            return True
         if _HANDLED in text or _CAUSED in text:
             process.link = _HANDLED if _HANDLED in text else _CAUSED
             return True
@@ -129,6 +135,9 @@ class Tracebacks:
         self._keep_message(process)
         frames = tuple(process.open.frames) if process.open else ()
         raised = Raised(found["kind"], found["message"] or "", line, frames, line.rank)
+        if process.ignores:
+            process.open, process.ignores, process.going_on = None, False, False
+            return True
         if process.link and process.raised:
             if (
                 process.link is not _ORIGINAL
@@ -182,12 +191,8 @@ class Tracebacks:
 
 
 def _may_begin(text: str) -> bool:
-    return (
-        START in text
-        or _ABORT.search(text) is not None
-        or _frame(text) is not None
-        or _bare(_EXCEPTION.match(text))
-    )
+    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None
+    return begins or _frame(text) is not None or _bare(_EXCEPTION.match(text))
 
 
 def _frame(text: str) -> Frame | None:

@@ -33,6 +33,7 @@ from tests.support.waits import status, stopped, wait
             "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\n",
             [(-9, 1, None)],
         ),
+        ("Child process with PID 12 terminated with code -11. Terminating all others\n", [(-11, None, 12)]),
         ("Bus error (core dumped)\n", [(-7, None, None)]),
         ("run.sh: line 3:  4242 Killed                  python train.py\n", [(-9, None, 4242)]),
         ("      Exit Code:    137\n", [(-9, None, None)]),

@@ -99,3 +99,8 @@ def test_an_abort_of_native_code():
         "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  [x] bad\n"
     ).raised
     assert raised.text == "gloo.EnforceNotMet: [x] bad"
+
+
+def test_an_exception_that_python_ignores_is_none():
+    assert log(f"Exception ignored in: <function __del__ at 0x7f>\n{PLAIN}").raised == ()
+    assert len(log(f"Exception ignored in: <function __del__ at 0x7f>\n{PLAIN}{PLAIN}").raised) == 1

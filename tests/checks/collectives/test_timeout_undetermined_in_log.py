@@ -14,6 +14,11 @@ from tests.support.waits import sizes, status, wait
             "ranks 0-1 waited in ALLREDUCE number 1 for 600 s, and the output does not show why",
         ),
         (wait(3), "rank 3 waited in ALLREDUCE number 12 for 600 s, and the output does not show why"),
+        (
+            "[rank7]:[E] [PG ID 0 Rank 7] ProcessGroupNCCL's watchdog got stuck for 480 seconds without progress\n"
+            + summary(7, -6),
+            "rank 7 waited in a call of NCCL for 480 s, and the output does not show why",
+        ),
         (summary(1, 1), "rank 1 ended with exit status 1, and the output does not show why"),
         ("starting\n(no further output)\n", "the job stopped going on, and the output does not show why"),
     ],
