@@ -9,6 +9,7 @@ from ddpdoctor.text import ranks_phrase
 
 _NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
 _ADDRESS = re.compile(r"(?:peer|remote=?|to) \[?([\w.:-]{1,80}?)[\]<]")
+_WORKER = r"DataLoader worker .{0,200}exited unexpectedly"
 _MOST = 4
 
 
@@ -45,6 +46,9 @@ class PeerLost(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
+        worker = log.told(_WORKER)
+        if worker:
+            return [self._worker(*worker.by)]
         told = _survivors(log)
         if not told or not log.failed:
             return UNSAID
@@ -72,8 +76,9 @@ class PeerLost(Check):
             )
         ]
 
-    def _worker(self, raised: Raised) -> Finding:
-        who = "a rank" if raised.rank is None else f"rank {raised.rank}"
+    def _worker(self, *told: Line | Raised) -> Finding:
+        rank = next((one.rank for one in told if one.rank is not None), None)
+        who = "a rank" if rank is None else f"rank {rank}"
         return self.fail(
             f"a DataLoader worker of {who} went away without a word",
             why="The connection that was lost is the one to a worker process of the DataLoader. A worker that dies "
@@ -81,7 +86,7 @@ class PeerLost(Check):
             fix="dmesg -T | grep -i 'killed process'; fewer workers\nDataLoader(..., num_workers=0) shows what "
             "it raises",
             confidence=Confidence.LIKELY,
-            **told_by(raised, role=Role.MESSENGER),
+            **told_by(*told, role=Role.MESSENGER),
         )
 
 

@@ -1,3 +1,5 @@
+import re
+
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
@@ -6,6 +8,7 @@ from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural
 
+_NONE = r"No CUDA GPUs are available"
 _ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
 
 
@@ -34,7 +37,7 @@ class DeviceOrdinal(Check):
     family = Family.GPU
     title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
     breaks_group = True
-    raises = (_ORDINAL,)
+    raises = (_ORDINAL, _NONE)
     log_words = ("invalid device ordinal",)
 
     def examine_host(self, host: Host) -> Judgement:
@@ -62,12 +65,13 @@ class DeviceOrdinal(Check):
         ]
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_ORDINAL)
+        told = log.told(_ORDINAL, _NONE)
         if told is None:
             return UNSAID
+        headline = "a rank asked for a GPU whose number its process does not have"
         return [
             self.fail(
-                "a rank asked for a GPU whose number its process does not have",
+                "a rank sees no GPU" if re.search(_NONE, told.match[0]) else headline,
                 why="GPUs are counted from 0 in each process, among those that are visible to it. The global "
                 "rank is no "
                 "such number on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU.",

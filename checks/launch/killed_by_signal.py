@@ -55,7 +55,7 @@ _TO_LAUNCHER = (
     r"got signal: (?P<signal>\d+)",
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
-_SCHEDULER = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|CANCELLED AT \S+"
+_SCHEDULER = r"CANCELLED AT \S+(?: DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE))?|DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )
@@ -122,6 +122,9 @@ class KilledBySignal(Check):
             number = _number(launcher.match["signal"])
             if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 return [self._told_launcher(log, launcher, number)]
+        sender = log.told(_SCHEDULER)
+        if sender:
+            return [self._told_scheduler(sender)]
         worker = log.told(_WORKER)
         if worker:
             return [self._told_worker(worker)]
@@ -141,6 +144,16 @@ class KilledBySignal(Check):
                 **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
             )
         ]
+
+    def _told_scheduler(self, told: Told) -> Finding:
+        return self.fail(
+            f"the scheduler ended the job: {told.match[0]}",
+            why="The job was stopped from outside, at its time limit, for another job, or by hand. Whether it was at "
+            "work until then, or hung, its last lines before that show.",
+            fix="sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
+            "a longer --time, or checkpoints at intervals and --requeue",
+            **told_by(*told.by, role=Role.DEATH),
+        )
 
     def _told_worker(self, told: Told) -> Finding:
         number = SIGNALS[told.match["name"]]

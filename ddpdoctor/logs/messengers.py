@@ -20,7 +20,7 @@ _WAITED_IN_VAIN = re.compile(
     r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
 )
 _LAUNCHER = re.compile(
-    r"(?:^|\.)(?:ChildFailedError|ProcessExitedException|SignalException|CalledProcessError|SystemExit|KeyboardInterrupt"
+    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|CalledProcessError|SystemExit|KeyboardInterrupt"
     r"|DistributedException)$"
 )
 _SUBPROCESS = re.compile(

@@ -15,6 +15,10 @@ NCCL = (
     ("text", "headline"),
     [
         (raised(1, "RuntimeError", GLOO), "the peer at 10.0.0.7 went away; the output shows rank 1 only"),
+        (
+            raised(1, "RuntimeError", "DataLoader worker (pid(s) 412) exited unexpectedly"),
+            "a DataLoader worker of rank 1 went away without a word",
+        ),
         (raised(1, "RuntimeError", BARRIER), "rank 0 went away; the output shows rank 1 only"),
         (
             raised(2, "torch.distributed.DistBackendError", NCCL)

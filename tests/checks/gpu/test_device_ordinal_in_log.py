@@ -5,6 +5,7 @@ from tests.support.judging import only_finding, skipped
 from tests.support.logs import TRAINING, explained, log, raised
 
 NAMED = [
+    (raised(3, "RuntimeError", "No CUDA GPUs are available"), "a rank sees no GPU"),
     (
         raised(
             5,

@@ -2,13 +2,14 @@ import pytest
 
 from ddpdoctor.model import Source
 from tests.support.judging import only_finding, skipped
-from tests.support.logs import log, raised, summary
+from tests.support.logs import explained, log, raised, summary
 
 NAMED = [
     (
         "[W] torch.distributed.elastic.agent.server.api: Received 15 death signal, shutting down "
         "workers\nslurmstepd: error: *** STEP 1.0 ON node-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n",
-        "the launcher was ended by SIGTERM, which the scheduler sent: CANCELLED AT 2026-01-02T03:04:05",
+        "the launcher was ended by SIGTERM, which the scheduler sent: CANCELLED AT 2026-01-02T03:04:05 DUE TO "
+        "TIME LIMIT",
     ),
     (
         "W0102 03:04:05 1 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 12 closing "
@@ -44,3 +45,14 @@ def test_a_worker_of_the_dataloader():
     text = raised(3, "RuntimeError", "DataLoader worker (pid 412) is killed by signal: Segmentation fault.")
     finding = only_finding("DD012", Source.LOG, log(text))
     assert finding.headline == "a DataLoader worker was killed by SIGSEGV"
+
+
+def test_the_scheduler_outranks_the_signals_that_it_sent():
+    text = (
+        "slurmstepd: error: *** JOB 7 ON node-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
+        "srun: error: node-a: tasks 0-3: Terminated\n"
+    )
+    (finding,) = explained(text)
+    assert (
+        finding.headline == "the scheduler ended the job: CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT"
+    )
