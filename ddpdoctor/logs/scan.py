@@ -69,6 +69,8 @@ class Scanner:
     def __init__(self, groups: Sequence[Sequence[str]]) -> None:
         self._groups = [tuple(dict.fromkeys(word.encode() for word in words)) for words in groups]
         self._kinds: dict[bytes, _Kind | None] = {}
+        self._dull: set[bytes] = set()
+        """The shapes whose kind is None."""
         self._until = 0
         self.read = 0
         """Lines read so far, of all streams."""
@@ -93,10 +95,13 @@ class Scanner:
 
     def _select(self, text: bytes) -> Iterator[Found]:
         """The lines of interest, found without a step of Python for each line that is of none."""
-        lines, shapes = text.split(b"\n"), text.translate(None, _DIGITS).split(b"\n")
+        shapes = text.translate(None, _DIGITS).split(b"\n")
         first = self.read + 1
-        self._note_last(lines, first)
-        self.read += len(lines)
+        self.read += len(shapes)
+        self._note_last(text, first)
+        if self._dull.issuperset(shapes) and first > self._until:
+            return
+        lines = text.split(b"\n")
         kinds = map(self._kinds.get, shapes, repeat(_NEW))
         dull_from = 0
         for number in [number for number, kind in enumerate(kinds) if kind is not None]:
@@ -126,6 +131,7 @@ class Scanner:
             kind.left -= 1
             if not kind.left:
                 self._kinds[shape] = None
+                self._dull.add(shape)
         elif kind.left == 0 and place > self._until:
             return
         yield Found(place, _shortened(line), kind.groups)
@@ -145,14 +151,17 @@ class Scanner:
         if len(shape) <= LONGEST_SHAPE:
             if len(self._kinds) >= MOST_SHAPES:
                 self._kinds.clear()
+                self._dull.clear()
             self._kinds[shape] = kind
+            if kind is None:
+                self._dull.add(shape)
         return kind
 
-    def _note_last(self, lines: Sequence[bytes], first: int) -> None:
-        for number in range(len(lines) - 1, -1, -1):
-            if lines[number] and not lines[number].isspace():
-                self.last = first + number, lines[number]
-                return
+    def _note_last(self, text: bytes, first: int) -> None:
+        end = len(text.rstrip())
+        if end:
+            start = text.rfind(b"\n", 0, end) + 1
+            self.last = first + text.count(b"\n", 0, start), text[start:end]
 
     def _note_progress(self, kind: _Kind, place: int, line: bytes) -> None:
         shown = line.rstrip(b"\r").rpartition(b"\r")[
