@@ -38,6 +38,8 @@ _SPAWNED = re.compile(
     re.MULTILINE,
 )
 """How torch.multiprocessing.spawn tells it."""
+_LAUNCHERS = ("ChildFailedError", "ProcessExitedException", "ProcessRaisedException")
+"""Exceptions by which a launcher tells that a rank has failed."""
 _TRACEBACK = re.compile(
     r"^(?:Traceback \(most recent call last\):\n)?(?P<frames>(?:^[ \t]+.*\n)+)"
     r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
@@ -224,7 +226,9 @@ def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bo
         # The record's own time is in whole seconds, which tie.
         time_ = (own / "error.json").stat().st_mtime
         return Failure(kind, message, written["message"]["extraInfo"]["py_callstack"], time_)
-    found = list(_TRACEBACK.finditer(_read(own / ERR))) if broke or recording is None else []
+    said = _TRACEBACK.finditer(_read(own / ERR)) if broke or recording is None else ()
+    # Ranks of a launch line share their output with their launcher.
+    found = [one for one in said if not one["kind"].endswith(_LAUNCHERS)]
     if not found or 'File "' not in found[-1]["frames"]:
         return None
     last = found[-1]

@@ -107,6 +107,19 @@ def test_a_syntax_error_has_no_traceback_line(tmp_path: Path) -> None:
     assert run.trace(status=1).ranks[0].failure.type == "SyntaxError"
 
 
+def test_a_launchers_word_about_a_rank_is_not_the_ranks_own(tmp_path: Path) -> None:
+    run = Run(tmp_path, LINE)
+    for rank in (0, 1):
+        run.record(rank, exit_("exit", 2))
+    (tmp_path / "stderr.log").write_text(
+        "usage: train.py\ntrain.py: error: unrecognized arguments: --local-rank=0\nTraceback (most recent call last):\n"
+        '  File "/torch/run.py", line 9, in main\n    run(args)\n'
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n====\ntrain.py FAILED\n"
+    )
+    for one in run.trace(status=1).ranks:
+        assert (one.failure, one.exit_code) == (None, 2)
+
+
 def test_a_warning_is_no_exception(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.record(0, exit_())
