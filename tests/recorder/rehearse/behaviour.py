@@ -45,6 +45,9 @@ thread.start()
 thread.join()
 assert seen[-1] is True
 
+# A GPU that nobody seeded draws other numbers in each process, as a generator that is made draws the same.
+assert torch.cuda.default_generators[0].initial_seed() != torch.Generator().initial_seed()
+
 # What is drawn on a GPU leaves the CPU's stream alone, and repeats with the GPU's seed.
 torch.manual_seed(1)
 expected = torch.rand(2)
