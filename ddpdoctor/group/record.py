@@ -16,10 +16,10 @@ from ddpdoctor.plan import Plan
 
 _OF_A_VICTIM = re.compile(
     r"closed by peer|Connection reset|Broken pipe|Connection refused|remote process exited|ncclRemoteError"
-    r"|Socket recv failed|Connection closed|peer.*closed",
+    r"|Socket recv failed|Connection closed|peer.*closed|Timed out waiting \d+ ?ms for (?:send|recv) operation",
     re.IGNORECASE,
 )
-"""What gloo, NCCL and the store say on a healthy rank whose peer went away."""
+"""What gloo, NCCL and the store say on a healthy rank whose peer went away, or did not come."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Failure:
 
     @property
     def of_a_victim(self) -> bool:
-        """Whether it says no more than that a peer was gone."""
+        """Whether it says no more than that a peer was gone or did not come."""
         return bool(_OF_A_VICTIM.search(self.message))
 
 

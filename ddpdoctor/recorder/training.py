@@ -37,6 +37,8 @@ class Wrapper:
     """The training step before which its buffers were last looked at for evaluation."""
     told: float = 0.0
     """When a forward without autograd was last written down."""
+    counted: int = 0
+    """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
     around: set[int | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 

@@ -75,7 +75,7 @@ class FileEvent:
 
     action: str
     """``write`` (opened so that it is emptied or created), ``mkdir``, ``remove``, ``rename``, ``download``,
-    ``extract``."""
+    ``extract``; ``lock`` where a process waits for its turn at this file, told once for each."""
     path: str
     time: float
     at: Where | None

@@ -46,7 +46,7 @@ class ProcessReader:
 
     def on_group_init(self, event: dict[str, Any], at: Where | None) -> None:
         """init_process_group returned."""
-        self._facts["threads"] = event["threads"]
+        self._facts |= {"threads": event["threads"], "cpus": event.get("cpus")}
         self._groups[-1] = GroupEvent(
             "init",
             event["t"],

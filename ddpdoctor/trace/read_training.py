@@ -123,6 +123,7 @@ class TrainingReader:
             tuple(event.get("unknown", ())),
             event["s"],
             event.get("batch_norms"),
+            event.get("unused"),
         )
         self._open.forwards.append(forward)
         if not forward.grad:

@@ -75,7 +75,7 @@ class Recording:
     seeds: tuple[Mapping[str, Any], ...] = ()
     """Calls of torch.manual_seed: ``seed``, ``time``, ``at``."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else was seen, by name: ``threads`` (torch.get_num_threads()), ..."""
+    """What else was seen, by name: ``threads`` (torch.get_num_threads()), ``cpus`` (that it may use)"""
     notes: tuple[Note, ...] = ()
     exact: Exact | None = None
     """The gradient of one process beside it, where that was asked for."""

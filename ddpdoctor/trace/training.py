@@ -93,6 +93,8 @@ class Forward:
     seconds: float = 0.0
     batch_norms: int | None = None
     """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; None where it was not looked at."""
+    unused: int | None = None
+    """Bytes of parameters that this rank left unused in the last step that DDP kept count of, where it is a new one."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,8 @@ class Collective:
     """The key of the parameter that the tensor is."""
     number: int | None = None
     """How many collectives of its group the script had issued before; of those that come often not all are kept."""
+    ended: bool = True
+    """Whether the call came to an end; that it did not is known of a line's first call only."""
 
 
 @dataclass(frozen=True)

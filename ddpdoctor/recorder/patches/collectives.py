@@ -91,6 +91,9 @@ class _Collectives:
         if seen["told"]:
             seen["fields"] = {"op": name, "group": self._members(group)}
             seen["fields"] |= self._look(name, args, kwargs, differentiable)
+            if self.lines[at, name][0] == 1:
+                # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
+                self.session.event("collective.begin", at=at, now=True, n=number, s=0.0, **seen["fields"])
             seen["began"] = time.monotonic()
         return seen
 

@@ -29,6 +29,8 @@ _EVENTS = {
     "os.rename": "rename",
     "urllib.Request": "download",
     "shutil.unpack_archive": "extract",
+    "fcntl.flock": "lock",
+    "fcntl.lockf": "lock",
 }
 _ACT_FOR_THE_SCRIPT = (
     "torchvision.datasets",
@@ -39,6 +41,7 @@ _ACT_FOR_THE_SCRIPT = (
     "wget",
 )
 """Modules that fetch data where they are told to, without a lock. Others look after their own files."""
+_LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
 _MOST_OF_A_LINE = 20
@@ -84,6 +87,9 @@ class _Watch:
             or sum(self.told.values()) >= _MOST
         ):
             return
+        if event in _LOCKS:
+            self._tell_once("lock", _locked(event, args))
+            return
         if event == "open" and not _changes(*args[:3]):
             return
         if event == "os.mkdir" and frame.f_locals.get("exist_ok"):
@@ -91,6 +97,10 @@ class _Watch:
         if event in ("os.remove", "os.rmdir") and frame.f_globals.get("__name__") == "shutil":
             return  # a step of rmtree, which tells of itself
         path = _place(event, args)
+        if event == "open" and _is_own(*args[:3]):
+            # Only one process can make it: a lock, or a temporary file.
+            self._tell_once("lock", path if "lock" in os.path.basename(path) else "")
+            return
         if path and not path.startswith((*_NOT_FILES, self.own)) and self._is_the_scripts(frame):
             self._tell(_EVENTS[event], path)
 
@@ -106,6 +116,12 @@ class _Watch:
             frame = frame.f_back
         return False
 
+    def _tell_once(self, action: str, path: str) -> None:
+        """Tell of a path the first time; a lock is taken again and again, by packages on the script's behalf too."""
+        if path and not self.told[None, path]:
+            self.told[None, path] += 1
+            self.session.event("file", at=self.session.here(), action=action, path=path)
+
     def _tell(self, action: str, path: str) -> None:
         at = self.session.here()
         self.told[at, action] += 1
@@ -120,6 +136,21 @@ def _changes(path: Any, mode: Any, flags: Any) -> bool:
     if isinstance(mode, str):
         return "w" in mode or "x" in mode or ("a" in mode and not os.path.exists(path))
     return bool(flags & (os.O_CREAT | os.O_TRUNC))
+
+
+def _is_own(path: Any, mode: Any, flags: Any) -> bool:
+    """Whether opening fails where the file is there already."""
+    return not isinstance(path, int) and ("x" in mode if isinstance(mode, str) else bool(flags & os.O_EXCL))
+
+
+def _locked(event: str, args: tuple[Any, ...]) -> str:
+    """The file that is locked; empty where a lock is given back."""
+    import fcntl
+
+    number, operation = args[0], args[1]
+    if operation & fcntl.LOCK_UN or not isinstance(number, int):
+        return ""
+    return os.path.realpath(f"/proc/self/fd/{number}")
 
 
 def _place(event: str, args: tuple[Any, ...]) -> str:

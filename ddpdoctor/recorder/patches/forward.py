@@ -104,6 +104,7 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, grad: bool
                 seen["input"] = sample(torch, first)
     if grad:
         seen["unknown"] = _unknown(wrapper, ddp)
+        seen |= _look_at_unused(wrapper, ddp) if ddp.find_unused_parameters else {}
         if digested:
             seen |= _look_at_layers(torch, ddp, first)
     return seen
@@ -128,6 +129,16 @@ def _unknown(wrapper: Wrapper, ddp: Any) -> list[str]:
         and (id(parameter) not in known or known[id(parameter)]() is not parameter)
         and name not in ignored
     ]
+
+
+def _look_at_unused(wrapper: Wrapper, ddp: Any) -> dict[str, Any]:
+    """What DDP's own statistics say of the last iteration that they are of, once each."""
+    said = ddp._get_ddp_logging_data()
+    iteration = int(said.get("iteration") or 0)
+    if iteration <= max(1, wrapper.counted):
+        return {}
+    wrapper.counted = iteration
+    return {"unused": int(said.get("unused_parameter_size") or 0)}
 
 
 def _look_at_layers(torch: Any, ddp: Any, first: Any) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def _tell_init(session: Session, at: int | None, given: dict[str, Any]) -> None:
         backend=dist.get_backend(),
         arguments=given,
         threads=session.torch.get_num_threads(),
+        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     )
 
 

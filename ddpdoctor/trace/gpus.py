@@ -1,0 +1,72 @@
+"""Which GPUs the ranks of a rehearsal chose and used, by the host's own numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Device
+from ddpdoctor.trace.recording import Recording
+
+
+@dataclass(frozen=True)
+class Place:
+    """The GPU that a rank works on."""
+
+    host: str
+    device: Device
+
+    @property
+    def gpu(self) -> tuple[str, str]:
+        """What no two ranks may share."""
+        return self.host, self.device.gpu or str(self.device.index)
+
+
+def places(trace: Trace) -> dict[int, Place]:
+    """The GPU of each rank of a rehearsal.
+
+    Raises:
+        NotMeasured: devices were real, which nobody noted; or no rank used one, or they talk through gloo, where
+            ranks may share one.
+    """
+    recordings = trace.recordings()
+    if not trace.rehearsal:
+        raise NotMeasured("only a rehearsal notes which rank uses which GPU (--rehearse)")
+    if any(event.backend == "gloo" for one in recordings.values() for event in one.groups):
+        raise NotMeasured("the backend is gloo, whose ranks may share a device")
+    found = {rank: Place(_host(one), home) for rank, one in recordings.items() if (home := _home(one))}
+    if not found:
+        raise NotMeasured("no rank used a GPU")
+    return found
+
+
+def shared(found: Mapping[int, Place]) -> list[tuple[int, ...]]:
+    """The ranks of each GPU that several work on."""
+    by_gpu: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+    for rank, place in found.items():
+        by_gpu[place.gpu].append(rank)
+    return [tuple(ranks) for ranks in by_gpu.values() if len(ranks) > 1]
+
+
+def ranks_of_host(found: Mapping[int, Place], host: str) -> int:
+    """How many ranks work on a host."""
+    return sum(place.host == host for place in found.values())
+
+
+def _home(recording: Recording) -> Device | None:
+    """What its wrapper was given; else what it chose last; else what it used first."""
+    valid = [device for device in recording.devices if device.valid]
+    given = [wrapper.flags.get("device_ids") for wrapper in recording.wrappers]
+    numbers = {ids[0] for ids in given if ids and isinstance(ids[0], int)}
+    wrapped = [device for device in valid if device.index in numbers]
+    chosen = [device for device in valid if device.how == "set"]
+    return next(iter((*wrapped, *chosen[::-1], *valid)), None)
+
+
+def _host(recording: Recording) -> str:
+    """Imaginary hosts have one name, and a number of their own."""
+    number = next((one.environ["GROUP_RANK"] for one in recording.groups if "GROUP_RANK" in one.environ), "")
+    return f"{recording.host} {number}"
