@@ -12,6 +12,7 @@ from typing import Any
 
 from ddpdoctor import __version__, registry
 from ddpdoctor.check import Check
+from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
@@ -58,6 +59,14 @@ class Request:
     def checks(self, source: Source) -> tuple[Check, ...]:
         """The checks wanted of one source."""
         return registry.select(source, self.selected, self.ignored)
+
+    def checks_of_output(self) -> tuple[Check, ...]:
+        """The checks wanted of what the script prints, which belongs to its run."""
+        run, log = Source.RUN.value, Source.LOG.value
+        selected, ignored = (
+            tuple(log if one == run else one for one in given) for given in (self.selected, self.ignored)
+        )
+        return registry.select(Source.LOG, selected, ignored)
 
 
 def examine(request: Request, progress: Progress) -> Report:
@@ -117,7 +126,7 @@ class _Examination:
         job, plan = found
         self.run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend}
         self.run["script"] = None if job.bundled else job.name
-        self._judge_run(read_trace(folder))
+        self._judge_run(read_trace(folder), folder)
 
     def _subfolder(self, name: str) -> Path:
         folder = self.folder / name
@@ -201,7 +210,7 @@ class _Examination:
                 self._deadline_of_job(),
                 version,
             )
-        self._judge_run(trace)
+        self._judge_run(trace, self.folder / "job")
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:
@@ -211,7 +220,7 @@ class _Examination:
         slack = 0.0 if self.request.job.recorder.full else TIME_LIMIT_SLACK
         return self.deadline if limit is None else min(self.deadline, time.monotonic() + limit + slack)
 
-    def _judge_run(self, trace: Trace) -> None:
+    def _judge_run(self, trace: Trace, folder: Path) -> None:
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.time_limit)
         cause = self._cause_on_host() if trace.broken else None
@@ -220,9 +229,18 @@ class _Examination:
             self.verdicts += skip_all(Source.RUN, checks, f"{what} did not work, which {cause} explains")
         else:
             self._judge(Source.RUN, trace)
+            self._read_output(trace, folder)
         results = [verdict.result for verdict in self.verdicts if verdict.source is Source.RUN]
         self.notes += notes(trace, results, self.request.time_limit)
         self.run.update(facts(trace))
+
+    def _read_output(self, trace: Trace, folder: Path) -> None:
+        """Of a script that broke, what it printed may tell more than its exception."""
+        checks = self.request.checks_of_output()
+        if trace.broken and not (trace.timed_out or trace.bundled) and checks:
+            rest = [one for one in self.verdicts if one.source is not Source.RUN]
+            run = [one for one in self.verdicts if one.source is Source.RUN]
+            self.verdicts = [*rest, *with_output(run, folder, checks, self._log)]
 
     def _describe(self, record: GroupRecord) -> None:
         self.run["torch"] = record.torch or None

@@ -1,0 +1,58 @@
+"""What a job printed, where what its ranks recorded names no more than the exception in which they ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ddpdoctor.check import Check
+from ddpdoctor.job.command import TORCHRUN_LOGS
+from ddpdoctor.job.remains import ERR, OUT
+from ddpdoctor.judge import Verdict
+from ddpdoctor.logs import blame
+from ddpdoctor.logs.read import read
+from ddpdoctor.logs.sources import streams
+from ddpdoctor.model import Level
+
+_AN_EXCEPTION = "DD304"
+_NAMES_NO_CAUSE = (_AN_EXCEPTION, "DD301", "DD311", "DD312")
+"""What these say of an output, the records say better."""
+
+
+def with_output(
+    verdicts: Sequence[Verdict], folder: Path, checks: Sequence[Check], on_error: Callable[[str], None]
+) -> list[Verdict]:
+    """The verdicts on a run that broke, and the cause that its output names where they name none.
+
+    Args:
+        verdicts: on what the ranks recorded.
+        folder: the job's.
+        checks: those that look at output.
+        on_error: is given the traceback of a check that broke.
+    """
+    found = {finding.code for one in verdicts for finding in one.findings if finding.level is Level.FAIL}
+    if found - {_AN_EXCEPTION}:
+        return list(verdicts)
+    log = read(streams(_files(folder)), blame.words(checks))
+    named = [
+        one
+        for one in blame.examine(log, checks, on_error)
+        if one.findings and one.result.code not in _NAMES_NO_CAUSE
+    ]
+    codes = tuple(one.result.code for one in named if any(f.level is Level.FAIL for f in one.findings))
+    return [*(_explained(one, codes) for one in verdicts), *named]
+
+
+def _files(folder: Path) -> list[str]:
+    """What ranks and launcher wrote; empty files say nothing."""
+    own = [*sorted((folder / TORCHRUN_LOGS).rglob("std*.log")), folder / OUT, folder / ERR]
+    return [str(file) for file in own if file.exists() and file.stat().st_size]
+
+
+def _explained(verdict: Verdict, codes: tuple[str, ...]) -> Verdict:
+    """The verdict on the exception, which is dropped where its cause was found."""
+    if verdict.result.code != _AN_EXCEPTION:
+        return verdict
+    findings = (replace(one, explained_by=(*one.explained_by, *codes)) for one in verdict.findings)
+    return replace(verdict, findings=tuple(findings))
