@@ -6,6 +6,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.loops import shares_loop
 from ddpdoctor.trace.recording import Recording
 
 
@@ -50,8 +51,7 @@ class LocalDecision(Check):
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
-        # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
-        early = tuple(rank for rank in steps if _left(seen[rank]) and _went_on(seen, rank))
+        early = tuple(rank for rank in seen if _left_a_loop(seen, rank))
         if not early or len(early) == len(steps):
             raise NotMeasured(trace.broken)
         return [self._decided(seen, early, steps)]
@@ -73,17 +73,40 @@ class LocalDecision(Check):
         )
 
 
-def _left(recording: Recording) -> bool:
-    """Whether it has ended its script in peace, or does other things than train."""
-    last = _last(recording)
-    ended = recording.exit is not None and recording.raised is None
-    return ended or (last is not None and last.ended != "open")
+def _left_a_loop(seen: Mapping[int, Recording], rank: int) -> bool:
+    """Whether a rank has done with a loop over data, or with training, that others still went on with."""
+    others = [one for at, one in seen.items() if at != rank]
+    own, last = seen[rank], _last(seen[rank])
+    if last is not None and last.ended == "left" and any(_goes_on(last, _last(one)) for one in others):
+        return True
+    # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
+    return _is_done(own) and any(_begun(one) > _begun(own) for one in others)
 
 
-def _went_on(seen: Mapping[int, Recording], rank: int) -> bool:
-    """Whether some other rank began a training step that this one never did."""
-    own = seen[rank]
-    return any(_begun(other) > _begun(own) for at, other in seen.items() if at != rank)
+def _goes_on(left: Pass, other: Pass | None) -> bool:
+    """Whether another rank took more batches of the pass that one left."""
+    return other is not None and other.number == left.number and other.drawn > left.drawn
+
+
+def _is_done(recording: Recording) -> bool:
+    """Whether it will not train again: it came to its end, or waits for the others behind the loop."""
+    update = next((step.optimizer_steps[-1].at for step in recording.steps if step.optimizer_steps), None)
+    if recording.raised is not None:
+        return _is_behind(update, recording.raised.at)
+    if any(event.action == "destroy" for event in recording.groups):
+        return True
+    if open_call := next((one for one in recording.collectives if not one.ended), None):
+        return _is_behind(update, open_call.at)
+    ended = recording.exit
+    return ended is not None and (ended.how == "returned" or _is_behind(update, ended.at))
+
+
+def _is_behind(update: Where | None, other: Where | None) -> bool:
+    """Whether a line is outside of the training loop."""
+    if update is None or other is None:
+        return False
+    in_main_module = other.function == "<module>" != update.function
+    return in_main_module or shares_loop(update, other) is False
 
 
 def _begun(recording: Recording) -> int:

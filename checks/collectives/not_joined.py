@@ -9,6 +9,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import Stall, find_stall, long_work
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Where
+from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 
@@ -39,6 +40,7 @@ class CollectiveNotJoined(Check):
     name = "collective-not-joined"
     family = Family.COLLECTIVES
     title = "no rank keeps the others waiting"
+    explained_by = ("DD005", "DD106", "DD225", "DD302", "DD303", "DD305", "DD308")
     log_words = ("failed to pass monitored",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -53,7 +55,10 @@ class CollectiveNotJoined(Check):
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
-        return [self._run_hang(trace, [one for one in trace.ranks if not one.finished])]
+        stopped = [one for one in trace.ranks if not one.finished]
+        if not stopped:
+            return Passed("every rank had come to its end when the run was stopped")
+        return [self._run_hang(trace, stopped) if _joined(trace) else self._never_joined(trace, stopped)]
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)
@@ -81,7 +86,6 @@ class CollectiveNotJoined(Check):
 
     def _run_hang(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
         late = culprits({one.rank: one.stack for one in stopped}, {})
-        tree = merge({one.rank: one.stack for one in stopped if one.stack})
         waiting = ranks_phrase(one.rank for one in stopped if one.rank not in late)
         limit = f"within {trace.seconds:.0f} s"
         blamed = f"{ranks_phrase(late)} kept {waiting} of the training run waiting, which did not end {limit}"
@@ -95,10 +99,19 @@ class CollectiveNotJoined(Check):
             "ddpdoctor check --timeout 600",
             ranks=late or tuple(one.rank for one in stopped),
             where=_where(stopped, late),
-            evidence=(
-                *(Evidence(str(one.stack[-1]), (one.rank,)) for one in stopped if one.stack),
-                Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
-            ),
+            evidence=_stacks(stopped),
+        )
+
+    def _never_joined(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
+        return self.fail(
+            f"no rank had joined a process group when the run was stopped after {trace.seconds:.0f} s",
+            why="Processes were there and did nothing for a while: they wait for a lock, an answer or a file, or in "
+            "init_process_group for ranks that nobody started.",
+            fix="see in the stacks which call does not come back; a script that waits for something on purpose may "
+            "only need more time: ddpdoctor check --timeout 600",
+            ranks=tuple(one.rank for one in stopped if one.recording is not None),
+            where=_where(stopped, tuple(one.rank for one in stopped)),
+            evidence=_stacks(stopped),
         )
 
     def _hang(self, ranks: GroupRecord, stopped: list[RankRecord]) -> Finding:
@@ -131,6 +144,24 @@ class CollectiveNotJoined(Check):
             where=_where(stopped, late),
             evidence=tuple(evidence),
         )
+
+
+def _joined(trace: Trace) -> bool:
+    """Whether some rank was in a process group, or nothing was recorded that could tell."""
+    seen = [one.recording for one in trace.ranks if one.recording is not None]
+    return not seen or any(event.action == "init" for one in seen for event in one.groups)
+
+
+def _stacks(stopped: list[RankTrace]) -> tuple[Evidence, ...]:
+    """Where each rank was, and the whole of it; the last lines of the output where no stack was taken."""
+    seen = [one for one in stopped if one.stack]
+    if not seen:
+        return tuple(Evidence(quote(one.output[-1])[1:-1], (one.rank,)) for one in stopped if one.output)
+    tree = merge({one.rank: one.stack for one in seen})
+    return (
+        *(Evidence(str(one.stack[-1]), (one.rank,)) for one in seen),
+        Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
+    )
 
 
 def _waited_for(stopped: list[RankRecord], late: tuple[int, ...]) -> str:

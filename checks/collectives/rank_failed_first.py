@@ -13,6 +13,10 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_BY_THE_WAY = re.compile(
+    r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
+)
+"""Lines of torch's warnings about connections, and the C++ frames below them."""
 _LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308")
 """Diseases that leave a rank alone in a collective, whose peers have gone."""
 _LAST_LINES = 10
@@ -41,7 +45,11 @@ class RankFailedFirst(Check):
     name = "rank-failed-first"
     family = Family.COLLECTIVES
     title = "every rank reaches its end"
-    explained_by = ("DD215", "DD224")  # they know some exceptions better, and only by what led to them
+    explained_by = (
+        "DD005",
+        "DD215",
+        "DD224",
+    )  # they know some exceptions better, and only by what led to them
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()
@@ -85,7 +93,7 @@ class RankFailedFirst(Check):
         alike = tuple(one.rank for one in trace.ranks if one.broke and _what(one) == _what(first))
         others = [one.rank for one in trace.ranks if one.rank not in alike]
         who = ranks_phrase(alike)
-        shown = first.failure.traceback.rstrip() if first.failure else "\n".join(first.output[-_LAST_LINES:])
+        shown = first.failure.traceback.rstrip() if first.failure else _last_words(first)
         return self.fail(
             f"{who} {_what(first)} in the training run",
             why=f"{who.capitalize()} ended before {'its' if len(alike) == 1 else 'the'} script did. "
@@ -118,6 +126,12 @@ class RankFailedFirst(Check):
             ranks=(first.rank,),
             evidence=_traceback(first),
         )
+
+
+def _last_words(first: RankTrace) -> str:
+    """The end of its output, without what torch's own warnings print of the C++ below them."""
+    said = [line for line in first.output if not _BY_THE_WAY.search(line)]
+    return "\n".join(said[-_LAST_LINES:])
 
 
 def _what(first: RankRecord | RankTrace) -> str:

@@ -1,8 +1,12 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.recording import Recording
 
 FAR_ABOVE = 2.0
 """Threads for each CPU from which on they mostly wait for each other."""
@@ -13,7 +17,8 @@ class CpuOversubscribed(Check):
 
     What it finds:
         OMP_NUM_THREADS times ranks far above the CPUs that the machine, the affinity mask and the control group's
-        quota grant together (a warning); and more ranks than CPUs (information).
+        quota grant together (a warning); and more ranks than CPUs (information). In a run, the threads that torch
+        has on each rank, with the workers of its DataLoader (information).
 
     Why it matters:
         Threads of OpenMP spin while they wait for each other. With more of them than CPUs, each step takes many
@@ -41,6 +46,26 @@ class CpuOversubscribed(Check):
         if nproc > granted:
             return [self._more_ranks(host, granted)]
         return Passed(f"{_cpus(granted)} for {plural(nproc, 'rank')} of {plural(threads, 'thread')}")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        cpus = max((one.facts.get("cpus") or 0 for one in recordings.values()), default=0)
+        if not cpus or len({one.host for one in recordings.values()}) > 1:
+            return Skipped("the CPUs of the ranks' host are not known")
+        threads = sum(int(one.facts.get("threads") or 1) for one in recordings.values())
+        workers = sum(_workers(one) for one in recordings.values())
+        if threads + workers <= FAR_ABOVE * cpus:
+            return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
+        return [
+            self.info(
+                f"{_busy(threads, workers)} share {_cpus(cpus)}",
+                why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and every rank "
+                "waits for the slowest.",
+                fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
+                ranks=tuple(recordings),
+                evidence=_of_ranks(recordings),
+            )
+        ]
 
     def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:
         nproc = host.plan.nproc
@@ -74,6 +99,24 @@ def _threads(value: str) -> int:
 
 def _cpus(granted: float) -> str:
     return f"{granted:g} CPU{'' if granted == 1 else 's'}"
+
+
+def _workers(recording: Recording) -> int:
+    """The most workers of one loader; those of several are seldom busy at once."""
+    drawn = {one.loader for one in recording.passes}
+    return max((loader.workers for loader in recording.loaders if loader.index in drawn), default=0)
+
+
+def _busy(threads: int, workers: int) -> str:
+    also = f" and {plural(workers, 'DataLoader worker')}" if workers else ""
+    return f"{plural(threads, 'thread')} of torch{also}"
+
+
+def _of_ranks(recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(_busy(int(one.facts.get("threads") or 1), _workers(one)), (rank,))
+        for rank, one in recordings.items()
+    )
 
 
 def _evidence(host: Host) -> tuple[Evidence, ...]:

@@ -1,13 +1,18 @@
 import errno
 import os
 import re
+from pathlib import Path
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
+from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import size
+from ddpdoctor.text import plural, ranks_phrase, shorten, size
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import last_lines, place, raised_as
 
 PROBE_BYTES = 1 << 20
 TIGHT_BYTES = 1 << 30
@@ -19,6 +24,18 @@ _FULL = (
 )
 _UNWRITABLE = r"Read-only file system|Parent directory .{1,200} does not exist"
 _SHARED_MEMORY = re.compile(r"/dev/shm|shared memory|posix_fallocate|shm", re.IGNORECASE)
+
+_DENIED = r"^PermissionError: "
+"""Said of reading, too; what was written tells them apart."""
+_WHY_FULL = "The write failed in the middle. What is on the disk is cut off, and a resume would pick it."
+_FIX_FULL = (
+    "df -h FOLDER; quota -s\nremove the cut-off file and keep fewer checkpoints; write to a temporary name and "
+    "rename it when it is complete"
+)
+_WHY_UNWRITABLE = "The folder for the output does not exist on this node, or does not let this user write."
+_FIX_UNWRITABLE = (
+    "create it on every rank before the first write: Path(folder).mkdir(parents=True, exist_ok=True)"
+)
 
 
 class DiskUnusable(Check):
@@ -46,7 +63,7 @@ class DiskUnusable(Check):
     name = "disk"
     family = Family.ENVIRONMENT
     title = "the checkpoint folder can be written"
-    raises = (_FULL, _UNWRITABLE)
+    raises = (_FULL, _UNWRITABLE, _DENIED)
     log_words = (
         "No space left",
         "quota exceeded",
@@ -69,6 +86,34 @@ class DiskUnusable(Check):
             return [self._tight(host)]
         return Passed(f"{quote(folder)} can be written" + (f", {size(disk.free)} free" if disk else ""))
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = {
+            rank: one for rank, one in raised_as(trace, *self.raises).items() if _wrote(trace, rank, one)
+        }
+        if not raised:
+            if trace.broken:
+                raise NotMeasured(trace.broken)
+            saved = [save.path for one in trace.recordings().values() for save in one.saves if save.path]
+            return (
+                Passed(f"{plural(len(set(saved)), 'checkpoint')} written")
+                if saved
+                else Skipped("none was written")
+            )
+        first = next(iter(raised.values()))
+        why, fix = (
+            (_WHY_FULL, _FIX_FULL) if re.search(_FULL, first.message) else (_WHY_UNWRITABLE, _FIX_UNWRITABLE)
+        )
+        return [
+            self.fail(
+                f"{ranks_phrase(raised)} could not write a file: {quote(shorten(first.message.splitlines()[0]))[1:-1]}",
+                why=why,
+                fix=fix,
+                ranks=tuple(raised),
+                where=place(trace, raised),
+                evidence=last_lines(raised),
+            )
+        ]
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FULL)
         if told and not _SHARED_MEMORY.search(told.match.string):
@@ -79,10 +124,8 @@ class DiskUnusable(Check):
     def _told_full(self, told: Told) -> Finding:
         return self.fail(
             "a file could not be written to its end: the disk or the quota is full",
-            why="The write failed in the middle. What is on the disk is cut off, and a resume would pick it.",
-            fix="df -h FOLDER; quota -s\nremove the cut-off file and keep fewer checkpoints; write to a "
-            "temporary name and "
-            "rename it when it is complete",
+            why=_WHY_FULL,
+            fix=_FIX_FULL,
             confidence=Confidence.LIKELY
             if "write failed" in told.match[0] or "unexpected pos" in told.match[0]
             else Confidence.CERTAIN,
@@ -92,8 +135,8 @@ class DiskUnusable(Check):
     def _told_unwritable(self, told: Told) -> Finding:
         return self.fail(
             f"a file could not be written: {told.match[0]}",
-            why="The folder for the output does not exist on this node, or does not let this user write.",
-            fix="create it on every rank before the first write: Path(folder).mkdir(parents=True, exist_ok=True)",
+            why=_WHY_UNWRITABLE,
+            fix=_FIX_UNWRITABLE,
             **told_by(*told.by),
         )
 
@@ -150,3 +193,14 @@ def _space(host: Host) -> tuple[Evidence, ...]:
         return ()
     inodes = f", {disk.free_inodes} inodes free" if disk.free_inodes >= 0 else ""
     return (Evidence(f"{size(disk.free)} of {size(disk.total)} free{inodes}"),)
+
+
+def _wrote(trace: Trace, rank: int, raised: Raised) -> bool:
+    """Whether it was about to write: what may be said of reading as well is told by the file that is named."""
+    if _SHARED_MEMORY.search(raised.message):
+        return False
+    if not re.search(_DENIED, f"{raised.type}: {raised.message}"):
+        return True
+    recording = trace.recordings()[rank]
+    written = {one.path for one in recording.files} | {one.path for one in recording.saves if one.path}
+    return any(Path(path).name in raised.message for path in written)

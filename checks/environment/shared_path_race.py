@@ -19,7 +19,7 @@ class SharedPathRace(Check):
 
     What it finds:
         A file that several ranks of one host create, empty, download or extract, with no collective between them
-        that would let one go first. Checkpoints (DD402) and log files (DD606) have checks of their own.
+        that would let one go first, and no lock. Checkpoints (DD402) and log files (DD606) have checks of their own.
 
     Why it matters:
         A rank may read what another has just emptied. It works as long as the timing is kind, and ends in a
@@ -47,7 +47,7 @@ class SharedPathRace(Check):
         if len(recordings) < 2:
             return Skipped("one rank has nobody to race with")
         for path, events in _by_path(recordings).items():
-            if len(events) > 1 and not _take_turns(recordings, events):
+            if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events):
                 return [self._race(path, events)]
         return Passed("no file of the script's own was written by two ranks at a time")
 
@@ -68,7 +68,8 @@ class SharedPathRace(Check):
 def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
     logs = {writer.target for one in recordings.values() for writer in one.log_writers}
-    saved = {save.path for one in recordings.values() for save in one.saves}
+    others = {save.path for one in recordings.values() for save in one.saves}
+    others |= {event.path for one in recordings.values() for event in one.files if event.action == "lock"}
     found: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:
@@ -76,7 +77,7 @@ def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEve
             if (
                 ours
                 and not event.path.endswith(_ON_PURPOSE)
-                and event.path not in saved
+                and event.path not in others
                 and not _below(event.path, logs)
             ):
                 found[recording.host, event.path].setdefault(rank, event)
@@ -85,6 +86,14 @@ def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEve
 
 def _below(path: str, folders: set[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders if folder)
+
+
+def _lock(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
+    """Whether the ranks had taken a lock before they wrote. Which file it guards only the script knows."""
+    return all(
+        any(one.action == "lock" and one.time < events[rank].time for one in recordings[rank].files)
+        for rank in events
+    )
 
 
 def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:

@@ -1,8 +1,20 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.model import Family, Judgement, Skipped
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
 _FORKED = r"Cannot re-initialize CUDA in forked subprocess"
+
+_WHY = (
+    "CUDA cannot be used in a child that was forked after the parent had initialised it: a DataLoader worker whose "
+    "dataset makes GPU tensors, or ranks started by fork."
+)
+_FIX = (
+    'return CPU tensors from the dataset, or DataLoader(..., multiprocessing_context="spawn")\n'
+    "for ranks: torch.multiprocessing.spawn, or torchrun"
+)
 
 
 class CudaInForkedWorker(Check):
@@ -28,6 +40,22 @@ class CudaInForkedWorker(Check):
     title = "forked processes leave CUDA alone"
     raises = (_FORKED,)
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if not raised:
+            return Skipped("no exception tells of it, and a rehearsal's workers may use what they like")
+        ranks = with_victims(trace, raised)
+        return [
+            self.fail(
+                f"a forked process of {ranks_phrase(ranks)} used CUDA after its parent had",
+                why=_WHY,
+                fix=_FIX,
+                ranks=ranks,
+                where=place(trace, raised),
+                evidence=last_lines(raised),
+            )
+        ]
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FORKED)
         if told is None:
@@ -35,10 +63,8 @@ class CudaInForkedWorker(Check):
         return [
             self.fail(
                 "a forked process used CUDA after its parent had",
-                why="CUDA cannot be used in a child that was forked after the parent had initialised it: a DataLoader "
-                "worker whose dataset makes GPU tensors, or ranks started by fork.",
-                fix='return CPU tensors from the dataset, or DataLoader(..., multiprocessing_context="spawn")\n'
-                "for ranks: torch.multiprocessing.spawn, or torchrun",
+                why=_WHY,
+                fix=_FIX,
                 **told_by(*told.by),
             )
         ]

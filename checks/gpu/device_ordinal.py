@@ -1,22 +1,36 @@
 import re
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
-from ddpdoctor.text import fold_ranks, plural
+from ddpdoctor.text import fold_ranks, plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.process import Device
+from ddpdoctor.trace.raised import last_lines, place, raised_as
 
 _NONE = r"No CUDA GPUs are available"
 _ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
+
+_WHY = (
+    "GPUs are counted from 0 in each process, among those that are visible to it. The global rank is no such number "
+    "on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU."
+)
+_FIX = (
+    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
+    "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank"
+)
 
 
 class DeviceOrdinal(Check):
     """CUDA_VISIBLE_DEVICES names GPUs in a way that CUDA does not understand.
 
     What it finds:
-        A number that no GPU of this machine has, a GPU named twice, a range (0-3), a separator other than the
+        A rank that asks for a GPU whose number its process does not have. In CUDA_VISIBLE_DEVICES: a number that no
+        GPU of this machine has, a GPU named twice, a range (0-3), a separator other than the
         comma, a word, an identifier of another machine. Identifiers (GPU-..., MIG-..., also their beginnings) are
         fine, and so are an empty value and -1, which hide all GPUs on purpose.
 
@@ -64,6 +78,43 @@ class DeviceOrdinal(Check):
             )
         ]
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        asked = {
+            rank: device for rank, one in recordings.items() for device in one.devices if not device.valid
+        }
+        raised = raised_as(trace, *self.raises)
+        if asked:
+            return [self._asked(asked)]
+        if raised:
+            ranks = tuple(raised)
+            found = self.fail(
+                f"{ranks_phrase(ranks)} asked for a GPU whose number the process does not have",
+                why=_WHY,
+                fix=_FIX,
+                ranks=ranks,
+                where=place(trace, raised),
+                evidence=last_lines(raised),
+            )
+            return [found]
+        if not any(one.devices for one in recordings.values()):
+            return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
+        return Passed("each rank asked for GPUs that it has")
+
+    def _asked(self, asked: Mapping[int, Device]) -> Finding:
+        rank, first = next(iter(asked.items()))
+        return self.fail(
+            f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}",
+            why=_WHY,
+            fix=_FIX,
+            ranks=tuple(asked),
+            where=first.at,
+            evidence=tuple(
+                Evidence(f"cuda:{one.index} of {plural(one.visible, 'visible GPU')}", (rank,))
+                for rank, one in asked.items()
+            ),
+        )
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_ORDINAL, _NONE)
         if told is None:
@@ -72,11 +123,8 @@ class DeviceOrdinal(Check):
         return [
             self.fail(
                 "a rank sees no GPU" if re.search(_NONE, told.match[0]) else headline,
-                why="GPUs are counted from 0 in each process, among those that are visible to it. The global "
-                "rank is no "
-                "such number on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU.",
-                fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
-                "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank",
+                why=_WHY,
+                fix=_FIX,
                 **told_by(*told.by),
             )
         ]

@@ -1,18 +1,27 @@
 import re
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Line, Log, told_by
-from ddpdoctor.model import Confidence, Family, Judgement
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
+from ddpdoctor.trace.process import Device
+from ddpdoctor.trace.recording import Recording
 
 _ROW = re.compile(
     r"\|\s+(?P<gpu>\d+)\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+C(?:\+G)?\s+\S.*?\s(?P<size>\d+)MiB\s+\|"
 )
+
+_CHOOSE = "torch.cuda.set_device(local_rank)     # before anything else that uses CUDA"
 
 
 class EveryRankOnGpu0(Check):
     """Every rank holds memory on GPU 0.
 
     What it finds:
+        In a rehearsal, ranks that never chose a GPU and work on the first, or that put something on another rank's.
         In nvidia-smi's table, several processes of the job on GPU 0: only there, or beside the GPU that each has of
         its own.
 
@@ -32,7 +41,42 @@ class EveryRankOnGpu0(Check):
     name = "every-rank-on-gpu-0"
     family = Family.GPU
     title = "each rank keeps to its GPU"
+    explained_by = ("DD406",)
     log_words = ("MiB |",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        found = places(trace)
+        for ranks in shared(found):
+            first = found[ranks[0]]
+            if first.device.index == 0 and first.device.visible >= ranks_of_host(found, first.host):
+                return [self._crowded(ranks, first)]
+        strangers = {
+            rank: one for rank in found if (one := _elsewhere(trace.recordings()[rank], found, rank))
+        }
+        if strangers:
+            return [self._strangers(strangers)]
+        return Passed(f"{ranks_phrase(found)} used GPUs of their own")
+
+    def _crowded(self, ranks: tuple[int, ...], first: Place) -> Finding:
+        return self.fail(
+            f"{ranks_phrase(ranks)} work on cuda:0, and {first.device.visible} GPUs are visible",
+            why="Nothing chose another GPU in these processes, so each of them took the first. NCCL ends with "
+            "'Duplicate GPU detected'; without it GPU 0 runs out of memory while the others are idle.",
+            fix=_CHOOSE,
+            ranks=ranks,
+            where=first.device.at,
+        )
+
+    def _strangers(self, strangers: Mapping[int, Device]) -> Finding:
+        first = next(iter(strangers.values()))
+        return self.warn(
+            f"{ranks_phrase(strangers)} put something on cuda:{first.index}, where another rank works",
+            why="Each process that touches a GPU holds a context of some 500 MiB there, and its tensors. The rank "
+            "whose GPU it is runs out of memory first.",
+            fix=_CHOOSE,
+            ranks=tuple(strangers),
+            where=first.at,
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         gpus: dict[int, set[int]] = {}
@@ -51,9 +95,15 @@ class EveryRankOnGpu0(Check):
                 f"{len(strangers)} processes that work on other GPUs hold memory on GPU 0 too",
                 why="Something put tensors on GPU 0 in every process: a checkpoint loaded without map_location, which "
                 "restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
-                fix='torch.load(path, map_location="cpu")\n'
-                "torch.cuda.set_device(local_rank)     # before anything else that uses CUDA",
+                fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
                 confidence=Confidence.LIKELY,
                 **told_by(*(lines[pid] for pid in strangers)),
             )
         ]
+
+
+def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:
+    """Its first use of a GPU that another rank of its host works on."""
+    taken = {place.gpu for other, place in found.items() if other != rank} - {found[rank].gpu}
+    used = (one for one in recording.devices if one.how == "use" and one.valid)
+    return next((one for one in used if Place(found[rank].host, one).gpu in taken), None)

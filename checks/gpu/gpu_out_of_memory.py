@@ -1,15 +1,23 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Family, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.raised import last_lines, place, raised_as
 
 _OUT = r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
 _GPU = re.compile(r"GPU (\d+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ \w+)|([\d.]+ \w+) total capacity")
 _OTHERS = re.compile(r"Process (\d+) has ([\d.]+ \w+) memory in use")
+
+_FIX = (
+    "nvidia-smi     # who holds the memory\na smaller batch per rank with gradient accumulation, bf16, activation "
+    'checkpointing\ntorch.load(path, map_location="cpu")     # a copy on GPU 0 from every rank'
+)
 
 
 class GpuOutOfMemory(Check):
@@ -37,37 +45,65 @@ class GpuOutOfMemory(Check):
     raises = (_OUT,)
     log_words = ("out of memory",)
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if not raised:
+            if trace.broken:
+                raise NotMeasured(trace.broken)
+            if trace.rehearsal or not _on_gpus(trace):
+                return Skipped("no rank worked on a GPU")
+            return Passed("no rank ran out of GPU memory")
+        first = next(iter(raised.values()))
+        return [
+            self.fail(
+                f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
+                why=_why(first.message),
+                fix=_FIX,
+                ranks=tuple(raised),
+                where=place(trace, raised),
+                evidence=last_lines(raised),
+            )
+        ]
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_OUT)
         if told is None:
             return UNSAID
         said = told_by(*told.by)
         who = ranks_phrase(said["ranks"]) if said["ranks"] else "a rank"
-        others = _OTHERS.findall(told.match.string)
-        held = "; ".join(f"process {pid} held {size} of it" for pid, size in others)
         return [
             self.fail(
-                f"{who} ran out of memory on {_gpu(told)}{_tried(told)}",
-                why=f"The GPU had no more to give{': ' + held if held else ''}. "
-                + (
-                    "Memory that another process holds is that of a rank on the wrong GPU, or of an earlier run."
-                    if others
-                    else "Weights, gradients, optimizer state and the batch's activations have to fit together."
-                ),
-                fix="nvidia-smi     # who holds the memory\na smaller batch per rank with gradient "
-                "accumulation, bf16, "
-                'activation checkpointing\ntorch.load(path, map_location="cpu")     # a copy on GPU 0 from every rank',
+                f"{who} ran out of memory on {_gpu(told.match.string)}{_tried(told.match.string)}",
+                why=_why(told.match.string),
+                fix=_FIX,
                 **said,
             )
         ]
 
 
-def _gpu(told: Told) -> str:
-    found, total = _GPU.search(told.match.string), _CAPACITY.search(told.match.string)
+def _on_gpus(trace: Trace) -> bool:
+    wrappers = (wrapper for one in trace.recordings().values() for wrapper in one.wrappers)
+    return any(
+        parameter.device.startswith("cuda") for wrapper in wrappers for parameter in wrapper.parameters
+    )
+
+
+def _why(message: str) -> str:
+    others = _OTHERS.findall(message)
+    held = "; ".join(f"process {pid} held {size} of it" for pid, size in others)
+    return f"The GPU had no more to give{': ' + held if held else ''}. " + (
+        "Memory that another process holds is that of a rank on the wrong GPU, or of an earlier run."
+        if others
+        else "Weights, gradients, optimizer state and the batch's activations have to fit together."
+    )
+
+
+def _gpu(message: str) -> str:
+    found, total = _GPU.search(message), _CAPACITY.search(message)
     size = next(filter(None, total.groups())) if total else ""
     return (f"GPU {found[1]}" if found else "its GPU") + (f" ({size})" if size else "")
 
 
-def _tried(told: Told) -> str:
-    found = _TRIED.search(told.match.string)
+def _tried(message: str) -> str:
+    found = _TRIED.search(message)
     return f", asking for {found[1]}" if found else ""

@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
@@ -6,8 +8,17 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
 _DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"
+
+_FIX = (
+    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))     # before init_process_group\n'
+    "torchrun --nproc-per-node at most the number of GPUs: nvidia-smi -L"
+)
 
 
 class MoreRanksThanGpus(Check):
@@ -49,6 +60,45 @@ class MoreRanksThanGpus(Check):
             return Skipped(f"GPU {lost[0].index} does not answer (DD805)")
         return [self._too_many(host, len(visible))]
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if raised:
+            return [self._collided(trace, raised)]
+        found = places(trace)
+        for ranks in shared(found):
+            first = found[ranks[0]]
+            if first.device.visible < ranks_of_host(found, first.host):
+                return [self._share(ranks, found)]
+        return Passed(
+            f"{plural(len(found), 'rank')} on {plural(len({one.gpu for one in found.values()}), 'GPU')}"
+        )
+
+    def _share(self, ranks: tuple[int, ...], found: Mapping[int, Place]) -> Finding:
+        device = found[ranks[0]].device
+        return self.fail(
+            f"{ranks_phrase(ranks)} share GPU {found[ranks[0]].gpu[1]}: {plural(len(found), 'rank')} on "
+            f"{plural(device.visible, 'visible GPU')}",
+            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU detected' at "
+            "the first collective.",
+            fix=f"torchrun --nproc-per-node {device.visible} ...\nor make as many GPUs visible as there are ranks: "
+            f"{VARIABLE}",
+            ranks=ranks,
+            where=device.at,
+            evidence=(Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),),
+        )
+
+    def _collided(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
+        ranks = with_victims(trace, raised)
+        return self.fail(
+            f"{ranks_phrase(ranks)} found two ranks on one GPU",
+            why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than GPUs, or "
+            "where the script does not choose the GPU by LOCAL_RANK before the first collective.",
+            fix=_FIX,
+            ranks=ranks,
+            where=place(trace, raised),
+            evidence=last_lines(raised),
+        )
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_DUPLICATE)
         if told is None:
@@ -61,8 +111,7 @@ class MoreRanksThanGpus(Check):
                 why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
                 "GPUs, or where "
                 "the script does not choose the GPU by LOCAL_RANK before the first collective.",
-                fix='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))     # before init_process_group\n'
-                "torchrun --nproc-per-node at most the number of GPUs: nvidia-smi -L",
+                fix=_FIX,
                 **told_by(*told.by, ranks=ranks),
             )
         ]

@@ -105,16 +105,19 @@ class KilledBySignal(Check):
             raise NotMeasured(ranks.broken)
         others = tuple(one.rank for one in ranks.ranks if one.rank != first.rank)
         where = f" in {first.step or first.current}" if first.step or first.current else ""
-        return [self._finding(first.rank, others, -(first.exit_code or 0), where, ())]
+        return [self._finding((first.rank,), others, -(first.exit_code or 0), where, ())]
 
     def examine_run(self, trace: Trace) -> Judgement:
         first = trace.first_to_break()
         if trace.broken is None:
             return Passed("no signal ended a rank of the training run")
-        if first is None or first.killed_by is None:
-            raise NotMeasured(trace.broken)
-        others = tuple(one.rank for one in trace.ranks if one.rank != first.rank)
-        return [self._finding(first.rank, others, first.killed_by, " in the training run", first.output)]
+        if first is None or first.killed_by is None or trace.timed_out:
+            raise NotMeasured(trace.broken)  # whoever was stopped by us was killed, too
+        alike = tuple(one.rank for one in trace.ranks if one.killed_by == first.killed_by)
+        # Of other signals the first is the cause; SIGTERM on all of them came from outside.
+        killed = alike if first.killed_by == signal.SIGTERM else (first.rank,)
+        others = tuple(one.rank for one in trace.ranks if one.rank not in killed)
+        return [self._finding(killed, others, first.killed_by, " in the training run", first.output)]
 
     def examine_log(self, log: Log) -> Judgement:
         launcher = log.told(*_TO_LAUNCHER)
@@ -174,16 +177,16 @@ class KilledBySignal(Check):
         )
 
     def _finding(
-        self, rank: int, others: tuple[int, ...], number: int, where: str, output: Sequence[str]
+        self, killed: tuple[int, ...], others: tuple[int, ...], number: int, where: str, output: Sequence[str]
     ) -> Finding:
         why, fix = _CAUSES.get(number, _UNKNOWN)
         victims = f" What {ranks_phrase(others)} said afterwards is a consequence." if others else ""
         return self.fail(
-            f"rank {rank} was killed by {_name(number)}{where}",
+            f"{ranks_phrase(killed)} {'was' if len(killed) == 1 else 'were'} killed by {_name(number)}{where}",
             why=why + victims,
             fix=fix,
-            ranks=(rank,),
-            evidence=(Evidence("\n".join(output), (rank,)),) if output else (),
+            ranks=killed,
+            evidence=(Evidence("\n".join(output), killed[:1]),) if output else (),
             confidence=Confidence.LIKELY,
         )
 

@@ -1,7 +1,7 @@
-from collections.abc import Iterator
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -9,6 +9,7 @@ from ddpdoctor.trace.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _JOINING = ("joining", "refused", "init")
 
 
@@ -16,9 +17,9 @@ class WorldSizeMismatch(Check):
     """The script contradicts its launcher about ranks or where they meet.
 
     What it finds:
-        A rank or world size given to init_process_group that differs from what the launcher told this process; a
-        launcher inside a launcher, as mp.spawn under torchrun; and MASTER_ADDR or MASTER_PORT overwritten by a
-        script that torchrun started, whose ranks then do not meet.
+        A rank or world size, given to init_process_group or put into the environment, that differs from what
+        torchrun told this process; a launcher inside a launcher, as mp.spawn under torchrun; and MASTER_ADDR or
+        MASTER_PORT overwritten by a script that torchrun started, whose ranks then do not meet.
 
     Why it matters:
         Each process waits for a group of another size, or at another address, than the one that exists. Nothing
@@ -41,37 +42,44 @@ class WorldSizeMismatch(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        for rank, event in _joinings(recordings):
-            if contradicted := _contradicted(event):
-                return [self._contradiction(rank, event, contradicted)]
+        unseen = [one.rank for one in trace.ranks if one.recording is None]
+        contradicted = {rank: names for rank, one in recordings.items() if (names := _contradicted(one))}
+        if contradicted:
+            # Processes that took one rank are one record: the others are those that nobody was seen as.
+            return [self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unseen})))]
         moved = {
             rank: names for rank, one in recordings.items() if (names := _moved(one)) and not _joined(one)
         }
         if moved:
             return [self._moved(moved, recordings)]
+        if not any(_is_launched(one) for one in recordings.values()):
+            return Skipped("the ranks were started by no launcher that tells them their place")
         return Passed("rank, world size and address are those of the launcher")
 
-    def _contradiction(self, rank: int, event: GroupEvent, names: tuple[str, ...]) -> Finding:
-        name = names[0]
-        given, told = event.arguments[name], event.environ[name.upper()]
+    def _contradiction(
+        self,
+        contradicted: Mapping[int, tuple[str, ...]],
+        recordings: Mapping[int, Recording],
+        ranks: tuple[int, ...],
+    ) -> Finding:
+        rank, names = next(iter(contradicted.items()))
+        given, told = _given(recordings[rank], names[0]), recordings[rank].environ[names[0].upper()]
         return self.fail(
-            f"init_process_group was given {name} {given} in a process that its launcher told {name.upper()}={told}",
+            f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
+            f"{names[0].upper()}={told}",
             why="The launcher started one process for each rank and gave it its place. The script counts "
-            "otherwise, mostly because it starts processes itself, so groups of the wrong size wait for each other.",
+            "otherwise, mostly because it starts processes itself or has a number written into it, so processes wait "
+            "for others that do not exist, or form groups that know nothing of each other.",
             fix='dist.init_process_group(backend="nccl")     # under torchrun, without rank and world_size\n'
-            "or run the script itself, without torchrun, where it calls mp.spawn: python train.py",
-            ranks=(rank,),
-            where=event.at,
+            "or, where the script calls mp.spawn, no torchrun around it: ddpdoctor check -- python train.py",
+            ranks=ranks,
+            where=_joining(recordings[rank]).at,
             evidence=tuple(
-                Evidence(
-                    f"{one} {event.arguments[one]} given, {one.upper()}={event.environ[one.upper()]} told",
-                    (rank,),
-                )
-                for one in names
+                Evidence(_said(recordings[one], names), (one,)) for one, names in contradicted.items()
             ),
         )
 
-    def _moved(self, moved: dict[int, tuple[str, ...]], recordings: dict[int, Recording]) -> Finding:
+    def _moved(self, moved: Mapping[int, tuple[str, ...]], recordings: Mapping[int, Recording]) -> Finding:
         rank, names = next(iter(moved.items()))
         return self.fail(
             f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not get into the process group",
@@ -80,7 +88,7 @@ class WorldSizeMismatch(Check):
             fix="leave it as it is under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),
-            where=_place(recordings[rank]),
+            where=_joining(recordings[rank]).at,
             evidence=tuple(
                 Evidence(_change(recordings[one], name), (one,))
                 for one, names in moved.items()
@@ -89,45 +97,68 @@ class WorldSizeMismatch(Check):
         )
 
 
-def _joinings(recordings: dict[int, Recording]) -> Iterator[tuple[int, GroupEvent]]:
-    for rank, recording in recordings.items():
-        yield from ((rank, event) for event in recording.groups if event.action in _JOINING)
+def _joining(recording: Recording) -> GroupEvent:
+    """What it did to join the default group, first."""
+    return next(event for event in recording.groups if event.action in _JOINING)
 
 
-def _contradicted(event: GroupEvent) -> tuple[str, ...]:
-    """The arguments that differ from the launcher's; ranks of two nodes that count for themselves do not."""
-    told = {name: event.environ.get(name.upper(), "") for name in ("rank", "world_size")}
-    given = {name: event.arguments.get(name, -1) for name in told}
+def _is_launched(recording: Recording) -> bool:
+    """Whether torchrun started it. Other launchers set RANK and WORLD_SIZE to what they like: those of the node."""
+    return "TORCHELASTIC_RUN_ID" in recording.environ and any(
+        event.action in _JOINING for event in recording.groups
+    )
+
+
+def _given(recording: Recording, name: str) -> int | None:
+    """The rank or world size that it joined with: as an argument, or through the environment."""
+    joining = _joining(recording)
+    text = str(joining.arguments.get(name, -1))
+    text = joining.environ.get(name.upper(), "") if text == "-1" else text
+    return int(text) if text.isdigit() else None
+
+
+def _contradicted(recording: Recording) -> tuple[str, ...]:
+    """What it joined with that differs from what the launcher had told it."""
+    if not _is_launched(recording):
+        return ()
+    told = {name: recording.environ.get(name.upper(), "") for name in ("world_size", "rank")}
     return tuple(
         name
         for name, text in told.items()
-        if text.isdigit() and given[name] >= 0 and given[name] != int(text)
+        if text.isdigit() and _given(recording, name) not in (None, int(text))
     )
 
 
 def _moved(recording: Recording) -> tuple[str, ...]:
     """What the script changed of the address that torchrun's agent serves."""
-    joining = next((event for event in recording.groups if event.action in _JOINING), None)
-    if joining is None or "TORCHELASTIC_RUN_ID" not in recording.environ:
+    if not _is_launched(recording):
         return ()
+    joining = _joining(recording)
     if not str(joining.arguments.get("init_method", "env://")).startswith("env://"):
         return ()
     return tuple(
         name
         for name in _ADDRESS
-        if name in recording.environ and joining.environ.get(name) != recording.environ[name]
+        if name in recording.environ
+        and _plain(joining.environ.get(name, "")) != _plain(recording.environ[name])
     )
+
+
+def _plain(address: str) -> str:
+    return "localhost" if address in _LOOPBACK else address
 
 
 def _joined(recording: Recording) -> bool:
     return any(event.action == "init" for event in recording.groups)
 
 
-def _place(recording: Recording) -> Where | None:
-    return next((event.at for event in recording.groups if event.action in _JOINING), None)
+def _said(recording: Recording, names: tuple[str, ...]) -> str:
+    return ", ".join(
+        f"{name} {_given(recording, name)} where {name.upper()}={recording.environ[name.upper()]}"
+        for name in names
+    )
 
 
 def _change(recording: Recording, name: str) -> str:
-    joining = next(event for event in recording.groups if event.action in _JOINING)
-    now = show_value(name, joining.environ.get(name, ""))
+    now = show_value(name, _joining(recording).environ.get(name, ""))
     return f"{name}: {show_value(name, recording.environ[name])} from torchrun, {now} when it joined"

@@ -1,0 +1,78 @@
+"""DD020 on recorded runs: files that several ranks write, and those who take turns."""
+
+from dataclasses import replace
+
+import pytest
+
+from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import FileEvent, LogWriter, Save
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Collective
+from tests.support.judging import check
+from tests.support.recordings import recorded, where
+
+CHECK = check("DD020")
+PATH = "/jobs/data/words.txt"
+
+
+def written(
+    path: str = PATH, action: str = "write", locks: tuple[FileEvent, ...] = (), **more: object
+) -> Trace:
+    """Two ranks that wrote a path, rank 1 two seconds after rank 0."""
+
+    def change(rank: int, one: Recording) -> Recording:
+        event = FileEvent(action, path.format(rank=rank), 10.0 + 2 * rank, where(15))
+        return replace(one, **{**more, "files": (*locks, event)})
+
+    return recorded(change=change)
+
+
+def test_two_ranks_write_a_file() -> None:
+    (finding,) = CHECK.examine_run(written())
+    assert finding.headline == "ranks 0-1 wrote '/jobs/data/words.txt' without taking turns"
+    assert (finding.level, finding.where) == (Level.WARN, where(15))
+
+
+def test_two_ranks_unpack_an_archive() -> None:
+    (finding,) = CHECK.examine_run(written(action="extract"))
+    assert "extracted" in finding.headline
+
+
+@pytest.mark.parametrize("time", [9.0, 13.0])
+def test_a_barrier_elsewhere_is_no_turn(time: float) -> None:
+    barrier = Collective(time, where(14), "barrier", number=0)
+    assert len(CHECK.examine_run(written(collectives=(barrier,)))) == 1
+
+
+def test_a_barrier_between_makes_turns() -> None:
+    barrier = Collective(11.0, where(14), "barrier", number=0)
+    assert isinstance(CHECK.examine_run(written(collectives=(barrier,))), Passed)
+
+
+def test_a_lock_makes_turns() -> None:
+    lock = FileEvent("lock", "/jobs/data/words.lock", 9.0, where(13))
+    assert isinstance(CHECK.examine_run(written(locks=(lock,))), Passed)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/jobs/data/{rank}.txt", {}),
+        ("/jobs/words.lock", {}),
+        ("/jobs/last.pt", {"saves": (Save("/jobs/last.pt", where(60), 10.0),)}),
+        ("/jobs/runs/events.1", {"log_writers": (LogWriter("tensorboard", "/jobs/runs", where(12), 1.0),)}),
+    ],
+)
+def test_what_is_nobodys_or_another_checks(path: str, more: dict) -> None:
+    assert isinstance(CHECK.examine_run(written(path, **more)), Passed)
+
+
+def test_hosts_have_files_of_their_own() -> None:
+    two = written()
+    ranks = tuple(replace(one, recording=replace(one.recording, host=f"node{one.rank}")) for one in two.ranks)
+    assert isinstance(CHECK.examine_run(replace(two, ranks=ranks)), Passed)
+
+
+def test_one_rank_races_with_nobody() -> None:
+    assert isinstance(CHECK.examine_run(recorded(1)), Skipped)

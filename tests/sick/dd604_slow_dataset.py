@@ -1,0 +1,32 @@
+"""Each batch takes far longer to load than to learn from, on every rank."""
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+
+class Images(Dataset):
+    def __len__(self):
+        return 32 * dist.get_world_size()
+
+    def __getitem__(self, index):
+        time.sleep(0.025)  # decode
+        return torch.tensor([index / 10])
+
+
+dist.init_process_group("gloo")
+sampler = DistributedSampler(Images())
+loader = DataLoader(Images(), batch_size=4, sampler=sampler)
+model = DistributedDataParallel(nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x in loader:  # expect: DD604
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+dist.destroy_process_group()
