@@ -85,7 +85,7 @@ def read_trace(folder: Path) -> Trace:
     assert found is not None, f"{folder} is no job's"
     job, plan = found
     stopped, recorded = _read_ending(folder), read_run(folder / RECORD)
-    said = _Said(folder, job, plan, stopped)
+    said = _Said(folder, job, plan, stopped, recorded)
     numbers = _ranks_here(job, plan, recorded)
     alone = recorded.others[:1] if job.kind is Kind.LINE and not recorded.ranks else ()
     own = dict(recorded.ranks) or dict(enumerate(alone))
@@ -162,13 +162,14 @@ def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
 class _Said:
     """What the ranks and the launcher wrote."""
 
-    def __init__(self, folder: Path, job: Job, plan: Plan, stopped: Stopped) -> None:
+    def __init__(self, folder: Path, job: Job, plan: Plan, stopped: Stopped, recorded: Recorded) -> None:
         self.folder, self.job, self.plan, self.stopped = folder, job, plan, stopped
         launcher = _read(folder / ERR)
         self.exit_codes = {int(found["rank"]): int(found["code"]) for found in _EXIT_CODE.finditer(launcher)}
         for found in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
-        if job.kind is Kind.LINE and stopped.status and not self.exit_codes:
+        blamed = self.exit_codes or any(one.raised or _status(one) for one in recorded.ranks.values())
+        if job.kind is Kind.LINE and stopped.status and not blamed:
             self.exit_codes[0] = stopped.status
 
     def of(self, rank: int) -> Path:
