@@ -5,6 +5,7 @@ from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import CheckResult, Outcome, Source
 from ddpdoctor.trace import RankTrace
+from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
@@ -108,3 +109,47 @@ def test_the_time_limit_of_the_whole_check_is_nobodys_fault():
     trace = broken(RankTrace(0), RankTrace(1), timed_out=True, out_of_time=True)
     for code in ("DD301", "DD304", "DD012"):
         assert skipped(code, Source.RUN, trace).reason == "the time limit was reached"
+
+
+def test_frames_of_torchs_own_warnings_are_no_evidence():
+    warned = (
+        "config not found",
+        "[W1121 TCPStore.cpp:125] recvValue failed on SocketImpl(fd=3)",
+        "frame #0: c10::Error::Error(c10::SourceLocation) + 0x9d (0x7f)",
+        "[rank0]: frame #1: <unknown function> + 0x6c (0x7f in libtorch_cpu.so)",
+    )
+    finding = only_finding("DD304", Source.RUN, broken(RankTrace(0, exit_code=3, output=warned)))
+    assert [one.text for one in finding.evidence] == ["config not found"]
+
+
+def test_a_timeout_of_gloo_is_that_of_a_victim():
+    waited = "[unbound_buffer.cc:78] Timed out waiting 3000ms for recv operation to complete"
+    trace = broken(failed(0, waited, time=1.0), failed(1, "no such key", time=4.0, kind="KeyError"))
+    finding = only_finding("DD304", Source.RUN, trace)
+    assert finding.headline == "rank 1 failed with KeyError 'no such key' in the training run"
+
+
+def test_a_run_that_was_stopped_before_anybody_joined():
+    alone = RankTrace(0, stack=ELSEWHERE, recording=Recording(groups=()))
+    finding = only_finding("DD301", Source.RUN, broken(alone, timed_out=True))
+    assert finding.headline == "no rank had joined a process group when the run was stopped after 4 s"
+    assert "load (/jobs/data.py:40)" in finding.evidence[0].text
+
+
+def test_a_run_stopped_after_everybodys_end_hung_nowhere():
+    assert passed("DD301", Source.RUN, healthy(timed_out=True)).text.startswith(
+        "every rank had come to its end"
+    )
+
+
+def test_who_was_stopped_by_us_was_killed_by_nobody_else():
+    trace = broken(RankTrace(0, exit_code=-15), RankTrace(1, exit_code=-15), timed_out=True)
+    assert skipped("DD012", Source.RUN, trace).reason == "the training run did not end within 4 s"
+
+
+def test_sigterm_on_every_rank_came_from_outside():
+    finding = only_finding(
+        "DD012", Source.RUN, broken(RankTrace(0, exit_code=-15), RankTrace(1, exit_code=-15))
+    )
+    assert finding.headline == "ranks 0-1 were killed by SIGTERM in the training run"
+    assert finding.ranks == (0, 1)
