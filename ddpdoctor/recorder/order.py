@@ -129,12 +129,14 @@ def unchanged(torch: Any, generators: Iterable[Any]) -> Iterator[None]:
 
 
 def _only_local(kind: type) -> None:
-    """Look through the code that iterating runs, as far as names lead.
+    """Look through the code that iterating runs, as far as names lead; all of a class that is indexed.
 
     Raises:
         Unforeseen: it uses a name that reaches beyond the process.
     """
-    waiting: list[Any] = [getattr(kind, "__iter__", None)]
+    indexed = [getattr(kind, name) for name in vars(kind) if name != "__init__"]
+    iterated = getattr(kind, "__iter__", None)
+    waiting: list[Any] = [iterated] if iterated else indexed
     seen: set[Any] = set()
     while waiting:
         function = inspect.unwrap(waiting.pop())
@@ -192,7 +194,8 @@ class _Twins:
             return copy.deepcopy(value)
         if type(value) in (list, tuple, set, dict):
             return self._container(value)
-        if not hasattr(type(value), "__iter__") or isinstance(value, Iterator):
+        adapts = isinstance(value, torch.utils.data.Dataset)
+        if not (adapts or hasattr(type(value), "__iter__")) or isinstance(value, Iterator):
             raise Unforeseen
         if not _is_torchs_own(torch, value):
             _only_local(type(value))
@@ -203,7 +206,9 @@ class _Twins:
     def _may_be_shared(self, value: Any) -> bool:
         data, nn = self.torch.utils.data, self.torch.nn
         shared = (str, bytes, bool, int, float, type(None), type, range, FunctionType, self.torch.device)
-        return isinstance(value, (*shared, data.Dataset, data.DataLoader, nn.Module))
+        if isinstance(value, data.Dataset):  # what adapts a sampler to DistributedSampler draws from it
+            return not any(isinstance(one, data.Sampler) for one in vars(value).values())
+        return isinstance(value, (*shared, data.DataLoader, nn.Module))
 
     def _take(self, elements: int) -> None:
         self.left -= elements

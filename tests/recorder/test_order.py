@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    Dataset,
     DistributedSampler,
     RandomSampler,
     Sampler,
@@ -83,6 +84,32 @@ class Wraps(Sampler):
             yield 36 - number
 
 
+class Drawn(Dataset):
+    """What a sampler draws, as the dataset of a DistributedSampler: so does PyTorch Lightning."""
+
+    def __init__(self, sampler):
+        self._sampler, self._indices = sampler, None
+
+    def __len__(self):
+        return len(self._sampler)
+
+    def __getitem__(self, index):
+        self._indices = self._indices or list(self._sampler)
+        return self._indices[index]
+
+
+class Divides(DistributedSampler):
+    def __init__(self, sampler):
+        super().__init__(Drawn(sampler), 3, 1, shuffle=False)
+
+    def __iter__(self):
+        self.dataset._indices = None
+        return (self.dataset[index] for index in super().__iter__())
+
+
+GENERATOR = torch.Generator()
+"""Of the samplers that are given one; its state counts as a random stream of the script."""
+
 FORESEEN = {
     "sequential": lambda: {"batch_size": 5},
     "random": lambda: {"batch_size": 5, "shuffle": True},
@@ -94,6 +121,7 @@ FORESEEN = {
     "distributed": lambda: {"sampler": DistributedSampler(DATA, 3, 1)},
     "no batches": lambda: {"batch_size": None, "sampler": DistributedSampler(DATA, 3, 1)},
     "a list": lambda: {"sampler": [4, 2, 8]},
+    "an adapted sampler": lambda: {"sampler": Divides(RandomSampler(DATA, generator=GENERATOR))},
     "batches by hand": lambda: {"batch_sampler": BatchSampler(SequentialSampler(DATA), 4, False)},
     "batches in a list": lambda: {"batch_sampler": [[1, 2], [3]]},
     "shuffles in place": lambda: {"sampler": ShufflesInPlace()},
@@ -109,19 +137,23 @@ UNFORESEEN = {
 
 
 def states():
-    return torch.get_rng_state().tolist(), random.getstate()
+    return torch.get_rng_state().tolist(), random.getstate(), GENERATOR.get_state().tolist()
+
+
+def seed():
+    torch.manual_seed(3)
+    random.seed(3)
+    GENERATOR.manual_seed(3)
 
 
 @pytest.mark.parametrize("make", FORESEEN.values(), ids=FORESEEN)
 def test_what_is_foreseen_is_what_is_drawn(make):
-    torch.manual_seed(3)
-    random.seed(3)
+    seed()
     plain = DataLoader(DATA, **make())
     plain_batches = [list(iter(plain._index_sampler)) for _ in range(2)]
     plain_states = states()
 
-    torch.manual_seed(3)
-    random.seed(3)
+    seed()
     loader = DataLoader(DATA, **make())
     for expected in plain_batches:
         iterator = type("Iterator", (), {})()
