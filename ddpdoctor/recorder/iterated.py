@@ -11,11 +11,9 @@ from .loops import HAND
 class Loader:
     """A DataLoader of the script."""
 
-    def __init__(self, made: int, at: int | None, given: Any) -> None:
+    def __init__(self, made: int, at: int | None) -> None:
         self.made = made
         self.at = at
-        self.given = given
-        """The sampler or batch sampler that the script gave."""
         self.index: int | None = None
         """In order of first iteration."""
         self.passes = 0

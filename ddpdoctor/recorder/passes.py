@@ -43,6 +43,8 @@ class Passes:
         self.splits = Splits(session, self.numbers)
         self.loaders: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
         self._samplers: dict[int, tuple[Any, int]] = {}
+        self._given: list[tuple[weakref.ref[Any], int]] = []
+        """The samplers that loaders were given; a framework drops the loader, and wraps its sampler in another."""
         self.current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
         self.open: dict[int, Pass] = {}
         """Passes that began to draw and have not ended."""
@@ -55,11 +57,13 @@ class Passes:
     @guarded
     def construct(self, loader: Any, at: int | None, given: Any) -> None:
         """A DataLoader was constructed."""
-        known = Loader(self._made, at, given)
+        known = Loader(self._made, at)
         self._made += 1
         self.loaders[loader] = known
         if known.made < 500:
             name = None if given is None else type(given).__name__
+            with suppress(TypeError):  # None, or a list, which is wrapped by nothing
+                self._given.append((weakref.ref(given), known.made))
             self._tell_made(
                 "loader.made", at, made=known.made, dataset=self.splits.key(loader.dataset), given=name
             )
@@ -85,7 +89,6 @@ class Passes:
         torch = self.session.torch
         known.index, self._iterated = self._iterated, self._iterated + 1
         streams = isinstance(loader.dataset, torch.utils.data.IterableDataset)
-        held = [one for one in self.loaders.values() if one.given is not None]
         links = [] if streams else list(samplers.chain(loader._index_sampler))
         inner, known.places = contents.innermost(loader.dataset, torch)
         self.session.event(
@@ -102,7 +105,7 @@ class Passes:
             workers=loader.num_workers,
             sampler=None if streams else self._describe(loader),
             content=contents.content(inner, torch),
-            holds=[one.made for one in held if any(one.given is link for link in links)],
+            holds=[made for given, made in self._given if any(given() is link for link in links)],
             parts=self.splits.of(loader.dataset),
         )
 

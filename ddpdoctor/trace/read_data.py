@@ -104,10 +104,11 @@ class DataReader:
     def _replaced(self, loader: _Event) -> str | None:
         """The sampler given to an earlier loader over this dataset that was never iterated, where another draws."""
         iterated = {one.event["made"] for one in self._loaders.values()}
+        wrapped = {made for one in self._loaders.values() for made in one.event["holds"]}
         for made in self._made.values():
-            earlier = made["made"] < loader["made"] and made["made"] not in iterated
+            earlier = made["made"] < loader["made"] and made["made"] not in iterated | wrapped
             if earlier and made["given"] and made["dataset"] == loader["data"]:
-                return None if made["made"] in loader["holds"] else str(made["given"])
+                return str(made["given"])
         return None
 
     def _pass(self, one: _Pass) -> Pass:

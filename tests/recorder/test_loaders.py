@@ -112,6 +112,18 @@ def test_the_sampler_of_a_loader_that_another_took_the_place_of(tmp_path):
     assert (first.replaced, second.replaced) == ("WeightedRandomSampler", None)
 
 
+def test_a_sampler_that_another_loader_wraps_is_not_replaced_where_its_own_loader_is_gone(tmp_path):
+    script = """
+    data = TensorDataset(torch.arange(10))
+    for fold in range(2):
+        parts = [DataLoader(data, sampler=SubsetRandomSampler(part)) for part in ([1, 2, 3], [4, 5])]
+        parts = [DataLoader(data, batch_sampler=BatchSampler(part.sampler, 2, False)) for part in parts]
+        for part in parts:
+            list(part)
+    """
+    assert [one.replaced for one in recorded(tmp_path, script).loaders] == [None] * 4
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_what_a_script_draws_is_what_it_draws_without_the_recorder(tmp_path, workers, persistent):
