@@ -44,7 +44,7 @@ def test_a_disease_is_found_through_a_launch_line(tmp_path: Path) -> None:
     assert done.report["run"]["nproc"] == 3
 
 
-@pytest.mark.parametrize("name", ["join_uneven", "gan_two_wrappers"])
+@pytest.mark.parametrize("name", ["join_uneven", "gan_two_wrappers", "aborts_after_its_end"])
 def test_a_right_script_ends_with_0(name: str, tmp_path: Path) -> None:
     done = check(tmp_path, str(HEALTHY / f"{name}.py"))
     assert (done.status, findings(done)) == (0, []), done.out + done.err
