@@ -233,7 +233,7 @@ class TrainingReader:
 
     def on_step_scheduler(self, event: Event, at: Where | None) -> None:
         """A scheduler has stepped."""
-        step = SchedulerStep(event["i"], at, event["name"], event["metric"], event["t"])
+        step = SchedulerStep(event["i"], at, event["name"], event["metric"], event["t"], event.get("by"))
         self._schedulers.append(step)
         if self._steps and self._steps[-1].index == event["n"]:
             last = self._steps[-1]

@@ -161,6 +161,8 @@ class SchedulerStep:
     metric: float | None = None
     """What ReduceLROnPlateau was given."""
     time: float = 0.0
+    by: str | None = None
+    """The framework that stepped it as often as it thinks right; None where the script did."""
 
 
 @dataclass(frozen=True)

@@ -246,6 +246,32 @@ def test_a_gradient_scaler(tmp_path):
     assert [one.factor for step in seen.steps for one in step.backwards] == [0.25, 0.25, 0.25]
 
 
+def test_a_framework_that_steps_a_scheduler_is_named(tmp_path):
+    seen = record(
+        tmp_path,
+        """
+        framework = {"__name__": "accelerate.scheduler"}
+        exec("def step(scheduler): scheduler.step()", framework)
+        model = DDP(nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        rates = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+        model(torch.randn(3, 4)).mean().backward()
+        optimizer.step()
+        framework["step"](rates)
+        rates.step()
+        """,
+    )
+    assert [one.by for one in seen.steps[0].schedulers] == ["accelerate", None]
+
+
+@pytest.mark.parametrize("group", ["", "None", "group=None", "dist.group.WORLD"])
+def test_the_end_of_the_default_group_by_any_name(group, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(f"{HEAD}dist.barrier()\ndist.destroy_process_group({group})\n")
+    ran = run_forked(script, tmp_path / "ran", nproc=2)
+    assert [one.groups[-1].action for one in ran.trace.recordings().values()] == ["destroy", "destroy"]
+
+
 def test_schedulers_count_once_and_not_when_they_are_made(tmp_path):
     seen = record(
         tmp_path,

@@ -101,7 +101,8 @@ def _tell_new_group(
 def _watch_destroy(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
-        whole = not args and not kwargs.get("group")
+        group = args[0] if args else kwargs.get("group")
+        whole = group is None or group is session.torch.distributed.group.WORLD
         for action in session.before_destroy if whole else ():
             guarded(action)()
         # Before and at once: gloo may abort the process in there, which is no finding.

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..patch import watch
 from ..session import Session
 from ..training import Training
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 _OFTEN = 0.1
 """Seconds; steps of a scheduler that come as often are written down with detailed training steps only."""
+
+_ACCELERATE = "accelerate.scheduler"
+"""The module that steps a scheduler once for each rank, since its length was counted before the data was divided."""
+_NEAR = 8
+"""Frames of ours and of torch between a framework's call and here, at most."""
 
 
 class _Schedulers:
@@ -56,6 +65,7 @@ class _Schedulers:
             name=type(scheduler).__name__,
             n=self.session.steps - 1,
             metric=_number(self.session.torch, metric) if plateau else None,
+            by=_framework(sys._getframe(1)),
         )
 
     def _number(self, scheduler: Any) -> int:
@@ -73,6 +83,15 @@ class _Schedulers:
     def end_made(self, *_: Any) -> None:
         """The constructor is over."""
         self.depth -= 1
+
+
+def _framework(frame: FrameType | None) -> str | None:
+    """The framework on whose own account a scheduler is stepped; None where the script steps it."""
+    for _ in range(_NEAR):
+        if frame is None or frame.f_globals.get("__name__") == _ACCELERATE:
+            return "accelerate" if frame else None
+        frame = frame.f_back
+    return None
 
 
 def _number(torch: Any, metric: Any) -> float | None:

@@ -23,6 +23,11 @@ def test_once_for_each_rank():
     assert finding.where == where(57)
 
 
+def test_a_framework_steps_it_once_for_each_rank_on_purpose():
+    one = SchedulerStep(0, where(57), "LambdaLR", by="accelerate")
+    passed("DD219", Source.RUN, each_step(lambda rank, own: replace(own, schedulers=(one, one)), 2))
+
+
 def test_once_for_each_rank_at_the_end_of_an_epoch():
     trace = stepping(lambda rank, index: 2 * (index in (0, 2)))
     assert "stepped 2 times at once" in only_finding("DD219", Source.RUN, trace).headline
