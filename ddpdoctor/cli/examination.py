@@ -114,6 +114,9 @@ class _Examination:
                 measurements = _measurements(group_checks)
                 group = GroupRun(plan, measurements, folder, new_run_id(), system, if_orphaned=[self.folder])
                 started.callback(group.stop)
+            if self.request.job is None:
+                # Its ranks are held until nothing is timed any more, when torchrun has imported torch.
+                self._start_job(started, hold=True)
             self._examine_host()
             broken = self._examine_group(group, started) if group_checks else None
             self._examine_run(broken, started)
@@ -159,25 +162,26 @@ class _Examination:
             self.verdicts = [_with_log(verdict, record) for verdict in self.verdicts]
         return record.broken
 
-    def _start_job(self, started: ExitStack) -> None:
-        """Start torchrun, whose own import of torch takes a second, while the group is still at work."""
-        if self.job is not None or not self.request.checks(Source.RUN):
-            return
+    def _start_job(self, started: ExitStack, *, hold: bool = False) -> None:
+        """Start torchrun, once; its ranks begin unless they are held."""
+        if self.job is None and self.request.checks(Source.RUN):
+            self.job = self._new_job()
+            started.callback(self.job.stop)
+        if self.job is not None and not hold:
+            self.job.release()
+
+    def _new_job(self) -> JobRun:
         plan, folder = self.request.host.plan, self._subfolder("job")
         job = self.request.job
         if job is None:
             plan = trainer_plan(plan)
             job = bundled_trainer(plan, folder)
+        follow = None if job.bundled else self.request.follow
+        return JobRun(job, plan, folder, torch=self._torch(), follow=follow, if_orphaned=[self.folder])
+
+    def _torch(self) -> str | None:
         torch = self.request.host.torch
-        self.job = JobRun(
-            job,
-            plan,
-            folder,
-            torch=torch.version if torch else None,
-            follow=None if job.bundled else self.request.follow,
-            if_orphaned=[self.folder],
-        )
-        started.callback(self.job.stop)
+        return torch.version if torch else None
 
     def _cause_on_host(self) -> str | None:
         """The code of a host finding that explains why ranks cannot start or meet."""

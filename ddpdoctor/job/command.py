@@ -21,6 +21,9 @@ RECORD = "record"
 TORCHRUN_LOGS = "torchrun"
 """The folder, inside a run's own, into which torchrun writes what each rank says."""
 _INJECT = Path(ddpdoctor.__file__).parent / "recorder" / "inject"
+GATE = "gate"
+"""The file, in the job's folder, for which ranks that are held wait."""
+_HOLD = Path(__file__).with_name("hold.py")
 _TORCHRUN = "import sys; sys.path[:] = filter(None, sys.path); from torch.distributed.run import main; main()"
 """What the torchrun command runs. Unlike ``python -m``, it does not search the current directory, where a user may
 have a random.py."""
@@ -82,7 +85,7 @@ class Job:
     """The script or module and its arguments; or the launch line."""
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
     bundled: bool = False
-    """Whether this is the trainer that comes with ddpdoctor."""
+    """Whether this is the trainer that comes with ddpdoctor. Its ranks are held until they are released."""
 
     @property
     def name(self) -> str:
@@ -96,8 +99,9 @@ class Job:
         if self.kind is Kind.LINE:
             return list(self.words)
         module = ["-m"] if self.kind is Kind.MODULE else []
+        held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
-        return [*_torchrun(plan, folder), *module, "--", *self.words]
+        return [*_torchrun(plan, folder), *module, "--", *held, *self.words]
 
     def environ(self, plan: Plan, folder: Path, torch: str | None) -> dict[str, str]:
         """The environment that it runs in.

@@ -13,7 +13,7 @@ from ddpdoctor.hang.stacks import Frame, StacksUnavailable, take_stacks
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
-from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.job.command import GATE, RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
 from ddpdoctor.job.remains import ERR, OUT, Stopped, is_ours, read_trace, write_ending, write_job
@@ -86,6 +86,12 @@ class JobRun:
         )
         self._follower = follow(self._streams) if follow else None
 
+    def release(self) -> None:
+        """Let the ranks begin, where they are held."""
+        if not (self.folder / GATE).exists():
+            (self.folder / GATE).touch()
+            self._begun = time.monotonic()
+
     def stop(self) -> Ending:
         """End every process of it."""
         return self._running.stop()
@@ -96,6 +102,7 @@ class JobRun:
         Args:
             deadline: on the monotonic clock.
         """
+        self.release()
         hung = False
         stacks: dict[int, tuple[Frame, ...]] = {}
         try:
