@@ -6,8 +6,10 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.training import Wrapper
 
 _CAUSES = (
     (
@@ -44,10 +46,12 @@ class WrapDeviceMismatch(Check):
 
     What it finds:
         Errors of DDP's constructor about devices: device_ids for a module on the CPU, with several elements, as a
-        bare number, or a module that is spread over device types.
+        bare number, or a module that is spread over device types. And device_ids that name another GPU than the one
+        on which the module is, such as the global rank on the second node.
 
     Why it matters:
-        The script ends at the wrap, on every rank, with a message that does not say which of the two is wrong.
+        The script ends at the wrap, or at the first forward, which moves the inputs to the GPU of device_ids, with a
+        message that does not say which of the two is wrong.
 
     Example:
         The line was written for a GPU, and this machine has none:
@@ -73,6 +77,14 @@ class WrapDeviceMismatch(Check):
         raised = raised_as(trace, *self.raises) or _bare_number(trace)
         if raised:
             return [self._mismatch(trace, raised)]
+        elsewhere = {
+            rank: wrapper
+            for rank, one in trace.recordings().items()
+            for wrapper in one.wrappers
+            if _device(wrapper) is not None and {_device(wrapper)} != _places(wrapper)
+        }
+        if elsewhere:
+            return [self._elsewhere(elsewhere)]
         if not any(one.wrappers for one in trace.recordings().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every module lies where its wrapper expects it")
@@ -102,6 +114,38 @@ class WrapDeviceMismatch(Check):
             where=place(trace, raised),
             evidence=last_lines(raised),
         )
+
+    def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:
+        rank, wrapper = next(iter(elsewhere.items()))
+        return self.fail(
+            f"the module of rank {rank} is on {', '.join(sorted(_places(wrapper)))}, and device_ids names "
+            f"{_device(wrapper)}",
+            why="The wrapper moves the inputs of every forward to the GPU of device_ids, where the weights are not. A "
+            "global rank is no GPU's number: on every node they begin with 0.",
+            fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
+            ranks=tuple(elsewhere),
+            where=wrapper.at,
+            evidence=by_state(
+                {
+                    one: f"module on {', '.join(sorted(_places(its)))}, device_ids {_device(its)}"
+                    for one, its in elsewhere.items()
+                }
+            ),
+        )
+
+
+def _device(wrapper: Wrapper) -> str | None:
+    """The GPU that device_ids names; None where it names none, or several."""
+    ids = wrapper.flags.get("device_ids")
+    if not wrapper.parameters or not isinstance(ids, list | tuple) or len(ids) != 1:
+        return None
+    named = str(ids[0]).removeprefix("cuda:")
+    return f"cuda:{named}" if named.isdigit() else None
+
+
+def _places(wrapper: Wrapper) -> set[str]:
+    """The devices of its parameters."""
+    return {one.device for one in wrapper.parameters}
 
 
 def _bare_number(trace: Trace) -> dict[int, Raised]:

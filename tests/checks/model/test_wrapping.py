@@ -68,6 +68,34 @@ def test_devices_that_do_not_go_together(kind, message, clause):
     assert finding.where == where(30)
 
 
+def on_gpus(gpu, ids):
+    """The module is on the GPU that ``gpu`` gives for a rank; the wrapper was given ``ids``."""
+
+    def change(rank, one):
+        wrapper = one.wrappers[0]
+        there = tuple(replace(p, device=f"cuda:{gpu(rank)}") for p in wrapper.parameters)
+        flags = {**wrapper.flags, "device_ids": ids(rank)}
+        return replace(one, wrappers=(replace(wrapper, parameters=there, flags=flags),))
+
+    return recorded(4, change)
+
+
+def test_a_global_rank_as_a_gpu():
+    finding = only_finding("DD224", Source.RUN, on_gpus(lambda rank: rank % 2, lambda rank: [rank]))
+    assert finding.headline == "the module of rank 2 is on cuda:0, and device_ids names cuda:2"
+    assert finding.ranks == (2, 3)
+    assert finding.where == where(30)
+    assert finding.evidence[1].text == "module on cuda:1, device_ids cuda:3"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [lambda rank: [rank % 2], lambda rank: [f"cuda:{rank % 2}"], lambda rank: None, lambda rank: ["cuda"]],
+)
+def test_the_gpu_that_the_module_is_on(ids):
+    passed("DD224", Source.RUN, on_gpus(lambda rank: rank % 2, ids))
+
+
 def test_a_length_that_something_else_has_not_is_no_matter_of_the_wrap():
     message = "object of type 'int' has no len()"
     passed("DD224", Source.RUN, raising(message, "TypeError"))
