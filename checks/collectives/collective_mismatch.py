@@ -44,7 +44,7 @@ class CollectiveMismatch(Check):
     name = "collective-mismatch"
     family = Family.COLLECTIVES
     title = "ranks run the same collectives"
-    explained_by = ("DD005", "DD106", "DD225", "DD308")
+    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD308")
     raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
     log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
 

@@ -39,7 +39,7 @@ class CollectiveOnSomeRanks(Check):
     name = "collective-on-some-ranks"
     family = Family.COLLECTIVES
     title = "collectives run on every rank"
-    explained_by = ("DD005", "DD106", "DD225", "DD308")
+    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
         parted = parting_of(trace)

@@ -40,7 +40,7 @@ class LocalDecision(Check):
     name = "local-decision"
     family = Family.COLLECTIVES
     title = "ranks leave their loops together"
-    explained_by = ("DD106",)
+    explained_by = ("DD005", "DD106", "DD214")
 
     def examine_run(self, trace: Trace) -> Judgement:
         seen = trace.training_of_several()

@@ -31,7 +31,7 @@ class RankLeftEarly(Check):
     name = "rank-left-early"
     family = Family.COLLECTIVES
     title = "no rank leaves before the others are done with it"
-    explained_by = ("DD005", "DD106", "DD225", "DD302", "DD303", "DD308")
+    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD302", "DD303", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
