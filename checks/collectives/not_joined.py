@@ -40,7 +40,7 @@ class CollectiveNotJoined(Check):
     name = "collective-not-joined"
     family = Family.COLLECTIVES
     title = "no rank keeps the others waiting"
-    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD302", "DD303", "DD305", "DD308")
+    explained_by = ("DD004", "DD005", "DD106", "DD214", "DD225", "DD302", "DD303", "DD305", "DD308")
     log_words = ("failed to pass monitored",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

@@ -1,4 +1,5 @@
 import ipaddress
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
@@ -8,6 +9,9 @@ from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.odd import by_state
+from ddpdoctor.trace.process import GroupEvent
 
 _CLIENTS = r"Timed out after .{1,40} waiting for clients\. (?P<came>\d+)/(?P<all>\d+) clients joined"
 _BARRIER = (
@@ -49,6 +53,7 @@ class RendezvousUnreachable(Check):
     family = Family.LAUNCH
     title = "the ranks meet"
     breaks_group = True
+    explained_by = ("DD005",)
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER)
     log_words = (
         "failed to connect to any",
@@ -124,6 +129,31 @@ class RendezvousUnreachable(Check):
             )
         ]
 
+    def examine_run(self, trace: Trace) -> Judgement:
+        waiting = {one.rank: event for one in trace.ranks if (event := _dials(one))}
+        sizes = {_number(event, "world_size") for event in waiting.values()}
+        if trace.timed_out and not trace.out_of_time and sizes == {len(waiting)}:
+            return [self._none_joined(waiting)]
+        if trace.broken:
+            raise NotMeasured(trace.broken)
+        return Passed(f"{ranks_phrase(trace.recordings())} met")
+
+    def _none_joined(self, waiting: Mapping[int, GroupEvent]) -> Finding:
+        places = {rank: _place(event) for rank, event in waiting.items()}
+        first, *others = dict.fromkeys(places.values())
+        return self.fail(
+            f"{ranks_phrase(waiting)} dial {1 + len(others)} different addresses, and none reaches the store"
+            if others
+            else f"{ranks_phrase(waiting)} are there, and none of them reaches the store at {first}",
+            why="Rank 0 serves the store on its own machine, and every rank, rank 0 too, dials the address that it "
+            "was given. That one leads elsewhere, or another program answers there, so init_process_group waits "
+            "until its timeout, 30 minutes.",
+            fix='os.environ["MASTER_ADDR"] = "127.0.0.1"    # on one node; on several, an address of node 0',
+            ranks=tuple(waiting),
+            where=next(iter(waiting.values())).at,
+            evidence=by_state(places),
+        )
+
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_CLIENTS, _BARRIER)
         if told and int(told.match["came"]) < int(told.match["all"]):
@@ -160,6 +190,30 @@ class RendezvousUnreachable(Check):
             confidence=Confidence.LIKELY,
             **told_by(*told.by),
         )
+
+
+def _dials(rank: RankTrace) -> GroupEvent | None:
+    """Its call of init_process_group, where it was still looking for the store when the run was stopped."""
+    if not any(frame.file.endswith("torch/distributed/rendezvous.py") for frame in rank.stack):
+        return None
+    groups = rank.recording.groups if rank.recording else ()
+    return next((event for event in groups[-1:] if event.action == "joining"), None)
+
+
+def _number(event: GroupEvent, name: str) -> int | None:
+    """What a rank joined with: as an argument, or through the environment."""
+    given = event.arguments.get(name, -1)
+    text = event.environ.get(name.upper(), "") if given in (-1, None) else str(given)
+    return int(text) if text.isdigit() else None
+
+
+def _place(event: GroupEvent) -> str:
+    """Where the rank was told to meet the others."""
+    method = str(event.arguments.get("init_method") or "env://")
+    if not method.startswith("env://"):
+        return show_value("init_method", method)
+    address, port = (event.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    return f"{show_value('MASTER_ADDR', address)} port {show_value('MASTER_PORT', port)[1:-1]}"
 
 
 def _last_line(message: str) -> str:

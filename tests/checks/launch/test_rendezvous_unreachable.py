@@ -1,10 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
 from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
+from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.process import GroupEvent
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recorded, recording, where
 
 
 def test_an_exported_address_that_does_not_resolve():
@@ -54,3 +60,46 @@ def test_a_group_that_met_passes_and_one_without_torch_is_skipped():
 def test_a_disk_that_is_full_is_another_disease():
     full = GroupRecord(Plan(), stage=Stage.JOIN, broken="rank 0 did not join", unwritable=True)
     assert skipped("DD004", Source.GROUP, full).reason == "rank 0 did not join"
+
+
+FRAMES = {"rendezvous": "/venv/torch/distributed/rendezvous.py", "mesh": "/venv/torch/distributed/c10d.py"}
+
+
+def stuck(world_size=2, addresses=("10.0.0.9",), file="rendezvous", **changes):
+    """Every rank is in init_process_group until the run is stopped."""
+
+    def rank(number):
+        told = {"MASTER_ADDR": addresses[number % len(addresses)], "MASTER_PORT": "8888"}
+        joining = GroupEvent(
+            "joining", 1.0, where(20), arguments={"world_size": world_size, "rank": number}, environ=told
+        )
+        stack = (Frame("main", "/jobs/train.py", 20), Frame("_create_c10d_store", FRAMES[file], 199))
+        return RankTrace(number, stack=stack, recording=replace(recording(number), groups=(joining,)))
+
+    return Trace((rank(0), rank(1)), **{"status": -15, "timed_out": True, "seconds": 17.0, **changes})
+
+
+def test_an_address_that_no_rank_reaches():
+    finding = only_finding("DD004", Source.RUN, stuck())
+    assert (
+        finding.headline == "ranks 0-1 are there, and none of them reaches the store at '10.0.0.9' port 8888"
+    )
+    assert (finding.ranks, finding.where) == ((0, 1), where(20))
+
+
+def test_addresses_that_differ():
+    finding = only_finding("DD004", Source.RUN, stuck(addresses=("10.0.0.9", "10.0.0.8")))
+    assert finding.headline == "ranks 0-1 dial 2 different addresses, and none reaches the store"
+    assert [one.text for one in finding.evidence] == ["'10.0.0.9' port 8888", "'10.0.0.8' port 8888"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"world_size": 3}, {"file": "mesh"}, {"timed_out": False, "seconds": 4.0}, {"out_of_time": True}],
+)
+def test_ranks_that_wait_for_another_reason(other):
+    skipped("DD004", Source.RUN, stuck(**other))
+
+
+def test_ranks_that_met():
+    assert passed("DD004", Source.RUN, recorded()).text == "ranks 0-1 met"
