@@ -170,8 +170,9 @@ def _known_as(first: RankTrace) -> tuple[str, ...]:
 def _place(first: RankTrace) -> Where | None:
     """The user's line at which it ended."""
     seen = first.recording
-    if seen is not None and seen.raised is not None and seen.raised.at is not None:
-        return seen.raised.at
+    raised = seen.raised if seen is not None else None
+    if raised is not None and raised.at is not None and first.failure and first.failure.type == raised.type:
+        return raised.at
     if first.failure is not None:
         return _where(first.failure)
     return seen.exit.at if seen is not None and seen.exit is not None else None

@@ -219,7 +219,8 @@ def _exit_code(found: re.Match[str]) -> int:
 
 def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bool) -> Failure | None:
     """The exception that ended a rank: what the recorder saw, what @record wrote, what stands in its output."""
-    if recording is not None and recording.raised is not None:
+    # A launcher that was recorded stands for its rank where that left no record.
+    if recording and recording.raised and not recording.raised.type.endswith(_LAUNCHERS):
         return _of_record(recording.raised, stopped.clock)
     written = _json(own / "error.json")
     if written is not None:

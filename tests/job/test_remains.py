@@ -120,6 +120,18 @@ def test_a_launchers_word_about_a_rank_is_not_the_ranks_own(tmp_path: Path) -> N
         assert (one.failure, one.exit_code) == (None, 2)
 
 
+def test_what_the_rank_said_stands_for_what_its_launcher_raised(tmp_path: Path) -> None:
+    run = Run(tmp_path, LINE)
+    told = {
+        **raised("train.py FAILED"),
+        "type": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+    }
+    run.record(0, told, exit_("exception", 1), RANK="", LOCAL_WORLD_SIZE="")
+    (tmp_path / "stderr.log").write_text(TRACEBACK)
+    (one,) = run.trace(status=1).ranks
+    assert (one.failure.type, one.failure.message) == ("KeyError", "'split'")
+
+
 def test_a_warning_is_no_exception(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.record(0, exit_())
