@@ -1,4 +1,3 @@
-import getpass
 import os
 import re
 import subprocess
@@ -71,43 +70,45 @@ def test_every_link_leads_to_a_file(document):
         assert (document.parent / target).exists(), target
 
 
-OLD_JOB = """
-import socket
-with socket.socket() as listener:
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    print(listener.getsockname()[1], flush=True)
-    listener.accept()
+SCRIPT = """\
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+drawn = torch.Generator().manual_seed(0)
+data = TensorDataset(torch.randn(48, 8, generator=drawn), torch.randint(0, 3, (48,), generator=drawn))
+sampler = DistributedSampler(data)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+model = DistributedDataParallel(model)
+optimizer = torch.optim.Adam(model.parameters())
+
+def main():
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in DataLoader(data, 4, sampler=sampler):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model.module(x), y).backward()
+            optimizer.step()
+        torch.save(model.module.state_dict(), "ckpt.pt")
+
+main()
+dist.destroy_process_group()
 """
 
 
-@pytest.fixture
-def taken_port(tmp_path):
-    """A port that `python old_job.py` holds."""
-    (tmp_path / "old_job.py").write_text(OLD_JOB)
-    command = ["python", "old_job.py"]
-    with subprocess.Popen(
-        command, executable=sys.executable, cwd=tmp_path, stdout=subprocess.PIPE, text=True
-    ) as job:
-        assert job.stdout is not None
-        yield job.stdout.readline().strip()
-        job.kill()
-
-
-def test_the_readmes_report_is_what_the_command_prints(taken_port, tmp_path):
+def test_the_readmes_report_is_what_the_command_prints(tmp_path):
     (shown,) = blocks_of("README.md", "text")
-    options = ["--backend", "gloo", "--select", "DD001,DD002,DD004", "--master-port", taken_port]
-    command = [sys.executable, "-m", "ddpdoctor", "check", "--nproc", "4", *options]
+    (tmp_path / "train.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "ddpdoctor", "check", "--ignore", "host,group", "train.py"]
     done = subprocess.run(
         command, cwd=tmp_path, env=users_environ(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1, done.stderr
-    assert layout(done.stdout) == layout(shown)
+    printed, expected = layout(done.stdout), layout(shown)
+    assert printed[: len(expected)] == expected
 
 
 def layout(report: str) -> list[str]:
     """The words of a report, without what differs between machines and moments."""
-    text = re.sub(rf"\b({getpass.getuser()}|ana)\b", "USER", report)
-    text = re.sub(r"/\S*ddpdoctor-\w+", "FOLDER", text)
-    text = re.sub(r" +\d+\.\d s$", "", text, flags=re.MULTILINE)
-    return re.sub(r"\d+", "0", text).split()
+    return re.sub(r"\d+", "0", report).split()
