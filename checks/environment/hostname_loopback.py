@@ -15,7 +15,7 @@ _DIALS_ITSELF = (
     r"\((?:(?P<address>127\.(?!0\.0\.1,)[\d.]+|0\.(?!0\.0\.0)[\d.]+),"
     r"|(?P<own>127\.0\.0\.1|localhost|::1), (?:3[3-9]|[4-6]\d)\d{3}\))"
 )
-"""The port tells 127.0.0.1 on purpose from a name that led there: only a rendezvous takes one of the ephemeral range."""
+"""The port tells 127.0.0.1 on purpose from a name that led there: only a rendezvous takes an ephemeral one."""
 
 
 class HostnameLoopback(Check):

@@ -55,7 +55,8 @@ _TO_LAUNCHER = (
     r"got signal: (?P<signal>\d+)",
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
-_SCHEDULER = r"CANCELLED AT \S+(?: DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE))?|DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
+_LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
+_SCHEDULER = rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}"
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )

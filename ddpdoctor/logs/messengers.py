@@ -9,7 +9,8 @@ from ddpdoctor.logs.log import Ended, Log, Raised
 
 PEER_IS_GONE = (
     r"closed by (?:remote )?peer|[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)|Broken pipe|ncclRemoteError"
-    r"|pair\.cc.{0,20} connect \[.{0,60}refused|remote process (?:has )?exited|Socket recv failed|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
+    r"|pair\.cc.{0,20} connect \[.{0,60}refused|remote process (?:has )?exited|Socket recv failed"
+    r"|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
     r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
     r"|successfully reached monitoredBarrier|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
 )

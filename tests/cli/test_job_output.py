@@ -9,7 +9,7 @@ from ddpdoctor.judge import Verdict, judge, merge
 from ddpdoctor.model import Source
 from tests.support.traces import broken, failed
 
-DUPLICATE = "host0:71:71 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a000\n"
+DUPLICATE = "host0:71:71 [0] init.cc:943 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a\n"
 
 
 def judged(folder: Path, printed: str) -> list[str]:

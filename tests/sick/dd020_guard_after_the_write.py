@@ -12,11 +12,11 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 class Vocabulary:
     def __init__(self, folder):
         self.path = Path(folder, "vocabulary.json")
+        self.words = list("abcdefgh")
         if not self.path.exists():
             self.path.parent.mkdir(exist_ok=True)
             dist.barrier()
-            self.path.write_text(json.dumps(list("abcdefgh")))  # expect: DD020
-        self.words = json.loads(self.path.read_text())
+            self.path.write_text(json.dumps(self.words))  # expect: DD020
 
 
 dist.init_process_group("gloo")

@@ -20,8 +20,7 @@ NAMED = [
         "shared memory (/dev/shm) was full",
     ),
     (
-        NCCL
-        + "NCCL WARN failed to extend /dev/shm/nccl-xHLn4z to 9 bytes, error: No space left on device\n",
+        NCCL + "NCCL WARN failed to extend /dev/shm/nccl-xHLn4z to 9 bytes, error: No space left on device\n",
         "shared memory (/dev/shm) was full",
     ),
     (summary(1, -7), "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full"),

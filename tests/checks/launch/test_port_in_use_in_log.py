@@ -5,7 +5,9 @@ from tests.support.judging import only_finding, skipped
 from tests.support.logs import TRAINING, explained, log, raised, summary
 
 BIND = "[W socket.cpp:426] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."
-LISTEN = "The server socket has failed to listen. port: 29511, name: EADDRINUSE, message: address already in use"
+LISTEN = (
+    "The server socket has failed to listen. port: 29511, name: EADDRINUSE, message: address already in use"
+)
 
 
 @pytest.mark.parametrize(
