@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 TIMEOUT = 6
@@ -105,6 +106,23 @@ def unused() -> None:
     start()
     model = DistributedDataParallel(Unused())
     for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.block = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = checkpoint(self.block, self.enter(x), use_reentrant=True)
+        return checkpoint(self.block, x, use_reentrant=True)
+
+
+def ready_twice() -> None:
+    start()
+    model = DistributedDataParallel(Twice())
+    for _ in range(3):
         model(torch.ones(2, 4)).sum().backward()
 
 
@@ -217,6 +235,7 @@ FAILURES: dict[str, Callable[[], None]] = {
         rank_0_alone,
         long_work,
         unused,
+        ready_twice,
         model_differs,
         truncated,
         prefix,

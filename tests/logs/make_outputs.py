@@ -33,7 +33,7 @@ FOLDER = (*PLAIN, "--redirects", "3", "--log-dir", "logs")
 LAUNCHES: dict[str, tuple[str, tuple[str, ...], dict[str, str]]] = {
     name: (name, PLAIN, {})
     for name in (
-        "healthy", "chained", "uneven", "mismatch", "rank_0_alone", "long_work", "unused",
+        "healthy", "chained", "uneven", "mismatch", "rank_0_alone", "long_work", "unused", "ready_twice",
         "model_differs", "truncated", "prefix", "full_disk", "hangup", "memory", "files", "worker_raises",
         "worker_killed", "killed_sigkill", "killed_sigsegv", "killed_sigbus", "killed_sigabrt", "killed_sigterm",
     )
