@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 dist.init_process_group("gloo")
 batches = int(sys.argv[1]) if len(sys.argv) > 1 else None
+torch.manual_seed(0)
 data = TensorDataset(torch.randn(20000, 256), torch.randint(0, 10, (20000,)))
 train = DistributedSampler(data)
 model = DistributedDataParallel(nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)), nn.Linear(256, 10)))

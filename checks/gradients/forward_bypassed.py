@@ -32,7 +32,7 @@ class ForwardBypassed(Check):
     code = "DD201"
     name = "forward-bypassed"
     family = Family.GRADIENTS
-    title = "training goes through DistributedDataParallel's forward"
+    title = "training goes through DDP's forward"
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
