@@ -8,6 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def main():
     dist.init_process_group("nccl")
+    dist.barrier()
     gpu = 4 * dist.get_rank()
     torch.cuda.set_device(gpu)  # expect: DD802 ranks 1-
     model = DistributedDataParallel(nn.Linear(4, 1).to(gpu), device_ids=[gpu])
