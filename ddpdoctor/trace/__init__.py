@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.recording import Recording
@@ -85,6 +86,8 @@ class Trace:
     """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()
     """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
+    standstill: Standstill | None = None
+    """The job as it stood when it had stopped; None where it did not."""
 
     @property
     def broken(self) -> str | None:

@@ -1,0 +1,92 @@
+"""A job that stands still, as it was when somebody looked: each process, where it is and what it waits for.
+
+Plain data: :mod:`ddpdoctor.hang.capture` takes it, a folder keeps it, checks judge it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.stacks import Frame
+
+
+class Role(str, Enum):
+    """What a process is to its job."""
+
+    RANK = "rank"
+    WORKER = "worker"
+    """Of a DataLoader, or another child of a rank."""
+
+
+class Doing(str, Enum):
+    """What a process did while it was looked at."""
+
+    COMPUTES = "computes"
+    """It used its CPU, or stood in the queue for one."""
+    DISK = "disk"
+    """It waited for a disk, or read and wrote."""
+    SLEEPS = "sleeps"
+    """In a sleep that ends by itself."""
+    WAITS = "waits"
+    """For something that another has to do: a peer, a lock, a pipe, a child."""
+    STOPPED = "stopped"
+    """By SIGSTOP, or under a debugger."""
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the job."""
+
+    pid: int
+    rank: int | None
+    """In the whole job; of a worker, its rank's."""
+    role: Role = Role.RANK
+    host: str = ""
+    command: str = ""
+    doing: Doing = Doing.UNKNOWN
+    call: str = ""
+    """The system call in which its main thread stands, and on what: ``read of a pipe``, ``futex``; empty where that
+    may not be seen."""
+    stack: tuple[Frame, ...] = ()
+    """Of its main thread, outermost first, without the frames of our recorder."""
+    again: tuple[Frame, ...] = ()
+    """The same a moment later: equal where it stands, different where it works; empty where nobody looked twice."""
+    native: bool = False
+    """Whether the stacks hold native frames too."""
+    from_interpreter: bool = False
+    """Whether the interpreter wrote the stack itself, since py-spy was not allowed to look."""
+    unseen: str = ""
+    """Why there is no stack, and what to do."""
+    exit_status: int | None = None
+    """Where it has ended and that is known; negative for a signal."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether both looks found it in the same place, and it did not work meanwhile."""
+        return self.stack == self.again and self.doing in (Doing.WAITS, Doing.SLEEPS, Doing.STOPPED)
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """The processes of a job when it was looked at."""
+
+    processes: tuple[Process, ...] = ()
+    seconds: float = 0.0
+    """Since the last sign of progress; 0 where nobody had watched."""
+    world_size: int | None = None
+    timeout: float | None = None
+    """Of the default process group, in seconds, where it is known."""
+    flight: Mapping[int, Dump] = field(default_factory=dict)
+    """What the flight recorders hold, by rank; empty where they are switched off or cannot be read."""
+    unseen: tuple[str, ...] = ()
+    """What could not be looked at, each a sentence for the report: hosts, processes of other users, dumps."""
+
+    @property
+    def ranks(self) -> dict[int, Process]:
+        """The process of each rank that was seen."""
+        return {one.rank: one for one in self.processes if one.role is Role.RANK and one.rank is not None}
