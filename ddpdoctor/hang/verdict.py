@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.model import Confidence, Evidence, Level, Where
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a job stands still: one cause, in the words of the check whose disease it is."""
+
+    code: str
+    """Of that check."""
+    headline: str
+    why: str
+    fix: str
+    culprits: tuple[int, ...] = ()
+    """The ranks to look at; empty where it is not one of them."""
+    waiting: tuple[int, ...] = ()
+    """The ranks that wait for them."""
+    where: Where | None = None
+    """The line of the first culprit's script."""
+    evidence: tuple[Evidence, ...] = ()
+    confidence: Confidence = Confidence.CERTAIN
+    level: Level = Level.FAIL
+
 
 _WAITING_IN = (
     "torch/distributed/distributed_c10d.py",
