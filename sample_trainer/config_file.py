@@ -1,0 +1,140 @@
+"""Reads the configuration: the defaults of config.py, changed by a YAML file, changed by KEY=VALUE words.
+
+    read_config(Path("configs/sharded.yaml"), ["train.epochs=3", "data.batch_size=16"])
+
+Every rank reads it for itself and comes to the same result. An unknown key or a value of a wrong type is refused
+before anything else happens: a typing error that is ignored costs a night of training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from config import Config, TrainerError, check_together
+
+
+def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """The defaults, changed by a file, changed by KEY=VALUE words.
+
+    Raises:
+        TrainerError: a file that cannot be read, an unknown key, a wrong value, settings that exclude each other.
+    """
+    config = Config()
+    if file is not None:
+        config.run.name = file.stem
+        for key, value in _flatten(_read_yaml(file)):
+            _set(config, key, value, f" in {file}")
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise TrainerError(f"{word!r} is not KEY=VALUE, such as train.epochs=2")
+        _set(config, key, text, "", is_text=True)
+    check_together(config)
+    return config
+
+
+def _read_yaml(file: Path) -> Mapping[str, Any]:
+    import yaml  # here, since a run without a file can do without it
+
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise TrainerError(f"cannot read the configuration {file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TrainerError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise TrainerError(f"{file} holds no sections, such as train: with epochs: 2 below it")
+    return content
+
+
+def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values; an empty section has none."""
+    for section, values in content.items():
+        if not isinstance(values, dict):
+            if values is not None or section not in _sections():
+                yield str(section), values
+            continue
+        for name, value in values.items():
+            yield f"{section}.{name}", value
+
+
+def _sections() -> list[str]:
+    return [one.name for one in dataclasses.fields(Config)]
+
+
+def known_keys() -> list[str]:
+    """All that can be set, as dotted keys."""
+    config = Config()
+    return [
+        f"{section}.{one.name}"
+        for section in _sections()
+        for one in dataclasses.fields(getattr(config, section))
+    ]
+
+
+def _set(config: Config, key: str, value: Any, place: str, *, is_text: bool = False) -> None:
+    if key not in known_keys():
+        raise TrainerError(f"unknown key {key!r}{place}; {_nearest(key)}")
+    section, name = key.split(".")
+    part = getattr(config, section)
+    kind = typing.get_type_hints(type(part))[name]
+    converted = _convert(value, kind, is_text)
+    if converted is _WRONG:
+        raise TrainerError(f"{key} is {value!r}{place}; it takes {_in_words(kind)}")
+    minimum = next(one.metadata.get("minimum") for one in dataclasses.fields(part) if one.name == name)
+    if None not in (minimum, converted) and not converted >= minimum:
+        raise TrainerError(f"{key} is {converted}{place}; it has to be at least {minimum}")
+    setattr(part, name, converted)
+
+
+def _nearest(key: str) -> str:
+    """The key that was meant, by its whole name or by the part after the dot."""
+    last = {one.split(".")[1]: one for one in known_keys()}
+    close = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.75)
+    close = close or [last[one] for one in difflib.get_close_matches(key.rpartition(".")[2], last, n=1)]
+    return f"did you mean {close[0]}?" if close else f"the sections are {', '.join(_sections())}"
+
+
+_WRONG = object()
+"""In place of a value that cannot be converted; None is a value."""
+
+
+def _convert(value: Any, kind: Any, is_text: bool) -> Any:
+    """A value as the type of a field, or _WRONG. Words of the command line are text, values of YAML have types."""
+    options = typing.get_args(kind)
+    if isinstance(kind, types.UnionType):
+        if value is None or (is_text and value.lower() in ("null", "none")):
+            return None
+        return _convert(value, options[0], is_text)
+    if typing.get_origin(kind) is Literal:
+        return value if value in options else _WRONG
+    if kind is bool and is_text:
+        return {"true": True, "false": False}.get(value.lower(), _WRONG)
+    if kind is float or (kind is int and is_text):
+        return _number(value, kind)  # a float of YAML too, which takes 1e-3 for text, since it has no dot
+    return value if type(value) is kind else _WRONG
+
+
+def _number(value: Any, kind: type) -> Any:
+    try:
+        number = math.nan if isinstance(value, bool) else kind(value)
+    except (ValueError, TypeError, OverflowError):
+        return _WRONG
+    return _WRONG if math.isnan(number) else number
+
+
+def _in_words(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        return f"{_in_words(typing.get_args(kind)[0])}, or null"
+    if typing.get_origin(kind) is Literal:
+        return "one of " + ", ".join(typing.get_args(kind))
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
