@@ -1,0 +1,219 @@
+"""Checkpoints on disk: folders that are whole or not there. Nothing here knows of ranks or tensors.
+
+    checkpoints/
+        step-00000100/  model.pt  optimizer.pt  ...  manifest.json
+        step-00000200/  ...
+        latest          the name of the newest, for other programs; a text file
+        best            the same of the best, where one was chosen
+
+A checkpoint is written under another name, ``.part`` at its end, and gets its own by a rename when every byte is
+on the disk: whoever finds ``step-00000200`` finds all of it. Its manifest has the size and the SHA-256 of each file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from config import TrainerError
+from manifest import File, Manifest, manifest_text, parse_manifest
+
+MANIFEST = "manifest.json"
+MOST_MANIFEST_BYTES = 1 << 20  # a thousand times what there is; a larger one is not ours
+
+_FOLDER = re.compile(r"step-[0-9]{8,18}")
+
+Write = Callable[[BinaryIO], object]
+
+
+class CheckpointError(TrainerError):
+    """A checkpoint that cannot be written, read or used. Its text is one line for people."""
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+def write(
+    folder: Path, step: int, world_size: int, kinds: Mapping[str, str], files: Mapping[str, Write]
+) -> Path:
+    """Write one checkpoint.
+
+    Raises:
+        CheckpointError: another checkpoint of this step is there. It stays as it is.
+        OSError: the disk is full, the folder cannot be written. What was there stays as it was.
+    """
+    whole = folder / folder_name(step)
+    part = whole.with_name(whole.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)  # of a save that was killed
+    part.mkdir(parents=True)
+    try:
+        written = {name: _write_file(part / name, fill) for name, fill in files.items()}
+        text = manifest_text(Manifest(step, world_size, kinds, written))
+        _write_file(part / MANIFEST, lambda file: file.write(text))
+        sync_folder(part)
+        if whole.exists():
+            _require_same(whole, written)
+        else:
+            part.rename(whole)
+            sync_folder(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return whole
+
+
+def point(folder: Path, pointer: str, checkpoint: Path) -> None:
+    """Let ``latest`` or ``best`` name a checkpoint, from one moment to the next."""
+    part = folder / f"{pointer}.part"
+    _write_file(part, lambda file: file.write(f"{checkpoint.name}\n".encode()))
+    part.replace(folder / pointer)
+    sync_folder(folder)
+
+
+def remove_old(folder: Path, keep: int) -> None:
+    """Remove all but the newest ``keep`` checkpoints and those that ``latest`` and ``best`` name."""
+    named = {read_pointer(folder, pointer) for pointer in ("latest", "best")}
+    for old in complete(folder)[:-keep]:
+        if old.name not in named:
+            # Renamed first: what is half removed must not look whole.
+            part = old.with_name(old.name + ".part")
+            old.rename(part)
+            shutil.rmtree(part)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what saves left that were killed."""
+    for part in folder.glob("*.part"):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a folder's names to the disk; a rename is safe from a power failure only then."""
+    if os.name == "nt":  # cannot open a folder, and needs no such thing
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+class _Sink:
+    """A file that counts and digests what is written to it, and keeps an error for later: torch.save goes on after
+    one, and would raise another that says nothing of the disk."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.name = file.name
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, if nothing has gone wrong so far."""
+        if self.error is None:
+            try:
+                self.file.write(data)
+            except OSError as error:
+                self.error = error
+        self.digest.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed once, when it is complete."""
+
+
+def _write_file(path: Path, fill: Write) -> File:
+    with path.open("wb") as file:
+        sink = _Sink(file)
+        fill(sink)  # type: ignore[arg-type]  # all of a file that writers use
+        if sink.error is not None:
+            raise sink.error
+        file.flush()
+        os.fsync(file.fileno())
+    return File(sink.size, sink.digest.hexdigest())
+
+
+def _require_same(whole: Path, written: Mapping[str, File]) -> None:
+    """A run that is resumed and ends at once saves the state that it began with; it is there already."""
+    if read_manifest(whole).files != written:
+        raise CheckpointError(f"{whole} is there already and holds another state; choose another folder")
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def folder_name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:08d}"
+
+
+def complete(folder: Path) -> list[Path]:
+    """The whole checkpoints of a folder, oldest first."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted((one for one in found if _FOLDER.fullmatch(one.name)), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """The step that a checkpoint's name tells."""
+    return int(checkpoint.name[5:])
+
+
+def read_pointer(folder: Path, pointer: str) -> str | None:
+    """The name of the checkpoint that ``latest`` or ``best`` names."""
+    try:
+        return (folder / pointer).read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+
+
+def read_file(checkpoint: Path, name: str, manifest: Manifest) -> bytes:
+    """The content of one file.
+
+    Raises:
+        CheckpointError: it is not what was written.
+    """
+    told, path = manifest.files[name], checkpoint / name
+    with _readable(path):
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != told.size:
+            raise CheckpointError(f"{checkpoint} is corrupt: {name} does not have its {told.size} bytes")
+        content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != told.sha256:
+        raise CheckpointError(
+            f"{checkpoint} is corrupt: the content of {name} has changed since it was written"
+        )
+    return content
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """What a checkpoint says that it holds. It may come from anywhere.
+
+    Raises:
+        CheckpointError: there is none, or it is not one of ours.
+    """
+    path = checkpoint / MANIFEST
+    with _readable(path), path.open("rb") as file:
+        text = file.read(MOST_MANIFEST_BYTES + 1)
+    try:
+        if len(text) > MOST_MANIFEST_BYTES:
+            raise ValueError("it is too long")
+        return parse_manifest(text)
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not the manifest of a checkpoint: {error}") from None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,149 @@
+"""The parts of a training's state, by what they are to the ranks.
+
+REPLICATED   the same on every rank: weights, optimizer, scheduler, gradient scaler. That is verified to the
+             bit before anything is written, for a checkpoint of replicas that differ is a checkpoint of none.
+GLOBAL       one for the whole job, and rank 0's word: how far training has come.
+PER_RANK     each rank's own: random states.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+State = Mapping[str, Any]
+
+
+class Kind(Enum):
+    """What a component's state is to the ranks."""
+
+    REPLICATED = "replicated"
+    GLOBAL = "global"
+    PER_RANK = "per rank"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of the state, as a checkpoint needs it."""
+
+    kind: Kind
+    state_dict: Callable[[], State]
+    load_state_dict: Callable[[State], object]
+    replicated: Callable[[], State] | None = None
+    """What of it must be equal on every rank; all of it where this is not given."""
+
+
+def component(kind: Kind, thing: Any) -> Component:
+    """Anything with state_dict and load_state_dict."""
+    return Component(kind, thing.state_dict, thing.load_state_dict)
+
+
+def model_component(model: nn.Module) -> Component:
+    """The bare model, so that the file loads without DDP.
+
+    Its buffers are rank 0's word: BatchNorm's averages differ between forwards, and DDP gives every rank those of
+    rank 0 before each.
+    """
+    parameters = lambda: {name: one.detach() for name, one in model.named_parameters()}  # noqa: E731
+    return Component(Kind.REPLICATED, model.state_dict, model.load_state_dict, parameters)
+
+
+def buffers_component(model: nn.Module) -> Component:
+    """Each rank's own buffers, for a model whose buffers DDP does not broadcast. Load it after the model."""
+
+    def load(state: State) -> None:
+        model.load_state_dict(state, strict=False)
+
+    return Component(Kind.PER_RANK, lambda: dict(model.named_buffers()), load)
+
+
+def random_component(device: torch.device) -> Component:
+    """The states of the random generators of this rank: Python's, torch's, and NumPy's where that is loaded."""
+    return Component(Kind.PER_RANK, partial(_random_state, device), partial(_set_random_state, device))
+
+
+def _random_state(device: torch.device) -> State:
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    if numpy := sys.modules.get("numpy"):
+        name, keys, *rest = numpy.random.get_state()
+        state["numpy"] = (name, keys.tolist(), *rest)
+    return state
+
+
+def _set_random_state(device: torch.device, state: State) -> None:
+    random.setstate(state["python"])
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+    if "numpy" in state and (numpy := sys.modules.get("numpy")):
+        numpy.random.set_state(state["numpy"])
+
+
+@dataclass
+class Position:
+    """How far training has come. GLOBAL, since the ranks take their steps together.
+
+    Counted by the loop as it takes batches: samplers are ahead of it where workers fetch.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batches: int = 0
+    """That each rank has taken of this epoch."""
+    samples: int = 0
+    """That all ranks together have taken of this epoch, which is what another number of ranks goes on from."""
+
+    def state_dict(self) -> State:
+        """All of it."""
+        return asdict(self)
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from there."""
+        for field in fields(self):
+            setattr(self, field.name, int(state[field.name]))
+
+
+def checksum(state: Any) -> str:
+    """A digest of a state, nested or not, its names and shapes: equal only where every bit is."""
+    digest = hashlib.sha256()
+    for name, leaf in leaves(state):
+        if isinstance(leaf, Tensor):
+            flat = leaf.detach().cpu().contiguous()
+            digest.update(f"{name} {flat.dtype} {tuple(flat.shape)}".encode())
+            digest.update(ctypes.string_at(flat.data_ptr(), flat.nbytes))
+        else:
+            digest.update(f"{name} {leaf!r}".encode())
+    return digest.hexdigest()
+
+
+def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """What a nested state holds, by names such as ``state.0.exp_avg``."""
+    if isinstance(state, Mapping):
+        for key, one in state.items():
+            yield from leaves(one, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, list | tuple):
+        for number, one in enumerate(state):
+            yield from leaves(one, f"{name}.{number}")
+    else:
+        yield name, state
+
+
+def on_cpu(state: Any) -> Any:
+    """The same without devices, so that it loads anywhere; what is in host memory is not copied."""
+    if isinstance(state, Tensor):
+        return state.detach().cpu()
+    if isinstance(state, Mapping):
+        return {name: on_cpu(one) for name, one in state.items()}
+    return type(state)(map(on_cpu, state)) if type(state) in (list, tuple) else state

@@ -1,0 +1,75 @@
+"""Bytes from rank to rank, and what rank 0 does for all.
+
+As tensors of bytes: torch's own functions for objects need NumPy, and unpickle whatever they are sent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from checkpoint_files import CheckpointError
+from torch import Tensor
+
+PIECE = 64 << 20  # bytes that are sent at once: on NCCL they pass through the memory of the GPU
+
+
+def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
+    """Do it on rank 0 while the others wait; what it gave, on every rank.
+
+    Raises:
+        CheckpointError: on every rank, where it failed.
+    """
+    answer = b""
+    if dist.get_rank() == 0:
+        try:
+            answer = b"+" + (act() or b"")
+        except CheckpointError as error:
+            answer = f"-{error}".encode()
+        except OSError as error:
+            answer = f"-{failure}: {error.strerror or error}".encode()
+    answer = broadcast(answer)
+    if answer[:1] == b"-":
+        raise CheckpointError(answer[1:].decode())
+    return answer[1:]
+
+
+def broadcast(content: bytes) -> bytes:
+    """Rank 0's bytes."""
+    size = torch.tensor([len(content)], device=_device())
+    dist.broadcast(size, src=0)
+    pieces = []
+    for start in range(0, int(size), PIECE):
+        piece = torch.empty(min(PIECE, int(size) - start), dtype=torch.uint8, device=_device())
+        if dist.get_rank() == 0:
+            piece = to_tensor(content[start : start + PIECE])
+        dist.broadcast(piece, src=0)
+        pieces.append(_memory(piece.cpu()))
+    return b"".join(pieces)
+
+
+def gather(content: bytes) -> list[bytes]:
+    """Every rank's bytes, on rank 0; nothing elsewhere."""
+    size = torch.tensor([len(content)], device=_device())
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size)
+    most = max(map(int, sizes))
+    padded = to_tensor(content.ljust(most, b"\0"))
+    every = [torch.empty_like(padded) for _ in sizes] if dist.get_rank() == 0 else None
+    dist.gather(padded, every, dst=0)
+    return [_memory(one.cpu())[: int(n)] for one, n in zip(every or (), sizes, strict=False)]
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def to_tensor(content: bytes) -> Tensor:
+    """Bytes, at least one, where the process group can send them."""
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).to(_device())
+
+
+def _memory(flat: Tensor) -> bytes:
+    return ctypes.string_at(flat.data_ptr(), flat.nbytes)
