@@ -1,0 +1,255 @@
+"""``ddpdoctor runs``: the folders of training runs as lists, tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from ddpdoctor.runs.run import Run
+    from ddpdoctor.runs.summary import Summary
+
+app = typer.Typer(help="List, show, compare and draw the runs of `ddpdoctor train`.", no_args_is_help=True)
+FOLDER = "runs"
+"""Where the trainer puts its runs."""
+LATEST = "latest"
+MATPLOTLIB = "pictures need matplotlib: pip install matplotlib"
+
+
+class RunFormat(str, Enum):
+    """The formats of ``runs``."""
+
+    ONE_LINE = "one-line"
+    TABLE = "table"
+    JSON = "json"
+
+
+class Picture(str, Enum):
+    """What ``runs plot`` draws."""
+
+    CURVES = "curves"
+    SCALING = "scaling"
+
+
+FolderOption = Annotated[str, typer.Option("--folder", metavar="FOLDER", help="Where the runs are.")]
+FormatOption = Annotated[RunFormat, typer.Option("--format", help="How to write it.")]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(metavar="RUN", help="What 1 x is. [default: the last with one process and the same work]"),
+]
+SomeRuns = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[RUN...]", help="Names, beginnings of names, folders, or 'latest'. [default: all]"
+    ),
+]
+
+
+@app.command("list")
+def list_(folder: FolderOption = FOLDER, format_: FormatOption = RunFormat.TABLE) -> None:
+    """List the runs, oldest first."""
+    from ddpdoctor.runs import tables
+
+    summaries = _summaries(_chosen((), folder), folder)
+    _write(summaries, format_, tables.list_table(summaries))
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A name, the beginning of one, a folder, or 'latest'.")] = LATEST,
+    folder: FolderOption = FOLDER,
+    format_: FormatOption = RunFormat.TABLE,
+) -> None:
+    """Show one run: its launch, what it reached, its configuration."""
+    from ddpdoctor.runs import tables
+
+    chosen = _chosen((run,), folder)
+    summaries = _summaries(chosen, folder)
+    extra = [{"config": dict(tables.flat(one.config)), "folder": str(one.folder)} for one in chosen]
+    _write(summaries, format_, tables.details(chosen[0], summaries[0]), extra)
+
+
+@app.command()
+def summary(
+    runs: SomeRuns = None,
+    folder: FolderOption = FOLDER,
+    baseline: BaselineOption = None,
+    format_: FormatOption = RunFormat.TABLE,
+) -> None:
+    """Throughput, speed-up and efficiency against the run with one process."""
+    from ddpdoctor.runs import tables
+
+    summaries = _summaries(_chosen(tuple(runs or ()), folder), folder, baseline)
+    _write(summaries, format_, tables.speed_table(summaries))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", help="At least two.")],
+    folder: FolderOption = FOLDER,
+    baseline: BaselineOption = None,
+    plot_to: Annotated[
+        str | None, typer.Option("--plot", metavar="FILE", help="Draw their curves too: .png or .svg.")
+    ] = None,
+    format_: FormatOption = RunFormat.TABLE,
+) -> None:
+    """Set runs side by side: what they reached, how fast, and the settings in which they differ."""
+    from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.runs import tables
+
+    chosen = _chosen(tuple(runs), folder)
+    if len(chosen) < 2:
+        raise UsageError("compare takes at least two runs")
+    if plot_to is not None:
+        _draw(chosen, Picture.CURVES, plot_to, folder)
+    summaries = _summaries(chosen, folder, baseline)
+    apart = tables.differences(chosen) or "all settings are the same\n"
+    text = "\n".join((tables.list_table(summaries), tables.speed_table(summaries), apart))
+    extra = [{"config": dict(tables.flat(one.config))} for one in chosen]
+    _write(summaries, format_, text, extra)
+
+
+@app.command()
+def plot(
+    runs: SomeRuns = None,
+    folder: FolderOption = FOLDER,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The picture: .png or .svg.")
+    ] = "runs.svg",
+    what: Annotated[Picture, typer.Option(help="What to draw.")] = Picture.CURVES,
+) -> None:
+    """Draw loss, learning rate, gradient norm and throughput; or how throughput grows with the ranks.
+
+    The background is transparent, and the picture is readable on a light and on a dark page.
+    """
+    _draw(_chosen(tuple(runs or ()), folder), what, output, folder)
+    typer.echo(output)
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A name, the beginning of one, a folder, or 'latest'.")] = LATEST,
+    folder: FolderOption = FOLDER,
+    tensorboard: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Where to write the event file. [default: in the run's folder]"),
+    ] = None,
+) -> None:
+    """Write a run's metrics as an event file of TensorBoard."""
+    from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.redact import quote
+    from ddpdoctor.runs.tensorboard import NoTensorBoard
+    from ddpdoctor.runs.tensorboard import export as export_run
+
+    (chosen,) = _chosen((run,), folder)
+    into = Path(tensorboard) if tensorboard else chosen.folder / "tensorboard"
+    try:
+        written = export_run(chosen, into)
+    except NoTensorBoard:
+        raise UsageError("event files need TensorBoard: pip install tensorboard") from None
+    except OSError as failed:
+        raise UsageError(f"{quote(str(into))} cannot be written: {failed.strerror}") from None
+    typer.echo(f"{written} values in {into}")
+
+
+def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
+    from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.redact import quote
+    from ddpdoctor.runs import plot as pictures
+
+    path = Path(output)
+    if path.suffix.lower() not in pictures.FORMATS:
+        raise UsageError(f"{quote(output)} ends neither with .png nor with .svg")
+    try:
+        if what is Picture.CURVES:
+            pictures.draw_curves(runs, path)
+        else:
+            pictures.draw_scaling(_summaries(runs, folder), path)
+    except pictures.NoMatplotlib:
+        raise UsageError(MATPLOTLIB) from None
+    except OSError as failed:
+        raise UsageError(f"{quote(output)} cannot be written: {failed.strerror}") from None
+    except ValueError as empty:
+        raise UsageError(f"there is nothing to draw: {empty}") from None
+
+
+def _write(
+    summaries: list[Summary],
+    format_: RunFormat,
+    text: str,
+    extra: Sequence[Mapping[str, object]] | None = None,
+) -> None:
+    """Write in the format that was asked for.
+
+    Args:
+        text: the table.
+        extra: what JSON says beside the summary, for each run.
+    """
+    import json
+
+    from ddpdoctor.cli.output import write_out
+    from ddpdoctor.runs import tables
+
+    if format_ is RunFormat.JSON:
+        values = [
+            {**one.to_json(), **more}
+            for one, more in zip(summaries, extra or [{}] * len(summaries), strict=True)
+        ]
+        text = json.dumps(values, indent=2) + "\n"
+    elif format_ is RunFormat.ONE_LINE:
+        text = "".join(tables.one_line(one) for one in summaries)
+    write_out(text)
+
+
+def _summaries(runs: list[Run], folder: str, baseline: str | None = None) -> list[Summary]:
+    """The runs in numbers; any run of the folder may be the single process that they are compared with."""
+    from ddpdoctor.runs.reader import find_runs, read_run
+    from ddpdoctor.runs.summary import summarize_all
+
+    if baseline is not None:
+        return summarize_all(runs, baseline=_chosen((baseline,), folder)[0])
+    return summarize_all(runs, [read_run(path) for path in find_runs(Path(folder))])
+
+
+def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
+    """The runs of these names; all of the folder where none is given.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.redact import quote
+    from ddpdoctor.runs.reader import find_runs, read_run
+
+    there = find_runs(Path(folder))
+    if not names and not there:
+        raise UsageError(f"there is no run in {quote(folder)}; `ddpdoctor train` makes one")
+    paths = [_find(name, there, folder) for name in names] if names else there
+    return [read_run(path) for path in dict.fromkeys(paths)]
+
+
+def _find(name: str, there: list[Path], folder: str) -> Path:
+    import difflib
+
+    from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.redact import escape, quote
+    from ddpdoctor.runs.reader import is_run
+
+    known = {path.name: path for path in there}
+    if name == LATEST and there:
+        return there[-1]
+    if is_run(Path(name)):
+        return Path(name)
+    found = [known[name]] if name in known else [path for one, path in known.items() if one.startswith(name)]
+    found = found or [path for one, path in known.items() if name in one]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"{quote(name)} may be {' or '.join(escape(path.name) for path in found[:5])}")
+    near = difflib.get_close_matches(name, known, n=3)
+    hint = f"near it: {', '.join(map(escape, near))}" if near else "`ddpdoctor runs list` lists them"
+    raise UsageError(f"no run in {quote(folder)} is called {quote(name)}; {hint}")

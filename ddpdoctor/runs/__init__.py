@@ -1,0 +1,1 @@
+"""The folders that training runs leave: read, measured, compared and drawn. Never imports torch."""

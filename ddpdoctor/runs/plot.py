@@ -1,0 +1,193 @@
+"""Runs as pictures, readable on a light and on a dark page. Needs matplotlib, which is imported only here."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.redact import escape
+from ddpdoctor.runs.run import Run
+from ddpdoctor.runs.summary import Summary
+from ddpdoctor.text import shorten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_POINTS = 1000
+"""Of a curve; more are averaged, since nobody sees them and an SVG has to carry them."""
+NOISY = 40
+"""Points of a curve above which its course is drawn as a mean, and the points themselves faintly."""
+INK = "#7b838d"
+"""Text and axes: as far from white as from black."""
+COLOURS = ("#3e8ede", "#e07b39", "#2ca58d", "#d1495b", "#9b6fd4", "#b08d1e", "#c65fa8", "#5b9e3f")
+"""Each is seen on white and on black, and told from its neighbours without red and green."""
+LINES = ("-", "--", ":", "-.")
+FORMATS = (".png", ".svg")
+_PANELS = (
+    ("loss", "loss (circles: held-out data)"),
+    ("lr", "learning rate"),
+    ("grad_norm", "gradient norm"),
+    ("samples_per_second", "samples/s, all ranks"),
+)
+
+
+class NoMatplotlib(Exception):
+    """matplotlib is not installed."""
+
+
+def draw_curves(runs: Sequence[Run], path: Path) -> None:
+    """Loss, learning rate, gradient norm and throughput by step; a panel for each that any run has.
+
+    Raises:
+        NoMatplotlib: it is not installed.
+        ValueError: no run has anything to draw.
+    """
+    shown = [(metric, title) for metric, title in _PANELS if any(run.series(metric) for run in runs)]
+    if not shown:
+        raise ValueError("no run has a logged step")
+    figure, panels = new_figure(len(shown))
+    for panel, (metric, title) in zip(panels, shown, strict=True):
+        style(panel, title, "step")
+        for run, colour, line in zip(runs, cycle(COLOURS), _lines(len(runs))):
+            _draw(panel, run, metric, colour, line)
+        if metric == "loss":
+            panel.margins(y=0.08)
+        else:
+            panel.set_ylim(bottom=0)
+    legend(figure, panels[0], runs)
+    save(figure, path)
+
+
+def _draw(panel: Axes, run: Run, metric: str, colour: str, line: str) -> None:
+    points = thinned([(step, value) for step, value in run.series(metric) if math.isfinite(value)])
+    if len(points) > NOISY and metric != "lr":
+        panel.plot(*_columns(points), color=colour, linewidth=0.6, alpha=0.3)
+        points = smoothed(points)
+    # A single point has no line.
+    mark = "o" if len(points) == 1 else ""
+    panel.plot(
+        *_columns(points), color=colour, linestyle=line, linewidth=1.6, marker=mark, label=label(run.name)
+    )
+    if metric == "loss":
+        told = thinned([(s, v) for s, v in run.series("evaluation_loss") if math.isfinite(v)])
+        panel.plot(
+            *_columns(told), color=colour, linestyle="", marker="o", markersize=5, markerfacecolor="none"
+        )
+
+
+def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
+    """Throughput and efficiency by the number of ranks, beside what perfect scaling would give.
+
+    Raises:
+        NoMatplotlib: it is not installed.
+        ValueError: no run has a throughput.
+    """
+    told = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
+    if not told:
+        raise ValueError("no run tells its throughput and its ranks")
+    figure, (speed, efficiency) = new_figure(2)
+    ranks = [one.ranks or 1 for one in told]
+    style(speed, "samples/s, all ranks", "ranks")
+    speed.plot(ranks, [one.samples_per_second or 0 for one in told], "o-", color=COLOURS[0], label="measured")
+    alone = next(((s.samples_per_second or 0) / (s.speed_up or 1) for s in told if s.speed_up), None)
+    if alone:
+        speed.plot([1, max(ranks)], [alone, alone * max(ranks)], "--", color=INK, label="perfect scaling")
+    style(efficiency, "efficiency against one process", "ranks")
+    shares = [(s.ranks or 1, s.efficiency) for s in told if s.efficiency]
+    efficiency.plot(*_columns(shares), "o-", color=COLOURS[1])
+    efficiency.axhline(1, color=INK, linestyle="--", linewidth=1)
+    efficiency.set_ylim(top=max(1.1, *(1.1 * share for _, share in shares)))
+    for panel in (speed, efficiency):
+        panel.set_ylim(bottom=0)
+        panel.set_xticks(sorted(set(ranks)))
+    legend(figure, speed, told if alone else [])
+    save(figure, path)
+
+
+def new_figure(panels: int) -> tuple[Figure, list[Axes]]:
+    """A figure with panels side by side, two in a row.
+
+    Raises:
+        NoMatplotlib: it is not installed.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise NoMatplotlib(str(missing)) from None
+    columns = min(2, panels)
+    rows = math.ceil(panels / columns)
+    figure = Figure(figsize=(4.8 * columns, 3.1 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(panels)]
+
+
+def style(panel: Axes, title: str, below: str) -> None:
+    """Axes in a colour that both pages show, without a box."""
+    panel.set_facecolor("none")
+    panel.set_title(title, color=INK, fontsize=10, loc="left")
+    panel.set_xlabel(below, color=INK, fontsize=9)
+    panel.tick_params(colors=INK, labelsize=8)
+    panel.grid(color=INK, alpha=0.25, linewidth=0.6)
+    for side, spine in panel.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+
+
+def legend(figure: Figure, panel: Axes, entries: Sequence[Any]) -> None:
+    """Names under the figure, where there is more than one to tell apart."""
+    if len(entries) < 2:
+        return
+    handles, labels = panel.get_legend_handles_labels()
+    shown = figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(2, len(labels)), frameon=False, fontsize=8
+    )
+    for text in shown.get_texts():
+        text.set_color(INK)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write the picture, its background transparent.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name may have characters that no font here has
+        figure.savefig(
+            path, dpi=150, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None
+        )
+
+
+def label(name: str) -> str:
+    """A name as matplotlib shows it as it stands: ``$`` begins a formula, ``_`` hides a line."""
+    return " " * name.startswith("_") + shorten(escape(name), 60).replace("$", r"\$")
+
+
+def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    """At most :data:`MOST_POINTS`, each the mean of those that it stands for."""
+    width = math.ceil(len(points) / MOST_POINTS) or 1
+    groups = (points[start : start + width] for start in range(0, len(points), width))
+    return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]
+
+
+def smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each value as the mean of those around it, of a twentieth of the curve; fewer at both ends."""
+    half = len(points) // 40
+    around = (points[max(0, at - half) : at + half + 1] for at in range(len(points)))
+    return [(step, fmean(value for _, value in near)) for (step, _), near in zip(points, around, strict=True)]
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _lines(count: int) -> list[str]:
+    """A style of line for each run, so that more runs than colours are told apart."""
+    return [LINES[number // len(COLOURS) % len(LINES)] for number in range(count)]

@@ -1,0 +1,203 @@
+"""Reads run folders.
+
+What they hold may be cut off in the middle of a line, since runs are killed, and may come from anywhere: sizes are
+bounded, every value's type is looked at, and what cannot be read is counted, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+from ddpdoctor.runs.run import Evaluation, Run, Step
+from ddpdoctor.text import plural, size
+
+RUN, METRICS = "run.json", "metrics.jsonl"
+LONGEST_LINE = 1 << 16
+"""Bytes; a line of ours has 300."""
+LARGEST_RUN = 4 << 20
+LARGEST_METRICS = 256 << 20
+"""Bytes that are read of it: a million steps."""
+STALE_SECONDS = 600.0
+"""After which a run that says it is running, and writes nothing, is not believed."""
+LARGEST_NUMBER = 1e300
+"""Larger ones are no measurements, and drawing them overflows."""
+_Point = TypeVar("_Point", Step, Evaluation)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run left something here."""
+    return any(_is_file(folder / name) for name in (RUN, METRICS))
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs in a folder, oldest first; the folder itself where it is one."""
+    if is_run(folder):
+        return [folder]
+    try:
+        inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
+    except OSError:
+        return []
+    return sorted((one for one in inside if is_run(one)), key=lambda one: one.name)
+
+
+def read_run(folder: Path, now: float | None = None) -> Run:
+    """Read one run, as far as it goes.
+
+    Args:
+        now: seconds since the epoch; the present where none is given.
+    """
+    problems: list[str] = []
+    said = _read_description(folder / RUN, problems)
+    steps, evaluations, checkpoints = _read_metrics(folder / METRICS, problems)
+    config = said.get("config")
+    return Run(
+        folder=folder,
+        name=folder.resolve().name,
+        title=_text(said.get("name")),
+        status=_status(folder, _text(said.get("status")) or "unknown", time.time() if now is None else now),
+        started=_time(said.get("started")),
+        finished=_time(said.get("finished")),
+        command=_words(said.get("command")),
+        world_size=_count(said.get("world_size")),
+        device=_text(said.get("device")),
+        backend=_text(said.get("backend")),
+        torch=_text(said.get("torch")),
+        planned_steps=_count(said.get("steps")),
+        config=config if isinstance(config, dict) else {},
+        steps=steps,
+        evaluations=evaluations,
+        checkpoints=checkpoints,
+        problems=tuple(problems),
+    )
+
+
+def _read_description(path: Path, problems: list[str]) -> Mapping[str, Any]:
+    if not _is_file(path):
+        problems.append(f"{RUN} is missing")
+        return {}
+    with path.open("rb") as file:
+        text = file.read(LARGEST_RUN + 1)
+    value = _parse(text) if len(text) <= LARGEST_RUN else None
+    if not isinstance(value, dict):
+        problems.append(f"{RUN} cannot be read")
+        return {}
+    return value
+
+
+def _read_metrics(
+    path: Path, problems: list[str]
+) -> tuple[tuple[Step, ...], tuple[Evaluation, ...], tuple[int, ...]]:
+    steps: list[Step] = []
+    evaluations: list[Evaluation] = []
+    checkpoints: list[int] = []
+    broken = 0
+    for line in _lines(path, problems):
+        value = _parse(line)
+        step = _count(value.get("step")) if isinstance(value, dict) else None
+        if not isinstance(value, dict) or step is None:
+            broken += 1
+        elif value.get("kind") == "evaluation":
+            _append(evaluations, Evaluation(step, *_numbers(value, Evaluation._fields[1:])))
+        elif value.get("kind") == "checkpoint":
+            checkpoints.append(step)
+        else:
+            numbers = _numbers(value, Step._fields[2:])
+            _append(steps, Step(step, _count(value.get("epoch")), *numbers))
+    if broken:
+        problems.append(f"{plural(broken, 'line')} of {METRICS} cannot be read")
+    return tuple(steps), tuple(evaluations), tuple(dict.fromkeys(checkpoints))
+
+
+def _append(points: list[_Point], point: _Point) -> None:
+    """Add a point. A step that comes again was made again, after a resume: what followed its first time is void."""
+    while points and points[-1].step >= point.step:
+        points.pop()
+    points.append(point)
+
+
+def _lines(path: Path, problems: list[str]) -> Iterator[bytes]:
+    if not _is_file(path):
+        return
+    with path.open("rb") as file:
+        while line := file.readline(LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                _skip_line(file)
+            if line.strip():
+                yield line
+            if file.tell() > LARGEST_METRICS:
+                problems.append(f"{METRICS} has more than {size(LARGEST_METRICS)}; the rest is not read")
+                return
+
+
+def _skip_line(file: BinaryIO) -> None:
+    while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+        pass
+
+
+def _parse(text: bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _numbers(value: Mapping[str, Any], names: tuple[str, ...]) -> list[float | None]:
+    return [_number(value.get(name)) for name in names]
+
+
+def _number(value: Any) -> float | None:
+    """A measurement; NaN and infinity are, where a loss diverges."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return None if LARGEST_NUMBER < abs(found) < float("inf") else found
+
+
+def _count(value: Any) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+    return value if is_count else None
+
+
+def _text(value: Any) -> str:
+    return value[:200] if isinstance(value, str) else ""
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (_text(value),)
+    return tuple(_text(word) for word in value[:100]) if isinstance(value, list) else ()
+
+
+def _time(value: Any) -> datetime | None:
+    """A point in time; one that tells no offset is taken for UTC."""
+    try:
+        found = datetime.fromisoformat(_text(value).replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _status(folder: Path, said: str, now: float) -> str:
+    """What it says of itself, but one that was killed could not say so."""
+    if said != "running":
+        return said
+    written = [(folder / name).stat().st_mtime for name in (RUN, METRICS) if _is_file(folder / name)]
+    return said if now - max(written, default=0.0) < STALE_SECONDS else "unfinished"
+
+
+def _is_file(path: Path) -> bool:
+    """Whether it is a plain file; a pipe would keep us waiting."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

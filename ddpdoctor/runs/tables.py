@@ -1,0 +1,189 @@
+"""Runs as text: a list, one in detail, several side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ddpdoctor.redact import escape, show_value
+from ddpdoctor.runs.run import Run
+from ddpdoctor.runs.summary import Summary
+from ddpdoctor.table import ABSENT, number, share, table
+from ddpdoctor.text import duration, plural, quote_command, shorten, size
+
+LONGEST_NAME = 40
+_NO_BASELINE = "no run with one process did the same work, so there is no speed-up to tell"
+
+
+def list_table(summaries: Sequence[Summary]) -> str:
+    """One line for each run."""
+    header = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "time")
+    rows = [
+        (
+            _name(one),
+            _status(one),
+            _count(one.ranks),
+            _steps(one),
+            number(one.last_loss),
+            number(one.evaluation_loss),
+            number(one.samples_per_second),
+            _duration(one.seconds),
+        )
+        for one in summaries
+    ]
+    return table(header, rows)
+
+
+def speed_table(summaries: Sequence[Summary]) -> str:
+    """Throughput, speed-up and efficiency, fewest ranks first."""
+    header = ("run", "ranks", "samples/s", "middle half", "step", "speed-up", "efficiency")
+    rows = [
+        (
+            _name(one),
+            _count(one.ranks),
+            number(one.samples_per_second),
+            _middle_half(one),
+            _duration(one.step_seconds),
+            f"{one.speed_up:.2f} x" if one.speed_up else ABSENT,
+            share(one.efficiency),
+        )
+        for one in sorted(summaries, key=lambda one: one.ranks or 0)
+    ]
+    baselines = sorted({one.baseline for one in summaries if one.baseline})
+    told = f"against {', '.join(escape(name) for name in baselines)}" if baselines else _NO_BASELINE
+    return f"{table(header, rows)}\n{told}\n"
+
+
+def one_line(summary: Summary) -> str:
+    """A run in one line, fields separated by two spaces."""
+    parts = [
+        _name(summary),
+        _status(summary),
+        plural(summary.ranks, "rank") if summary.ranks is not None else "ranks unknown",
+        f"{_steps(summary)} steps",
+        f"loss {number(summary.last_loss)}",
+        f"eval loss {number(summary.evaluation_loss)}" if summary.evaluation_loss is not None else "",
+        f"{number(summary.samples_per_second)} samples/s",
+        f"speed-up {summary.speed_up:.2f}" if summary.speed_up else "",
+        f"efficiency {share(summary.efficiency)}" if summary.efficiency else "",
+        _duration(summary.seconds),
+    ]
+    return "  ".join(part for part in parts if part) + "\n"
+
+
+def details(run: Run, summary: Summary) -> str:
+    """One run in full."""
+    lines = [f"{_name(summary)}  {escape(summary.status)}", ""]
+    lines += [f"  {name:<10}{text}" for name, text in _facts(run, summary) if text]
+    lines += [f"  {'problem' if number == 0 else '':<10}{text}" for number, text in enumerate(run.problems)]
+    settings = [f"    {escape(key)}: {value}" for key, value in flat(run.config)]
+    return "\n".join([*lines, *(["", "  configuration", *settings] if settings else [])]) + "\n"
+
+
+def _facts(run: Run, summary: Summary) -> Iterator[tuple[str, str]]:
+    ranks = plural(run.world_size, "rank") if run.world_size is not None else ""
+    torch = f"torch {run.torch}" if run.torch else ""
+    yield "launch", escape(", ".join(part for part in (ranks, run.device, run.backend, torch) if part))
+    yield "started", run.started.strftime("%Y-%m-%d %H:%M:%S %Z") if run.started else ""
+    yield "took", _duration(summary.seconds) if summary.seconds is not None else ""
+    yield "steps", _progress(summary)
+    yield "loss", _fell(summary)
+    yield "evaluated", _evaluated(summary)
+    yield "speed", _speed(summary)
+    yield "memory", _memory(summary.memory_bytes)
+    yield "saved", f"after {plural(len(run.checkpoints), 'step')}" if run.checkpoints else ""
+    yield "command", escape(quote_command(run.command)) if run.command else ""
+
+
+def _progress(summary: Summary) -> str:
+    epochs = f" in {plural(summary.epochs, 'epoch')}" if summary.epochs else ""
+    samples = f", {number(summary.samples)} samples" if summary.samples else ""
+    return f"{_steps(summary)}{epochs}{samples}"
+
+
+def _fell(summary: Summary) -> str:
+    if summary.first_loss is None:
+        return ""
+    return f"{number(summary.first_loss)} at the first logged step, {number(summary.last_loss)} at the last"
+
+
+def _evaluated(summary: Summary) -> str:
+    if summary.evaluation_loss is None:
+        return ""
+    accuracy = summary.evaluation_accuracy
+    beside = f", accuracy {accuracy:.1%}" if accuracy is not None and math.isfinite(accuracy) else ""
+    return f"loss {number(summary.evaluation_loss)}{beside}, the lowest, at step {summary.evaluation_step}"
+
+
+def _speed(summary: Summary) -> str:
+    if summary.samples_per_second is None:
+        return ""
+    step = f", {_duration(summary.step_seconds)} a step" if summary.step_seconds else ""
+    against = ""
+    if summary.speed_up and summary.baseline != summary.name:
+        against = f"; {summary.speed_up:.2f} times {escape(summary.baseline or '')}"
+        against += f", efficiency {share(summary.efficiency)}" if summary.efficiency else ""
+    half = f" (middle half {_middle_half(summary)})" if summary.samples_per_second_quartiles else ""
+    return f"{number(summary.samples_per_second)} samples/s{half}{step}{against}"
+
+
+def flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
+    """The settings by dotted keys, their values as they may be shown."""
+    for key, value in config.items():
+        if isinstance(value, dict) and value and depth:
+            yield from flat(value, f"{prefix}{key}.", depth - 1)
+        else:
+            text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+            yield f"{prefix}{key}", show_value(str(key), text) if isinstance(value, str) else escape(text)
+
+
+def differences(runs: Sequence[Run]) -> str:
+    """The settings in which runs differ; empty where they agree."""
+    settings = [dict(flat(run.config)) for run in runs]
+    keys = dict.fromkeys(key for one in settings for key in one)
+    rows = [
+        (escape(key), *(shorten(one.get(key, ABSENT), LONGEST_NAME) for one in settings))
+        for key in keys
+        if len({one.get(key) for one in settings}) > 1
+    ]
+    header = ("setting", *(shorten(escape(run.name), LONGEST_NAME) for run in runs))
+    return table(header, rows) if rows else ""
+
+
+def _name(summary: Summary) -> str:
+    return shorten(escape(summary.name), LONGEST_NAME)
+
+
+def _status(summary: Summary) -> str:
+    """Without the reason, which a list has no room for."""
+    return escape(summary.status.partition(":")[0])
+
+
+def _count(value: int | None) -> str:
+    return ABSENT if value is None else str(value)
+
+
+def _steps(summary: Summary) -> str:
+    unfinished = summary.planned_steps is not None and summary.steps < summary.planned_steps
+    return f"{summary.steps} of {summary.planned_steps}" if unfinished else str(summary.steps)
+
+
+def _middle_half(summary: Summary) -> str:
+    if summary.samples_per_second_quartiles is None:
+        return ABSENT
+    low, high = summary.samples_per_second_quartiles
+    return f"{number(low)}-{number(high)}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None or not math.isfinite(seconds):
+        return ABSENT
+    if seconds < 120:
+        return duration(seconds)
+    hours, rest = divmod(round(seconds), 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}"
+
+
+def _memory(count: float | None) -> str:
+    return size(count) if count is not None and math.isfinite(count) else ""
