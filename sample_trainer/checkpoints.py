@@ -7,11 +7,12 @@ How a checkpoint lies on the disk is in checkpoint_files.py.
 
 from __future__ import annotations
 
+import copy
 import io
-import json
 import logging
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,8 +21,8 @@ import checkpoint_files
 import torch
 import torch.distributed as dist
 from checkpoint_files import CheckpointError
-from components import Component, Kind, State, checksum, leaves, on_cpu
-from exchange import gather, on_rank_0, to_tensor
+from components import Component, Kind, State, on_cpu
+from exchange import gather, on_rank_0, verify_equal
 from manifest import Manifest, parse_manifest
 
 log = logging.getLogger("trainer")
@@ -50,6 +51,43 @@ def begin(folder: Path, step: int) -> None:
     on_rank_0(prepare, f"{folder} cannot be used for checkpoints")
 
 
+@dataclass(frozen=True)
+class Due:
+    """A checkpoint that every rank has agreed to and rank 0 is to write."""
+
+    folder: Path
+    step: int
+    world_size: int
+    kinds: Mapping[str, str]
+    states: Mapping[str, Any]
+    """By component; of all ranks for one that is PER_RANK."""
+    texts: Mapping[str, str]
+    keep: int
+    best: bool
+
+    @property
+    def failure(self) -> str:
+        """What it means if the disk does not take it."""
+        return f"the checkpoint of step {self.step} cannot be written to {self.folder}"
+
+    def copied(self) -> Due:
+        """The same, which training on does not change."""
+        return replace(self, states=copy.deepcopy(self.states))
+
+    def write(self) -> None:
+        """Write it, and let ``latest`` name it; on rank 0."""
+        files: dict[str, checkpoint_files.Write] = {
+            f"{name}.pt": partial(torch.save, state) for name, state in self.states.items()
+        }
+        for name, text in self.texts.items():
+            files[name] = partial(_write_text, text)
+        whole = checkpoint_files.write(self.folder, self.step, self.world_size, self.kinds, files)
+        checkpoint_files.point(self.folder, "latest", whole)
+        if self.best:
+            checkpoint_files.point(self.folder, "best", whole)
+        checkpoint_files.remove_old(self.folder, self.keep)
+
+
 def save(
     folder: Path,
     step: int,
@@ -58,7 +96,7 @@ def save(
     *,
     best: bool = False,
     texts: Mapping[str, str] | None = None,
-) -> Path:
+) -> None:
     """Write a checkpoint; no rank goes on before it is complete.
 
     Args:
@@ -69,40 +107,31 @@ def save(
     Raises:
         CheckpointError: replicas differ, or it cannot be written; the checkpoints before it are as they were.
     """
-    states = {name: one.state_dict() for name, one in components.items()}
-    verify_replicated({name: _replicated(one, states[name]) for name, one in components.items()})
-    files = _contents(components, states) | {name: _text(text) for name, text in (texts or {}).items()}
-    kinds = {name: one.kind.value for name, one in components.items()}
-
-    def write() -> None:
-        checkpoint = checkpoint_files.write(folder, step, dist.get_world_size(), kinds, files)
-        checkpoint_files.point(folder, "latest", checkpoint)
-        if best:
-            checkpoint_files.point(folder, "best", checkpoint)
-        checkpoint_files.remove_old(folder, keep)
-
-    on_rank_0(write, f"the checkpoint of step {step} cannot be written to {folder}")
-    return folder / checkpoint_files.folder_name(step)
+    due = prepare(folder, step, components, keep, best=best, texts=texts)
+    on_rank_0(due.write, due.failure)
 
 
-def _contents(
-    components: Mapping[str, Component], states: Mapping[str, State]
-) -> dict[str, checkpoint_files.Write]:
-    """What rank 0 writes, by the file's name; every rank takes part in gathering."""
-    contents: dict[str, checkpoint_files.Write] = {}
+def prepare(
+    folder: Path,
+    step: int,
+    components: Mapping[str, Component],
+    keep: int,
+    *,
+    best: bool,
+    texts: Mapping[str, str] | None,
+) -> Due:
+    """Verify that replicas are equal, and gather what each rank has for itself; every rank calls it.
+
+    Raises:
+        CheckpointError: replicas differ.
+    """
+    states: dict[str, Any] = {name: on_cpu(one.state_dict()) for name, one in components.items()}
+    verify_equal({name: _replicated(one, states[name]) for name, one in components.items()})
     for name, one in components.items():
-        state: Any = on_cpu(states[name])
         if one.kind is Kind.PER_RANK:
-            state = [_unpack(each) for each in gather(_pack(state))]
-        contents[f"{name}.pt"] = partial(torch.save, state)
-    return contents
-
-
-def _text(text: str) -> checkpoint_files.Write:
-    return lambda file: file.write(text.encode())
-
-
-# --- Equality -----------------------------------------------------------------------------------------------
+            states[name] = [_unpack(each) for each in gather(_pack(states[name]))]
+    kinds = {name: one.kind.value for name, one in components.items()}
+    return Due(folder, step, dist.get_world_size(), kinds, states, texts or {}, keep, best)
 
 
 def _replicated(one: Component, state: State) -> State:
@@ -111,30 +140,8 @@ def _replicated(one: Component, state: State) -> State:
     return state if one.replicated is None else one.replicated()
 
 
-def verify_replicated(states: Mapping[str, State]) -> None:
-    """Compare this rank's states with rank 0's to the bit, by digests: 32 bytes are sent, whatever their size.
-
-    Raises:
-        CheckpointError: on every rank, where one differs; it names the first difference.
-    """
-    mine = to_tensor(bytes.fromhex(checksum(states)))
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    if all(torch.equal(every[0], one) for one in every):
-        return
-    digests = {name: checksum(leaf) for name, leaf in leaves(states)}
-    gathered = [json.loads(one) for one in gather(json.dumps(digests).encode())]
-    on_rank_0(partial(_tell_difference, gathered), "the replicas cannot be compared")
-
-
-def _tell_difference(gathered: Sequence[Mapping[str, str]]) -> None:
-    """Raise, and say what differs first."""
-    for name in gathered[0]:
-        if ranks := [rank for rank, one in enumerate(gathered) if one.get(name) != gathered[0][name]]:
-            raise CheckpointError(
-                f"nothing is saved: {name} is not the same on every rank (rank {ranks[0]} has another than rank 0)"
-            )
-    raise CheckpointError("nothing is saved: some rank has state that rank 0 has not")
+def _write_text(text: str, file: BinaryIO) -> None:
+    file.write(text.encode())
 
 
 # --- Resuming -----------------------------------------------------------------------------------------------
@@ -205,9 +212,9 @@ def what_stays(checkpoint: Path, manifest: Manifest, components: Mapping[str, Co
     if manifest.world_size != size:
         own = [name for name, one in components.items() if one.kind is Kind.PER_RANK]
         yield (
-            f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, since "
-            f"each rank had its own: {', '.join(own) or 'nothing'}. The data goes on at the same sample, in batches that "
-            "are put together otherwise, so results agree but not to the bit"
+            f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, as "
+            f"each rank had its own: {', '.join(own) or 'nothing'}. The data goes on at the same sample, in batches "
+            "that are put together otherwise: results agree, but not to the bit"
         )
 
 
