@@ -7,15 +7,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import ddpdoctor
 
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,11 @@ class Frame:
 
     def __str__(self) -> str:
         return f"{self.function} ({short_path(self.file)}:{self.line})"
+
+
+def is_ours(file: str) -> bool:
+    """Whether a frame is the recorder's, which stands between the user's call and torch's function."""
+    return Path(file).is_relative_to(_RECORDER)
 
 
 def short_path(file: str) -> str:
@@ -55,26 +64,46 @@ def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnav
         return dict(zip(wanted, pool.map(_try_one, wanted), strict=True))
 
 
+def take_native(pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
+    """The native functions below the innermost Python frame of each main thread, outermost first.
+
+    Empty where py-spy cannot tell: it unwinds native stacks on some platforms only, and a process that holds the
+    interpreter's lock in a library without unwind tables has none that can be followed.
+    """
+    wanted = list(pids)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return dict(zip(wanted, pool.map(_native_of_one, wanted), strict=True))
+
+
 def _try_one(pid: int) -> tuple[Frame, ...] | StacksUnavailable:
     try:
-        return _take_one(pid)
+        return _python(_main_thread(_dump(pid), pid))
     except StacksUnavailable as why:
         return why
 
 
-def _take_one(pid: int) -> tuple[Frame, ...]:
+def _native_of_one(pid: int) -> tuple[str, ...]:
+    try:
+        return _native(_main_thread(_dump(pid, "--native"), pid))
+    except StacksUnavailable:
+        return ()
+
+
+def _dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
+    """All threads of a process, as py-spy tells them."""
     program = py_spy()
     if program is None:
         raise StacksUnavailable("py-spy is not installed: pip install py-spy")
     # One process at a time: `dump --json` ignores `--subprocesses`.
-    command = [program, "dump", "--json", "--pid", str(pid)]
+    command = [program, "dump", "--json", *options, "--pid", str(pid)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PY_SPY_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise StacksUnavailable(f"py-spy did not answer within {PY_SPY_SECONDS:.0f} s") from None
     if done.returncode != 0:
         raise StacksUnavailable(_why(done.stderr))
-    return _main_thread(json.loads(done.stdout))
+    threads: list[Mapping[str, Any]] = json.loads(done.stdout)
+    return threads
 
 
 def _why(complaint: str) -> str:
@@ -88,12 +117,21 @@ def _why(complaint: str) -> str:
     return "ptrace is not allowed: run as the same user, in a container with --cap-add SYS_PTRACE"
 
 
-def _main_thread(threads: list[Mapping[str, Any]]) -> tuple[Frame, ...]:
-    main = next(
-        (one for one in threads if one.get("thread_name") == "MainThread"), threads[0] if threads else {}
-    )
-    frames = (Frame(frame["name"], frame["filename"], frame["line"]) for frame in main.get("frames", ()))
-    return tuple(reversed(list(frames)))
+def _main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
+    """Its frames, innermost first; py-spy lists the threads in no order, and may not know their names."""
+    by_id = [one for one in threads if one.get("os_thread_id") == pid]
+    by_name = [one for one in threads if one.get("thread_name") == "MainThread"]
+    found: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
+    return found
+
+
+def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
+    return tuple(Frame(one["name"], one["filename"], one["line"]) for one in reversed(frames))
+
+
+def _native(frames: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    below = tuple(takewhile(lambda one: one.get("module"), frames))  # a Python frame has no module
+    return tuple(f"{one['name']} ({Path(one['module']).name})" for one in reversed(below))
 
 
 _FAULTHANDLER_FRAME = re.compile(

@@ -12,6 +12,9 @@ from enum import Enum
 from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.stacks import Frame
 
+MOST_WAKES = 20.0
+"""In a second, of a thread that waits for one thing; some waits look up now and then."""
+
 
 class Role(str, Enum):
     """What a process is to its job."""
@@ -56,8 +59,11 @@ class Process:
     """Of its main thread, outermost first, without the frames of our recorder."""
     again: tuple[Frame, ...] = ()
     """The same a moment later: equal where it stands, different where it works; empty where nobody looked twice."""
-    native: bool = False
-    """Whether the stacks hold native frames too."""
+    native: tuple[str, ...] = ()
+    """The native functions below the innermost frame, outermost first, as ``c10d::Reducer::finalize_backward
+    (libtorch_cpu.so)``; empty where py-spy does not see them, or the process does not stand."""
+    wakes: float = 0.0
+    """How often in a second its main thread began to run: who is blocked does not, who works in short steps does."""
     from_interpreter: bool = False
     """Whether the interpreter wrote the stack itself, since py-spy was not allowed to look."""
     unseen: str = ""
@@ -68,7 +74,8 @@ class Process:
     @property
     def stands(self) -> bool:
         """Whether both looks found it in the same place, and it did not work meanwhile."""
-        return self.stack == self.again and self.doing in (Doing.WAITS, Doing.SLEEPS, Doing.STOPPED)
+        blocked = self.doing is Doing.WAITS and self.wakes <= MOST_WAKES
+        return self.stack == self.again and (blocked or self.doing in (Doing.SLEEPS, Doing.STOPPED))
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,15 @@ def _pid_inside(folder: Path) -> int:
     return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
 
 
+def folder_of(pid: int) -> Path | None:
+    """The folder in /proc of a process of our pid namespace; None where it has none."""
+    try:
+        number = pid if _proc_is_ours() else _number_in_proc(pid)
+    except (psutil.Error, OSError):
+        return None
+    return Path("/proc", str(number))
+
+
 def is_gone(pid: int) -> bool:
     """Whether a process has ended; a zombie has."""
     return look(pid)[0] in ("", psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)

@@ -11,9 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ddpdoctor
 from ddpdoctor.group.record import Failure
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.hang.stacks import Frame, is_ours
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -27,7 +26,6 @@ EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
 OUT, ERR = "stdout.log", "stderr.log"
 """What the launcher itself writes; where a launch line was given, its whole output."""
-_RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
 _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
@@ -123,11 +121,6 @@ def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
         return one.exact
     ended = f": {one.raised.type}: {one.raised.message.splitlines()[0][:200]}" if one and one.raised else ""
     return Exact(refused=f"one process does not come to its first update{ended}")
-
-
-def is_ours(file: str) -> bool:
-    """Whether a frame is the recorder's, which stands between the user's call and torch's function."""
-    return Path(file).is_relative_to(_RECORDER)
 
 
 def tail(file: Path) -> tuple[str, ...]:

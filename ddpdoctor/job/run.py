@@ -9,14 +9,14 @@ from typing import Protocol
 
 import psutil
 
-from ddpdoctor.hang.stacks import Frame, StacksUnavailable, take_stacks
+from ddpdoctor.hang.stacks import Frame, StacksUnavailable, is_ours, take_stacks
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
 from ddpdoctor.job.command import GATE, RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
-from ddpdoctor.job.remains import ERR, OUT, Stopped, is_ours, read_trace, write_ending, write_job
+from ddpdoctor.job.remains import ERR, OUT, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.watch import Watch
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace

@@ -1,0 +1,61 @@
+"""Asks the recorders of a running job where they are, and reads what they answer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.hang.stacks import Frame
+
+REQUEST = "asked"
+"""The name that ``recorder/asked.py`` looks for."""
+SECONDS = 1.0
+"""For an answer: recorders look four times a second; one whose interpreter is held by another thread never does."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the recorder of one process said."""
+
+    pid: int
+    stack: tuple[Frame, ...]
+    """Of the main thread, outermost frame first."""
+    flight: Path | None
+    """The dump of its flight recorder."""
+
+
+def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
+    """The answers of these processes, of those that answer in time."""
+    waiting, asked = set(pids), str(time.time_ns())
+    try:
+        part = records / f"{REQUEST}.part"
+        part.write_text(asked, encoding="utf-8")
+        part.replace(records / REQUEST)
+    except OSError:  # records of another user's job may be readable only
+        return {}
+    found: dict[int, Answer] = {}
+    deadline = time.monotonic() + SECONDS
+    while waiting - found.keys() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        for pid in waiting - found.keys():
+            for file in records.glob(f"{pid}-*.stack.json"):
+                answer = _read(file, pid, asked)
+                if answer:
+                    found[pid] = answer
+    return found
+
+
+def _read(file: Path, pid: int, asked: str) -> Answer | None:
+    """None where it answers an earlier question."""
+    try:
+        said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if said["asked"] != asked:
+        return None
+    flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if said["flight"] else None
+    return Answer(pid, tuple(Frame(*frame) for frame in said["frames"]), flight)
