@@ -1,34 +1,18 @@
-"""One rank's dump of PyTorch's flight recorder, reduced to what comparing ranks needs.
+"""One rank's dump of PyTorch's flight recorder, reduced to what comparing ranks needs. Plain data.
 
-The format is that of ``torch/csrc/distributed/c10d/FlightRecorder``, versions 2.0 and later, pickled or JSON:
-``pg_config`` (groups and their members), ``pg_status`` (how far each group came) and ``entries``, the ring of the
-last collectives. A thousand ranks have millions of entries, so an entry is kept as the number of its signature
-(operation, shapes, dtypes), and what a report shows of it is read again from the few files that matter.
+A thousand ranks have millions of entries, so a collective is kept as its number and the fingerprint of its
+signature (operation, shapes, dtypes); in full only where a rank stands and where it was last.
 """
 
 from __future__ import annotations
 
-import json
-import operator
-import re
 from array import array
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from ddpdoctor.hang.flight.unpickle import Refused, plain
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.text import shorten
-
-LARGEST = 1 << 30
-"""Bytes; a dump of 100,000 entries with their frames has 100 MB."""
-MOST_RANKS = 1 << 20
-_RANK = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|bin))?$")
-_LIST = re.compile(r"\[[\d, ]*\]")
-_SHAPES_VARY = ("gather", "scatter", "all_to_all", "alltoall", "send", "recv")
-"""Operations in which ranks rightly give different shapes: only a root has the list, or parts are uneven."""
 
 
 @dataclass
@@ -37,26 +21,15 @@ class Ring:
 
     numbers: array[int] = field(default_factory=lambda: array("q"))
     """Sequence numbers, ascending."""
-    signatures: array[int] = field(default_factory=lambda: array("L"))
-    """Of each, an index into the dump's ``texts``."""
-    pending: array[int] = field(default_factory=lambda: array("q"))
-    """The sequence numbers of those that did not complete."""
+    signatures: array[int] = field(default_factory=lambda: array("Q"))
+    """Of each, the fingerprint of its signature, a key of the dump's ``texts``."""
 
-    def add(self, number: int, signature: int, pending: bool) -> None:
-        """Append one collective, in any order."""
-        self.numbers.append(number)
-        self.signatures.append(signature)
-        if pending:
-            self.pending.append(number)
-
-    def sort(self) -> None:
-        """Bring them into the order of their numbers, which a ring that has wrapped may not have."""
-        if any(map(operator.gt, self.numbers, self.numbers[1:])):
-            pairs = sorted(zip(self.numbers, self.signatures, strict=True))
-            self.numbers, self.signatures = array("q"), array("L")
-            for number, signature in pairs:
-                self.add(number, signature, pending=False)
-        self.pending = array("q", sorted(self.pending))
+    def signature_at(self, number: int) -> int | None:
+        """What was called at a position; None where the ring does not have it."""
+        place = bisect_left(self.numbers, number)
+        if place == len(self.numbers) or self.numbers[place] != number:
+            return None
+        return self.signatures[place]
 
 
 @dataclass(frozen=True)
@@ -73,6 +46,29 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """One collective, or one half of a point-to-point operation, in full."""
+
+    rank: int
+    group: str
+    number: int
+    operation: str
+    shapes: str = ""
+    dtypes: str = ""
+    state: str = ""
+    frames: tuple[Frame, ...] = ()
+    """Innermost first, as torch writes them."""
+    position: int = 0
+    """Among all entries of its rank, in the order in which they were called."""
+    peer: int | None = None
+    """Of a send or a receive: the other's rank within the group."""
+    turn: int = 0
+    """Of a send or a receive: how many of its kind with this peer the dump holds up to it."""
+    batched: bool = False
+    """Of a send or a receive: whether it was issued together with others, and completes with them."""
+
+
+@dataclass(frozen=True)
 class Dump:
     """What one rank left."""
 
@@ -82,161 +78,30 @@ class Dump:
     groups: Mapping[str, Group] = field(default_factory=dict)
     rings: Mapping[str, Ring] = field(default_factory=dict)
     """By the name of the group."""
-    texts: tuple[str, ...] = ()
-    """The signatures."""
+    texts: Mapping[int, str] = field(default_factory=dict)
+    """The signatures by their fingerprints."""
+    waits: tuple[Entry, ...] = ()
+    """What did not complete: the oldest collective of each group, and sends and receives; oldest first."""
+    last: Mapping[str, Entry] = field(default_factory=dict)
+    """The last collective of each group."""
+    traffic: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+    """How many sends or receives the dump holds, by group, operation and peer within the group."""
+    wrapped: bool = False
+    """Whether the recorder dropped its oldest entries to make room."""
 
+    def came_to(self, group: str) -> int:
+        """The last collective of a group that this rank called; 0 where it called none.
 
-@dataclass(frozen=True)
-class Entry:
-    """One collective, in full."""
+        What the recorder tells apart from its entries counts only where it holds none of the group: gloo's number
+        counts sends and receives too.
+        """
+        ring = self.rings.get(group)
+        if ring and ring.numbers:
+            return ring.numbers[-1]
+        return self.groups.get(group, Group(group)).enqueued or 0
 
-    rank: int
-    group: str
-    number: int
-    operation: str
-    shapes: str
-    dtypes: str
-    state: str
-    frames: tuple[Frame, ...] = ()
-    """Innermost first, as torch writes them."""
-
-
-def rank_of(file: Path) -> int | None:
-    """The rank that a dump's name ends with: ``comm_lib_trace_rank_3``, ``nccl_trace_host7_rank_12``, ``fr3.json``."""
-    found = _RANK.search(file.name)
-    return int(found[1]) if found and int(found[1]) < MOST_RANKS else None
-
-
-def read(file: Path, rank: int) -> Dump:
-    """Read a dump and reduce it.
-
-    Raises:
-        Refused: it is too large, or not what torch writes.
-    """
-    return reduce(_content(file), rank, file)
-
-
-def _content(file: Path) -> dict[str, Any]:
-    if file.stat().st_size > LARGEST:
-        raise Refused(f"it has {file.stat().st_size >> 20} MiB, and {LARGEST >> 20} are the most")
-    data = file.read_bytes()
-    said = _json(data) if data.lstrip()[:1] == b"{" else plain(data)
-    if not isinstance(said, dict) or not isinstance(said.get("entries"), list):
-        raise Refused("it has no list of entries")
-    return said
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as broken:
-        raise Refused(f"it is no complete JSON: {broken}") from None
-
-
-def reduce(said: Mapping[str, Any], rank: int, file: Path) -> Dump:
-    """A dump's content in short.
-
-    Raises:
-        Refused: an entry is not what torch writes.
-    """
-    texts: dict[str, int] = {}
-    rings: dict[str, Ring] = {}
-    try:
-        for entry in _collectives(said["entries"]):
-            name = entry["process_group"][0]
-            ring = rings.get(name)
-            if ring is None:
-                ring = rings[name] = Ring()
-            ring.add(_number(entry), texts.setdefault(_signature(entry), len(texts)), _is_pending(entry))
-        for ring in rings.values():
-            ring.sort()
-        groups = _groups(said, rings)
-    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as wrong:
-        raise Refused(
-            f"an entry is not what torch writes: {type(wrong).__name__}: {shorten(str(wrong))}"
-        ) from None
-    return Dump(rank, file, str(said.get("host_name", "")), groups, rings, tuple(texts))
-
-
-def _is_pending(entry: Mapping[str, Any]) -> bool:
-    return entry["state"] != "completed" and not entry.get("retired")
-
-
-def _collectives(entries: Iterable[Any]) -> Iterable[dict[str, Any]]:
-    return [entry for entry in entries if not entry.get("is_p2p")]
-
-
-def _number(entry: Mapping[str, Any]) -> int:
-    number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
-    if number.__class__ is not int or number < 0:
-        raise ValueError(f"its sequence number is {number!r}")
-    return number
-
-
-@lru_cache(maxsize=1000)
-def operation_of(name: str) -> str:
-    """``all_reduce`` for ``nccl:all_reduce``."""
-    return name.rpartition(":")[2]
-
-
-def _signature(entry: Mapping[str, Any]) -> str:
-    operation = operation_of(entry["profiling_name"])
-    if _shapes_vary(operation):
-        return operation
-    return f"{operation} {entry['input_sizes']} {entry['input_dtypes']}"
-
-
-@lru_cache(maxsize=1000)
-def _shapes_vary(operation: str) -> bool:
-    return operation.lstrip("_").startswith(_SHAPES_VARY)
-
-
-def _groups(said: Mapping[str, Any], rings: Mapping[str, Ring]) -> dict[str, Group]:
-    config, status = said.get("pg_config") or {}, said.get("pg_status") or {}
-    described = {str(name): one for name, one in config.items() if name != ""}
-    return {
-        name: _group(name, described.get(name, {}), status.get(name, {})) for name in {**described, **rings}
-    }
-
-
-def _group(name: str, described: Mapping[str, Any], status: Mapping[str, Any]) -> Group:
-    return Group(
-        name,
-        str(described.get("desc", "")),
-        _ranks(described.get("ranks", "")),
-        _known(status.get("last_enqueued_collective")),
-        _known(status.get("last_completed_collective")),
-    )
-
-
-def _ranks(text: Any) -> tuple[int, ...]:
-    """The members, which torch writes as the text of a list."""
-    listed = _LIST.fullmatch(text) if isinstance(text, str) else None
-    if text and not listed:
-        raise ValueError(f"the ranks of a group are {shorten(repr(text), 40)}")
-    return tuple(sorted(int(rank) for rank in re.findall(r"\d+", listed[0]))) if listed else ()
-
-
-def _known(number: Any) -> int | None:
-    return number if isinstance(number, int) and number >= 0 else None
-
-
-def entry(dump: Dump, group: str, number: int) -> Entry | None:
-    """One collective in full, read again from its file; None where the ring has dropped it."""
-    for found in _collectives(_content(dump.file)["entries"]):
-        if str(found["process_group"][0]) == group and _number(found) == number:
-            return Entry(
-                dump.rank,
-                group,
-                number,
-                operation_of(found["profiling_name"]),
-                str(found.get("input_sizes", "")),
-                str(found.get("input_dtypes", "")),
-                str(found["state"]),
-                tuple(_frame(frame) for frame in found.get("frames") or ()),
-            )
-    return None
-
-
-def _frame(said: Mapping[str, Any]) -> Frame:
-    return Frame(str(said["name"]), str(said["filename"]), int(said["line"]))
+    def call_at(self, group: str, number: int) -> str | None:
+        """The signature of what was called at a position of a group; None where the dump does not have it."""
+        ring = self.rings.get(group)
+        signature = ring.signature_at(number) if ring else None
+        return None if signature is None else self.texts[signature]

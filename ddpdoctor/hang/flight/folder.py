@@ -5,18 +5,26 @@ from __future__ import annotations
 import gc
 import os
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from ddpdoctor.hang.flight.dump import Dump, rank_of, read
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, ranks_phrase
 
-MEMORY = 8 << 30
+MEMORY = 4 << 30
 """Bytes of address space for a process that reads dumps."""
-_FILES_AT_ONCE = 16
+PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""The variables that say where dumps go, each followed by the rank; the second is the older name."""
+_MOST_WORKERS = 8
+_FILES_AT_ONCE = 8
+_MOST_FILES = 100_000
 
 
 @dataclass(frozen=True)
@@ -27,34 +35,86 @@ class Dumps:
     refused: dict[Path, str] = field(default_factory=dict)
     """Why a file was left out."""
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """A sentence for each reason why files were left out."""
+        by_reason: dict[str, list[str]] = {}
+        for file, reason in self.refused.items():
+            by_reason.setdefault(reason, []).append(file.name)
+        return tuple(
+            f"{plural(len(names), 'file')} left out, such as {quote(names[0])}: {reason}"
+            for reason, names in by_reason.items()
+        )
 
-def read_folder(folder: Path) -> Dumps:
-    """Read every file whose name ends with a rank.
+
+def read_folder(place: Path) -> Dumps:
+    """Read every dump in a folder and in the folders in it, as one for each host; or those whose path begins so.
 
     Raises:
-        Refused: the folder holds no dump that can be read.
+        Refused: there is no dump that can be read.
     """
-    files = {file: rank for file in sorted(folder.iterdir()) if (rank := rank_of(file)) is not None}
-    if not files:
-        raise Refused("no file in it ends with a rank, as nccl_trace_rank_0 does")
-    dumps = Dumps()
-    for file, said in _read_all(files.items()):
-        if isinstance(said, Dump):
-            dumps.ranks[said.rank] = said
-        else:
-            dumps.refused[file] = said
+    ranks = {file: rank for file in files_of(place) if (rank := rank_of(file)) is not None}
+    if not ranks:
+        raise Refused("there is no file whose name tells a rank, as nccl_trace_rank_0 does")
+    dumps = read_files(ranks)
     if not dumps.ranks:
         file, reason = next(iter(dumps.refused.items()))
-        raise Refused(f"no dump in it can be read; {file.name}: {reason}")
+        raise Refused(f"no dump can be read; {quote(file.name)}: {reason}")
     return dumps
+
+
+def files_of(place: Path) -> list[Path]:
+    """The files that a folder holds, or a path without the rank at its end stands for, as the variables have it."""
+    if place.is_file():
+        return [place]
+    if place.is_dir():
+        files = [*place.glob("*"), *place.glob("*/*")]
+    else:
+        files = [one for one in place.parent.glob("*") if one.name.startswith(place.name)]
+    return sorted(one for one in files[:_MOST_FILES] if one.is_file())
+
+
+def place_in(environ: Mapping[str, str]) -> Path | None:
+    """Where a job's environment sends its dumps; None where it does not say."""
+    return next((Path(environ[name]) for name in PLACES if environ.get(name)), None)
+
+
+def read_files(files: Mapping[Path, int]) -> Dumps:
+    """Read these dumps, each of the rank that stands beside it; of several of one rank the last one written."""
+    dumps = Dumps()
+    for file, said in _read_all(files.items()) if files else ():
+        if not isinstance(said, Dump):
+            dumps.refused[file] = said
+            continue
+        other = dumps.ranks.get(said.rank)
+        newer, older = sorted((said, other), key=_written, reverse=True) if other else (said, None)
+        dumps.ranks[said.rank] = newer
+        if older:
+            dumps.refused[older.file] = f"there is a newer one of {ranks_phrase([said.rank])}"
+    return dumps
+
+
+def _written(dump: Dump) -> float:
+    try:
+        return dump.file.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]]:
     listed = list(files)
-    workers = min(os.cpu_count() or 1, len(listed))
-    context = get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare) as pool:
-        yield from pool.map(_try, listed, chunksize=_FILES_AT_ONCE)
+    workers = min(os.cpu_count() or 1, len(listed), _MOST_WORKERS)
+    at_once = max(1, min(_FILES_AT_ONCE, len(listed) // workers))
+    done: set[Path] = set()
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_prepare) as pool:
+        try:
+            for file, said in pool.map(_try, listed, chunksize=at_once):
+                done.add(file)
+                yield file, said
+        except BrokenProcessPool:
+            for file, _ in listed:
+                if file not in done:
+                    yield file, "the process that read it ended, for want of memory perhaps"
 
 
 def _prepare() -> None:
@@ -71,5 +131,7 @@ def _try(job: tuple[Path, int]) -> tuple[Path, Dump | str]:
         return file, read(file, rank)
     except Refused as why:
         return file, str(why)
+    except MemoryError:
+        return file, "it asks for more memory than a dump needs"
     except OSError as failed:
         return file, str(failed.strerror)

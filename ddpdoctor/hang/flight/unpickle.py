@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
+
+from ddpdoctor.text import shorten
 
 
 class Refused(ValueError):
@@ -13,27 +15,31 @@ class Refused(ValueError):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise Refused(
-            f"it asks for {module}.{name}, and a dump has only numbers, texts, lists and dictionaries"
-        )
+        asked = shorten(ascii(f"{module}.{name}")[1:-1])
+        raise Refused(f"it asks for {asked}, and a dump has only numbers, texts, lists and dictionaries")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise Refused("it refers to objects outside itself")
 
 
-def plain(data: bytes) -> Any:
+def plain(source: bytes | BinaryIO) -> Any:
     """The containers, numbers and texts that a pickle holds.
 
     Memory is the caller's to limit (RLIMIT_AS): a few bytes can ask for gigabytes.
 
+    Args:
+        source: the pickle, or a file that has ``peek``; without it every number is a call of ``read``.
+
     Raises:
         Refused: it would import something, or it is no pickle, or is cut short.
     """
+    opened = io.BufferedReader(io.BytesIO(source)) if isinstance(source, bytes) else source
     try:
-        return _Unpickler(io.BytesIO(data)).load()
+        return _Unpickler(opened).load()
     except Refused:
         raise
     except MemoryError:
         raise Refused("it asks for more memory than a dump needs") from None
     except Exception as broken:  # noqa: BLE001 - the unpickler raises nearly everything on hostile bytes
-        raise Refused(f"it is no complete pickle: {type(broken).__name__}: {broken}") from None
+        said = shorten(ascii(str(broken))[1:-1])
+        raise Refused(f"it is no complete pickle: {type(broken).__name__}: {said}") from None

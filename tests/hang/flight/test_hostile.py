@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ddpdoctor.hang.flight.dump import read
+from ddpdoctor.hang.flight.reading import read
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused, plain
 from tests.support.flight import dump, entry, ring, write_job
@@ -84,5 +84,5 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path):
 
 def test_a_folder_without_dumps_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
-    with pytest.raises(Refused, match="no file in it ends with a rank"):
+    with pytest.raises(Refused, match="no file whose name tells a rank"):
         read_folder(tmp_path)

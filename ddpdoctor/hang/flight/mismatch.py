@@ -1,0 +1,95 @@
+"""The first position of a group at which ranks called different things."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.flight.teams import Team
+
+_SHAPE = re.compile(r"\[([\d, ]*)\]")
+_COMPARED = 8
+"""Calls that follow, which tell whether one was left out."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Calls that met each other and differ."""
+
+    team: Team
+    number: int
+    calls: Mapping[str, tuple[int, ...]]
+    """The ranks by what they called, most of them first."""
+    culprits: tuple[int, ...] = ()
+    """The fewer; empty where as many did the one as the other."""
+    skipped: str | None = None
+    """What the culprits left out, where their further calls are those of the others, one later."""
+    extra: str | None = None
+    """What the culprits called more, where the further calls of the others are theirs, one later."""
+
+
+def first_mismatch(team: Team, dumps: Mapping[int, Dump]) -> Mismatch | None:
+    """The first position where two ranks, whose rings both have it, called different things."""
+    present = [dumps[rank] for rank in team.members if rank in dumps and team.name in dumps[rank].rings]
+    for number in sorted(_numbers_that_differ(team.name, present)):
+        calls: defaultdict[str, list[int]] = defaultdict(list)
+        for dump in present:
+            if (call := dump.call_at(team.name, number)) is not None:
+                calls[call].append(dump.rank)
+        if differ(calls):
+            return _judge(team, number, calls, dumps)
+    return None
+
+
+def differ(calls: Sequence[str] | Mapping[str, Sequence[int]]) -> bool:
+    """Whether calls cannot meet: shapes of as many elements can, since no backend knows more of a shape."""
+    return len({_SHAPE.sub(_elements, call) for call in calls}) > 1
+
+
+def _elements(shape: re.Match[str]) -> str:
+    return str(math.prod(int(length) for length in shape[1].split(",") if length.strip()))
+
+
+def _numbers_that_differ(group: str, dumps: Sequence[Dump]) -> set[int]:
+    """Positions at which some dump differs from the first dump that has them."""
+    first: dict[int, int] = {}
+    differing: set[int] = set()
+    for dump in dumps:
+        ring, of_first = dump.rings[group], dumps[0].rings[group]
+        if ring is not of_first and ring == of_first:  # as most are, and comparing arrays is fast
+            continue
+        for number, signature in zip(ring.numbers, ring.signatures, strict=True):
+            if first.setdefault(number, signature) != signature:
+                differing.add(number)
+    return differing
+
+
+def _judge(team: Team, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]) -> Mismatch:
+    ordered = sorted(calls.items(), key=lambda pair: (-len(pair[1]), pair[1]))
+    (_, most), *fewer = ordered
+    divided = len(fewer[0][1]) == len(most)
+    culprits = () if divided else tuple(sorted(rank for _, ranks in fewer for rank in ranks))
+    suspect, other = dumps[fewer[0][1][0]], dumps[most[0]]
+    skipped = _leads(other, suspect, team.name, number)
+    extra = _leads(suspect, other, team.name, number)
+    return Mismatch(
+        team,
+        number,
+        {call: tuple(ranks) for call, ranks in ordered},
+        culprits,
+        skipped=other.call_at(team.name, number) if skipped and not extra else None,
+        extra=suspect.call_at(team.name, number) if extra and not skipped else None,
+    )
+
+
+def _leads(one: Dump, other: Dump, group: str, number: int) -> bool:
+    """Whether one called something more there: from then on it calls one position later what the other calls."""
+    steps = [
+        (one.call_at(group, at + 1), other.call_at(group, at)) for at in range(number, number + _COMPARED)
+    ]
+    both = [(its, own) for its, own in steps if its is not None and own is not None]
+    return bool(both) and all(its == own for its, own in both)

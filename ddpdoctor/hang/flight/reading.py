@@ -1,0 +1,81 @@
+"""Reads one dump from its file, pickled or JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ddpdoctor.hang.flight.dump import Dump, Entry
+from ddpdoctor.hang.flight.reduce import MOST_RANKS, entry_at, reduce
+from ddpdoctor.hang.flight.unpickle import Refused, plain
+from ddpdoctor.text import shorten, size
+
+LARGEST = 256 << 20
+"""Bytes; a pickle of 100,000 entries has 30 MB, and JSON, which writes every frame out, five times that."""
+_BUFFER = 1 << 20
+_NAMED = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
+_LAST = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|bin))?$")
+_BEGINNINGS = (b"{", b"\x80")
+"""Of JSON, and of a pickle by any protocol since the second."""
+_LOOKED_AT = 4096
+_KEYS = (b"entries", b"pg_config", b"pg_status")
+
+
+def rank_of(file: Path) -> int | None:
+    """The rank that a dump's name tells.
+
+    ``comm_lib_trace_rank_3``, ``nccl_trace_host7_rank_12``, ``rank_3.host7.json``, ``fr3``.
+    """
+    named = _NAMED.findall(file.name)
+    last = _LAST.search(file.name)
+    text = named[-1] if named else last[1] if last else ""
+    return int(text) if text and len(text) < 8 and int(text) < MOST_RANKS else None
+
+
+def looks_like_dump(file: Path) -> bool:
+    """Whether a file begins as the recorder's do."""
+    try:
+        with file.open("rb") as opened:
+            start = opened.read(_LOOKED_AT).lstrip()
+    except OSError:
+        return False
+    return start.startswith(_BEGINNINGS) and any(key in start for key in _KEYS)
+
+
+def read(file: Path, rank: int) -> Dump:
+    """Read a dump and reduce it.
+
+    Raises:
+        Refused: it is too large, or not what torch writes.
+    """
+    return reduce(_content(file), rank, file)
+
+
+def entry(dump: Dump, group: str, number: int) -> Entry | None:
+    """One collective in full, read again from its file; None where it is not there any more."""
+    try:
+        return entry_at(_content(dump.file), dump.rank, group, number)
+    except (OSError, Refused):
+        return None
+
+
+def _content(file: Path) -> dict[str, Any]:
+    length = file.stat().st_size
+    if length > LARGEST:
+        raise Refused(f"it has {size(length)}, and {size(LARGEST)} are the most")
+    with file.open("rb", buffering=_BUFFER) as opened:
+        said = _json(opened) if opened.peek(64).lstrip()[:1] == b"{" else plain(opened)
+    if not isinstance(said, dict) or not isinstance(said.get("entries"), list):
+        raise Refused("it has no list of entries")
+    return said
+
+
+def _json(opened: BinaryIO) -> Any:
+    try:
+        return json.loads(opened.read(LARGEST))
+    except MemoryError:
+        raise Refused("it asks for more memory than a dump needs") from None
+    except (ValueError, RecursionError) as broken:
+        raise Refused(f"it is no complete JSON: {shorten(ascii(str(broken))[1:-1])}") from None
