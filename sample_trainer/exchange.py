@@ -40,16 +40,16 @@ def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
     return answer[1:]
 
 
-def broadcast(content: bytes) -> bytes:
-    """Rank 0's bytes."""
+def broadcast(content: bytes, source: int = 0) -> bytes:
+    """One rank's bytes, rank 0's unless told otherwise."""
     size = torch.tensor([len(content)], device=_device())
-    dist.broadcast(size, src=0)
+    dist.broadcast(size, src=source)
     pieces = []
     for start in range(0, int(size), PIECE):
         piece = torch.empty(min(PIECE, int(size) - start), dtype=torch.uint8, device=_device())
-        if dist.get_rank() == 0:
+        if dist.get_rank() == source:
             piece = to_tensor(content[start : start + PIECE])
-        dist.broadcast(piece, src=0)
+        dist.broadcast(piece, src=source)
         pieces.append(_memory(piece.cpu()))
     return b"".join(pieces)
 
