@@ -1,0 +1,210 @@
+"""What ranks see when they save and load: one answer for each case, printed as JSON. Run by test_checkpoints.py."""
+
+import hashlib
+import json
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "sample_trainer"))
+
+import checkpoints
+import torch
+import torch.distributed as dist
+from components import (
+    Component,
+    Kind,
+    Position,
+    buffers_component,
+    checksum,
+    component,
+    model_component,
+    random_component,
+)
+from torch import nn
+
+CPU = torch.device("cpu")
+
+
+class Training:
+    """A model that has been trained for two steps, the same on every rank, and random states of each rank's own."""
+
+    def __init__(self, width: int = 4) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width))
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 1)
+        for _ in range(2):
+            self.model(torch.randn(5, 3)).square().sum().backward()
+            self.optimizer.step()
+            self.scheduler.step()
+        # As DDP leaves them between forwards.
+        self.model[1].running_mean.add_(dist.get_rank())
+        random.seed(dist.get_rank())
+        torch.manual_seed(dist.get_rank())
+        self.position = Position(step=2, epoch=1, batches=2, samples=20)
+
+    def components(self) -> dict[str, Component]:
+        return {
+            "model": model_component(self.model),
+            "optimizer": component(Kind.REPLICATED, self.optimizer),
+            "scheduler": component(Kind.REPLICATED, self.scheduler),
+            "position": component(Kind.GLOBAL, self.position),
+            "random": random_component(CPU),
+        }
+
+    def draws(self) -> list[float]:
+        return [random.random(), float(torch.rand(()))]
+
+    def states(self) -> list[str]:
+        return [
+            checksum(one.state_dict()) for one in (self.model, self.optimizer, self.scheduler, self.position)
+        ]
+
+
+def refused(act: Callable[[], object]) -> str:
+    """What it says on this rank, or that it said nothing."""
+    try:
+        act()
+    except checkpoints.CheckpointError as error:
+        return str(error)
+    return "went on"
+
+
+def on_rank_0(act: Callable[[], object]) -> None:
+    if dist.get_rank() == 0:
+        act()
+    dist.barrier()
+
+
+def save_and_resume(folder: Path) -> dict[str, Any]:
+    """Everything is as it was, on every rank."""
+    one = Training()
+    checkpoints.save(folder, 2, one.components(), texts={"vocabulary.json": "{}"})
+    saved, drawn = one.states(), one.draws()
+    other = Training()
+    with torch.no_grad():
+        other.model[0].weight.zero_()
+    other.draws()
+    other.position.step = 0
+    step = checkpoints.load_latest(folder, other.components())
+    averages = float(other.model[1].running_mean[0]) - float(one.model[1].running_mean[0])
+    return {
+        "step": step,
+        # The buffers are rank 0's.
+        "equal": [a == b for a, b in zip(saved, other.states(), strict=True)][dist.get_rank() > 0 :],
+        "averages": round(averages),
+        "draws": drawn == other.draws(),
+    }
+
+
+def differ(folder: Path, change: Callable[[Training], object]) -> str:
+    """A save where rank 1 has something else."""
+    one = Training()
+    if dist.get_rank() == 1:
+        with torch.no_grad():
+            change(one)
+    return refused(lambda: checkpoints.save(folder, 3, one.components()))
+
+
+def own_buffers(folder: Path) -> bool:
+    """Buffers that DDP does not broadcast are each rank's own."""
+    one = Training()
+    parts = {**one.components(), "buffers": buffers_component(one.model)}
+    checkpoints.save(folder, 2, parts)
+    before = checksum(one.model.state_dict())
+    one.model[1].running_mean.zero_()
+    checkpoints.load(folder / "step-00000002", parts)
+    return checksum(one.model.state_dict()) == before
+
+
+def asynchronous(folder: Path) -> dict[str, Any]:
+    """What is written is the state of the moment, whatever becomes of it meanwhile."""
+    from asynchronous import AsynchronousSaver
+
+    one, saver = Training(), AsynchronousSaver()
+    saved = checksum(one.model.state_dict())
+    saver.save(folder, 2, one.components())
+    with torch.no_grad():
+        one.model[0].weight.zero_()
+    saver.save(folder, 3, one.components())
+    saver.finish()
+    whole = sorted(path.name for path in folder.iterdir())
+    checkpoints.load(folder / "step-00000002", one.components())
+    on_rank_0(lambda: (folder.parent / "a file").write_text(""))
+    saver.save(folder.parent / "a file", 4, one.components())
+    return {
+        "equal": checksum(one.model.state_dict()) == saved if dist.get_rank() == 0 else True,
+        "whole": whole,
+        "failed": refused(saver.finish),
+    }
+
+
+class Evil:
+    """Runs when it is unpickled by the plain unpickler."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("evil-was-here"),)
+
+
+def forge(checkpoint: Path) -> None:
+    """A checkpoint from elsewhere, whose checksums are right."""
+    torch.save({"0.weight": Evil()}, checkpoint / "model.pt")
+    content = (checkpoint / "model.pt").read_bytes()
+    told = json.loads((checkpoint / "manifest.json").read_text())
+    told["files"]["model.pt"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps(told))
+
+
+def damaged(good: Path, folder: Path, damage: Callable[[Path], object]) -> str:
+    """Loading a copy to which something was done."""
+    on_rank_0(lambda: (shutil.copytree(good, folder), damage(folder / "step-00000002")))
+    return refused(lambda: checkpoints.load_latest(folder, Training().components()))
+
+
+def cases(place: Path) -> dict[str, Any]:
+    good = place / "good"
+    answers: dict[str, Any] = {
+        "resumed": save_and_resume(good),
+        "own buffers": own_buffers(place / "buffers"),
+    }
+    answers["model differs"] = differ(good, lambda one: one.model[0].weight[0, 0].add_(1e-7))
+    answers["optimizer differs"] = differ(
+        good, lambda one: one.optimizer.state_dict()["state"][1]["exp_avg"].neg_()
+    )
+    answers["after differences"] = sorted(path.name for path in good.iterdir())
+    answers["asynchronous"] = asynchronous(place / "asynchronous")
+    answers["later"] = refused(lambda: checkpoints.begin(good, 1))
+    answers["no folder"] = refused(lambda: checkpoints.begin(place / "a file", 1))
+    answers["unwritable"] = refused(lambda: checkpoints.save(place / "a file", 4, Training().components()))
+    answers["nothing there"] = checkpoints.load_latest(place / "nothing", Training().components())
+    answers["missing"] = refused(lambda: checkpoints.load(place / "nothing", Training().components()))
+    answers["other model"] = refused(lambda: checkpoints.load_latest(good, Training(width=5).components()))
+    more = {**Training().components(), "scaler": component(Kind.REPLICATED, Position())}
+    answers["lacks"] = refused(lambda: checkpoints.load_latest(good, more))
+    answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
+    answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
+    answers["forged"] = damaged(good, place / "bad3", forge)
+    return answers
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    place = Path(sys.argv[1])
+    if len(sys.argv) > 2:  # another number of ranks goes on from what is there
+        one = Training()
+        answers: dict[str, Any] = {"step": checkpoints.load_latest(place / "good", one.components())}
+        answers["position"] = one.position.state_dict()
+    else:
+        answers = cases(place)
+    print(json.dumps(answers))
+    dist.barrier()
+    time.sleep(0.2)  # as the trainer does, for gloo
+    dist.destroy_process_group()
+
+
+main()

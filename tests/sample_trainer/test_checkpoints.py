@@ -1,0 +1,108 @@
+"""Saving and loading on several ranks: one launch answers all the cases, another has another number of ranks."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.support.forked import Ran, run_forked
+
+SCRIPT = Path(__file__).with_name("saves_and_loads.py")
+
+
+def answers(ran: Ran) -> list[dict[str, Any]]:
+    assert set(ran.statuses) == {0}, ran.errors
+    return [json.loads(output) for output in ran.outputs]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("checkpoints")
+
+
+@pytest.fixture(scope="module")
+def ranks(place: Path) -> list[dict[str, Any]]:
+    return answers(run_forked(SCRIPT, place / "ran", str(place), record=False))
+
+
+def test_every_rank_has_its_state_again(ranks):
+    for one in ranks:
+        resumed = one["resumed"]
+        assert resumed["step"] == 2
+        assert all(resumed["equal"])
+        assert resumed["draws"]
+
+
+def test_buffers_are_those_of_rank_0_as_ddp_has_it(ranks):
+    """The ranks' averages were one apart."""
+    assert [one["resumed"]["averages"] for one in ranks] == [0, -1]
+
+
+def test_buffers_that_ddp_does_not_broadcast_are_each_ranks_own(ranks):
+    assert all(one["own buffers"] for one in ranks)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("model differs", "model.0.weight is not the same on every rank: rank 1 has another than rank 0"),
+        ("optimizer differs", "optimizer.state.1.exp_avg is not the same on every rank: rank 1 has"),
+        ("later", "{place}/good holds step-00000002, and this run begins at step 1"),
+        ("no folder", "{place}/a file cannot be used for checkpoints: File exists"),
+        ("unwritable", "the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"),
+        ("missing", "there is no checkpoint {place}/nothing"),
+        ("other model", "{place}/good/step-00000002 does not fit this run: model: another model: 0.weight is (4, 3) in"),
+        ("lacks", "{place}/good/step-00000002 has no state of: scaler"),
+        ("no manifest", "{place}/bad1/step-00000002/manifest.json cannot be read: No such file or directory"),
+        ("corrupt", "{place}/bad2/step-00000002 is corrupt: optimizer.pt does not have its"),
+        ("forged", "{place}/bad3/step-00000002 does not fit this run: model: Weights only load failed."),
+    ],
+)  # fmt: skip
+def test_every_rank_raises_the_same_line(ranks, place, case, said):
+    assert ranks[0][case].startswith(said.format(place=place))
+    assert "\n" not in ranks[0][case]
+    assert {one[case] for one in ranks} == {ranks[0][case]}
+
+
+def test_nothing_is_written_where_replicas_differ(ranks):
+    assert ranks[0]["after differences"] == ["latest", "step-00000002"]
+
+
+def test_no_code_of_a_checkpoint_runs(ranks, place):
+    assert not list(place.rglob("evil-was-here"))
+
+
+def test_nothing_to_go_on_from_is_no_error(ranks):
+    assert [one["nothing there"] for one in ranks] == [None, None]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(ranks, place):
+    for one in ranks:
+        assert one["asynchronous"]["equal"]
+        assert one["asynchronous"]["whole"] == ["latest", "step-00000002", "step-00000003"]
+        failed = f"the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"
+        assert one["asynchronous"]["failed"] == failed
+
+
+def test_the_weights_load_into_the_bare_model(ranks, place):
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    newest = place / "good" / (place / "good" / "latest").read_text().strip()
+    model.load_state_dict(torch.load(newest / "model.pt", weights_only=True), strict=True)
+    assert (newest / "vocabulary.json").read_text() == "{}"
+    for file in newest.glob("*.pt"):
+        torch.load(file, weights_only=True)
+
+
+def test_another_number_of_ranks_goes_on_at_the_same_sample(ranks, place, tmp_path):
+    ran = run_forked(SCRIPT, tmp_path / "ran", str(place), "again", nproc=3, record=False)
+    position = {"step": 2, "epoch": 1, "batches": 2, "samples": 20}
+    assert answers(ran) == [{"step": 2, "position": position}] * 3
+    assert ran.errors[0].count("\n") == 1
+    assert (
+        "step-00000002 was written by 2 ranks and this run has 3. Not restored, as each rank had its own: random."
+        in ran.errors[0]
+    )
+    assert ran.errors[1:] == ("", "")
