@@ -13,6 +13,8 @@ from typing import Any
 
 from . import guard
 from .after_import import when_imported
+from .asked import Asked
+from .heartbeat import Heartbeat
 from .options import Options
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
@@ -68,6 +70,7 @@ class Session:
         hide_from_compiler(self.torch, guard.nothing, everything=True)
         self.writer.header = self._header()
         os.register_at_fork(after_in_child=self._in_child)
+        self.writer.ticks += [guard.guarded(Heartbeat(self).tick), guard.guarded(Asked(self).look)]
         if self.options.rehearse:
             self._rehearse()  # first, so that what is watched is what the script calls
         from .patches import NAMES
