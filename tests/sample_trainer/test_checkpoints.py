@@ -54,7 +54,7 @@ def test_buffers_that_ddp_does_not_broadcast_are_each_ranks_own(ranks):
         ("no folder", "{place}/a file cannot be used for checkpoints: File exists"),
         ("unwritable", "the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"),
         ("missing", "there is no checkpoint {place}/nothing"),
-        ("other model", "{place}/good/step-00000002 does not fit this run: model: another model: 0.weight is (4, 3) in"),
+        ("other model", "{place}/good/step-00000002 does not fit this run: model: another model: 0.weight is (4, 3)"),
         ("lacks", "{place}/good/step-00000002 has no state of: scaler"),
         ("no manifest", "{place}/bad1/step-00000002/manifest.json cannot be read: No such file or directory"),
         ("corrupt", "{place}/bad2/step-00000002 is corrupt: optimizer.pt does not have its"),
