@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from ddpdoctor import __version__
-from ddpdoctor.cli import runs
+from ddpdoctor.cli import bench, runs
 from ddpdoctor.model import Level
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 command_line_error: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of all errors that typer raises for a command line; typer does not export it."""
+app.command()(bench.bench)
 app.add_typer(runs.app, name="runs")
 
 

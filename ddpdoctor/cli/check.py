@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import FrameType
-from typing import NoReturn
 
 from ddpdoctor.cli.errors import INTERRUPTED
 from ddpdoctor.cli.examination import examine
 from ddpdoctor.cli.options import Options
 from ddpdoctor.cli.output import open_output, write_out, write_report
 from ddpdoctor.cli.request import request_of
+from ddpdoctor.cli.signals import stopped_by_signals
 from ddpdoctor.job.output import Output, Stream
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean
@@ -33,7 +30,7 @@ def run_check(options: Options) -> int:
     # Where the report goes to stdout for a program, nothing else may.
     beside_report = format is not Format.TERMINAL and file is None
     try:
-        with _stopped_by_signals(), Progress(quiet=options.quiet) as progress:
+        with stopped_by_signals(), Progress(quiet=options.quiet) as progress:
             passing = _Passing(progress, beside_report)
             report = examine(replace(request, follow=passing.follow), progress)
     except KeyboardInterrupt:
@@ -62,19 +59,3 @@ class _Passing:
     def said_something(self) -> bool:
         """Whether the job wrote anything."""
         return self._output is not None and self._output.said_something
-
-
-@contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a check in order, as Ctrl-C does; SIGHUP stays ignored under nohup."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

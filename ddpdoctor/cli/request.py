@@ -130,7 +130,7 @@ def _plan(options: Options, config: Config, host: Host) -> Plan:
             "--nnodes above 1 needs --master-addr: the address of node 0, the same on every node"
         )
     nproc = options.nproc if options.nproc is not None else config.nproc
-    nproc = _verify_nproc(default_nproc(host) if nproc is None else nproc, host)
+    nproc = verify_nproc(default_nproc(host) if nproc is None else nproc, host)
     return Plan(
         nproc=nproc,
         nnodes=options.nnodes,
@@ -189,7 +189,12 @@ def _endpoint(options: Options) -> tuple[str | None, int | None]:
     return address or host or options.rdzv_endpoint, port or number or None
 
 
-def _verify_nproc(nproc: int, host: Host) -> int:
+def verify_nproc(nproc: int, host: Host) -> int:
+    """The number of ranks, where this machine can sensibly run so many.
+
+    Raises:
+        UsageError: it cannot.
+    """
     most = int(RANKS_ON_ONE_CPU * math.sqrt(host.system.cpus()[1]))
     if not 1 <= nproc <= most:
         raise UsageError(

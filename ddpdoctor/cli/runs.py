@@ -158,18 +158,19 @@ def export(
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
     from ddpdoctor.cli.errors import UsageError
+    from ddpdoctor.picture import FORMATS, NoMatplotlib
     from ddpdoctor.redact import quote
     from ddpdoctor.runs import plot as pictures
 
     path = Path(output)
-    if path.suffix.lower() not in pictures.FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise UsageError(f"{quote(output)} ends neither with .png nor with .svg")
     try:
         if what is Picture.CURVES:
             pictures.draw_curves(runs, path)
         else:
             pictures.draw_scaling(_summaries(runs, folder), path)
-    except pictures.NoMatplotlib:
+    except NoMatplotlib:
         raise UsageError(MATPLOTLIB) from None
     except OSError as failed:
         raise UsageError(f"{quote(output)} cannot be written: {failed.strerror}") from None

@@ -1,0 +1,152 @@
+"""A benchmark as text and as JSON."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ddpdoctor import __version__
+from ddpdoctor.bench.results import Results, Scaling, Spread
+from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB
+from ddpdoctor.bench.verdict import limit, plural_cpus
+from ddpdoctor.table import ABSENT, number, share, table
+from ddpdoctor.text import duration, plural, size
+
+WIDTH = 80
+BUSY = 0.25
+"""CPUs of others from which on a benchmark says so."""
+
+
+def to_text(results: Results) -> str:
+    """Tables, and the sentence at the end."""
+    parts = [_head(results), *_tables(results), *_notes(results), _wrapped("limit:", limit(results))]
+    return "\n".join(parts)
+
+
+def to_json(results: Results) -> dict[str, Any]:
+    """All that was measured; seconds and bytes throughout."""
+    return {
+        "schema": 1,
+        "tool": "ddpdoctor bench",
+        "version": __version__,
+        **results.to_json(),
+        "limit": limit(results),
+    }
+
+
+def _head(results: Results) -> str:
+    setting = results.setting
+    first = f"{setting.backend}, torch {results.torch}, {plural_cpus(results.cpus)}"
+    threads = f", {plural(setting.threads, 'thread')} a rank" if setting.backend != "nccl" else ""
+    model = f"{number(results.parameters / 1e6)} M parameters, {size(results.gradient_bytes)} of gradients"
+    return f"{first}{threads}\nmodel: {model}, samples of {setting.context} tokens\n"
+
+
+def _tables(results: Results) -> Iterator[str]:
+    each = plural(results.setting.batch_size, "sample")
+    yield f"weak scaling: {each} a rank\n{_scaling(results.weak)}"
+    total = plural(results.setting.batch_size * results.setting.nproc, "sample")
+    if results.setting.nproc > 1:
+        yield f"strong scaling: {total} in all\n{_scaling(results.strong)}"
+    yield f"where a step goes (weak scaling)\n{_splits(results)}"
+    if results.buckets:
+        yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_buckets(results)}"
+    if results.synced and results.unsynced:
+        yield f"averaging and no_sync, {plural(results.setting.nproc, 'rank')}\n{_syncing(results)}"
+    if results.collectives:
+        yield f"collectives, {plural(results.setting.nproc, 'rank')}\n{_collectives(results)}"
+
+
+def _scaling(rows: Sequence[Scaling]) -> str:
+    header = ("ranks", "step", "middle half", "steps", "samples/s", "speed-up", "efficiency")
+    return table(
+        header,
+        [
+            (
+                str(one.ranks),
+                duration(one.step.median),
+                _half(one.step),
+                str(one.steps),
+                number(one.samples_per_second),
+                f"{one.speed_up:.2f} x",
+                share(one.efficiency),
+            )
+            for one in rows
+        ],
+        "  ",
+    )
+
+
+def _splits(results: Results) -> str:
+    names = ("data", "forward", "backward", "exposed", "optimizer")
+    header = ("ranks", "data", "forward", "backward", "exposed communication", "optimizer")
+    rows = [
+        (
+            str(split.ranks),
+            *(_part(getattr(split, name), split.total) for name in names),
+        )
+        for split in results.splits
+    ]
+    return table(header, rows, "  ")
+
+
+def _part(seconds: float, total: float) -> str:
+    return f"{duration(seconds)} {share(seconds / total):>5}" if seconds else ABSENT
+
+
+def _buckets(results: Results) -> str:
+    rows = [
+        (
+            f"{one.megabytes:g} MiB" + (" (default)" if one.megabytes == DEFAULT_BUCKET_MB else ""),
+            duration(one.step.median),
+            _half(one.step),
+            duration(one.exposed),
+        )
+        for one in results.buckets
+    ]
+    return table(("bucket_cap_mb", "step", "middle half", "exposed communication"), rows, "  ")
+
+
+def _syncing(results: Results) -> str:
+    told = (("averaging", results.synced), ("no_sync", results.unsynced))
+    rows = [(name, duration(one.median), _half(one)) for name, one in told if one]
+    return table(("step with", "step", "middle half"), rows, "  ")
+
+
+def _collectives(results: Results) -> str:
+    header = ("operation", "size", "time", "middle half", "algorithm", "bus")
+    rows = [
+        (
+            one.operation,
+            size(one.bytes),
+            duration(one.seconds.median) if one.seconds else ABSENT,
+            _half(one.seconds) if one.seconds else "not in this backend",
+            _bandwidth(one.algorithm_bandwidth),
+            _bandwidth(one.bus_bandwidth),
+        )
+        for one in results.collectives
+    ]
+    return table(header, rows, "  ")
+
+
+def _bandwidth(value: float | None) -> str:
+    if value is None:
+        return ABSENT
+    return f"{number(value / 1e9)} GB/s" if value >= 1e8 else f"{number(value / 1e6)} MB/s"
+
+
+def _half(spread: Spread) -> str:
+    """The middle half in the unit of its upper end."""
+    unit, factor = ("us", 1e6) if spread.high < 1e-3 else ("ms", 1e3) if spread.high < 1 else ("s", 1)
+    return f"{number(spread.low * factor)}-{number(spread.high * factor)} {unit}"
+
+
+def _notes(results: Results) -> Iterator[str]:
+    if results.busy > BUSY:
+        text = f"others used {results.busy:.1f} CPUs before this began, so the figures are too low, and vary."
+        yield _wrapped("note:", text)
+
+
+def _wrapped(label: str, text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<7}", subsequent_indent=" " * 7) + "\n"

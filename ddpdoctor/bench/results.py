@@ -1,0 +1,213 @@
+"""What the ranks measured, put together: medians with their spread, speed-ups, shares, bandwidths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median, quantiles
+from typing import Any
+
+from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, Setting
+
+PHASES = ("data", "forward", "backward", "optimizer")
+"""Of a step, in the order in which the ranks time them."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A median and the middle half around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least two values."""
+        low, middle, high = quantiles(values, n=4, method="inclusive")
+        return cls(middle, low, high)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One number of ranks."""
+
+    ranks: int
+    batch_size: int
+    """Of a rank."""
+    step: Spread
+    """Seconds of the slowest rank of each step."""
+    steps: int
+    """How many were timed."""
+    samples_per_second: float
+    """Of all ranks."""
+    speed_up: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the seconds of a step go, as the mean over the ranks of each one's median."""
+
+    ranks: int
+    data: float
+    forward: float
+    backward: float
+    """What computing the gradients takes; where there are several ranks, without averaging them."""
+    exposed: float
+    """What averaging the gradients adds to that, waiting for slower ranks included."""
+    optimizer: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of all parts."""
+        return self.data + self.forward + self.backward + self.exposed + self.optimizer
+
+    @property
+    def compute(self) -> float:
+        """Seconds of the parts that one rank has alone."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One value of ``bucket_cap_mb``."""
+
+    megabytes: float
+    step: Spread
+    exposed: float
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation and size."""
+
+    operation: str
+    bytes: int
+    seconds: Spread | None
+    """Of the slowest rank of each call; None where the backend does not have the operation."""
+    algorithm_bandwidth: float | None = None
+    """Bytes a second: the size by the time."""
+    bus_bandwidth: float | None = None
+    """Bytes a second through the busiest link, which does not depend on the number of ranks."""
+    unsupported: str | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """A benchmark."""
+
+    setting: Setting
+    cpus: float
+    torch: str
+    parameters: int
+    gradient_bytes: int
+    weak: tuple[Scaling, ...]
+    strong: tuple[Scaling, ...]
+    splits: tuple[Split, ...]
+    buckets: tuple[Bucket, ...]
+    synced: Spread | None
+    """Seconds of a step with averaging, at the most ranks; None where there is one rank."""
+    unsynced: Spread | None
+    """Seconds of a step under ``no_sync``."""
+    collectives: tuple[Collective, ...]
+    busy: float = 0.0
+    """CPUs that others used before it began."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def put_together(
+    setting: Setting,
+    measured: Mapping[int, Sequence[Mapping[str, Any]]],
+    cpus: float,
+    torch: str,
+    busy: float,
+) -> Results:
+    """The results from what each rank of each number of ranks wrote."""
+    weak = {ranks: [one["weak"] for one in each] for ranks, each in measured.items()}
+    strong = {ranks: [one.get("strong", one["weak"]) for one in each] for ranks, each in measured.items()}
+    most = weak[setting.nproc]
+    (first, *_) = measured[setting.nproc]
+    return Results(
+        setting=setting,
+        cpus=cpus,
+        torch=torch,
+        parameters=first["parameters"],
+        gradient_bytes=first["gradient_bytes"],
+        weak=_scaling(weak),
+        strong=_scaling(strong),
+        splits=tuple(_split(ranks, each) for ranks, each in weak.items()),
+        buckets=_buckets(measured[setting.nproc], most),
+        synced=_step(most, "synced") if setting.nproc > 1 else None,
+        unsynced=_step(most, "unsynced") if setting.nproc > 1 else None,
+        collectives=_collectives([one.get("collectives", ()) for one in measured[setting.nproc]]),
+        busy=busy,
+    )
+
+
+def _scaling(timed: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Scaling, ...]:
+    found: list[Scaling] = []
+    for ranks, each in timed.items():
+        step, batch = _step(each, "synced"), each[0]["batch_size"]
+        speed = batch * ranks / step.median
+        alone = found[0].samples_per_second / found[0].ranks if found else speed / ranks
+        steps = len(each[0]["synced"])
+        found.append(Scaling(ranks, batch, step, steps, speed, speed / alone, speed / alone / ranks))
+    return tuple(found)
+
+
+def _step(each: Sequence[Mapping[str, Any]], kind: str) -> Spread:
+    """Seconds of a step, each as long as its slowest rank needs."""
+    together = zip(*(one[kind] for one in each), strict=True)
+    return Spread.of([max(sum(phases) for phases in ranks) for ranks in together])
+
+
+def _phase(each: Sequence[Mapping[str, Any]], kind: str, phase: str) -> float:
+    at = PHASES.index(phase)
+    return fmean(median(step[at] for step in one[kind]) for one in each)
+
+
+def _split(ranks: int, each: Sequence[Mapping[str, Any]]) -> Split:
+    synced = {phase: _phase(each, "synced", phase) for phase in PHASES}
+    apart = _phase(each, "unsynced", "backward") if each[0]["unsynced"] else synced["backward"]
+    backward = min(apart, synced["backward"])
+    exposed = synced["backward"] - backward
+    return Split(ranks, synced["data"], synced["forward"], backward, exposed, synced["optimizer"])
+
+
+def _buckets(
+    measured: Sequence[Mapping[str, Any]], default: Sequence[Mapping[str, Any]]
+) -> tuple[Bucket, ...]:
+    if "buckets" not in measured[0]:
+        return ()
+    timed = {float(name): [one["buckets"][name] for one in measured] for name in measured[0]["buckets"]}
+    apart = _phase(default, "unsynced", "backward")
+    return tuple(
+        Bucket(megabytes, _step(each, "synced"), max(0.0, _phase(each, "synced", "backward") - apart))
+        for megabytes, each in sorted({**timed, DEFAULT_BUCKET_MB: default}.items())
+    )
+
+
+def _collectives(each: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Collective, ...]:
+    return tuple(_collective(rows) for rows in zip(*each, strict=True))
+
+
+def _collective(rows: Sequence[Mapping[str, Any]]) -> Collective:
+    """One operation and size, from the row of each rank."""
+    name, length = rows[0]["operation"], rows[0]["bytes"]
+    refused = next((row["unsupported"] for row in rows if "unsupported" in row), None)
+    if refused is not None:
+        return Collective(name, length, None, unsupported=refused)
+    seconds = Spread.of([max(calls) for calls in zip(*(row["seconds"] for row in rows), strict=True)])
+    algorithm = length / seconds.median
+    return Collective(name, length, seconds, algorithm, algorithm * bus_factor(name, len(rows)))
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """What makes an algorithm's bandwidth that of the bus, as nccl-tests define it."""
+    if operation == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return 1.0 if operation == "broadcast" else (ranks - 1) / ranks

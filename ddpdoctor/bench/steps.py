@@ -1,0 +1,117 @@
+"""Times training steps, phase by phase. Runs inside the ranks.
+
+A step's phases are timed by the clock, after the device has done what was queued; on a CPU nothing is. What
+averaging the gradients adds to backward shows where the same step runs under ``no_sync`` too: steps with and
+without take turns, so that a machine that is busy for a moment is so for both.
+"""
+
+# mypy: allow-untyped-calls
+# (torch leaves Tensor.backward untyped)
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from ddpdoctor.bench.model import Bytes, Transformer
+from ddpdoctor.bench.setting import Setting
+from ddpdoctor.group.measure.collectives import synchronize
+
+PHASES = ("data", "forward", "backward", "optimizer")
+WARM_UP = 3
+"""Steps; in the second, DDP puts its buckets into the order in which gradients come."""
+BLOCK_SECONDS = 0.3
+"""Steps in a row of one kind, before the other kind has its turn."""
+FEWEST_STEPS, MOST_STEPS = 8, 2000
+_LEARNING_RATE = 1e-5
+"""So small that the weights stay what they are, however many steps there are."""
+
+
+class Timer:
+    """Times steps of one model on this rank."""
+
+    def __init__(self, setting: Setting, device: torch.device) -> None:
+        self._setting, self._device = setting, device
+        self._ranks = dist.get_world_size()
+        self._data = Bytes(setting.context)
+        model = Transformer(setting)
+        self.parameters = sum(one.numel() for one in model.parameters())
+        self.gradient_bytes = sum(one.nbytes for one in model.parameters())
+
+    def time(self, batch_size: int, bucket_mb: float, *, apart: bool = False) -> dict[str, Any]:
+        """Seconds of every phase of every step.
+
+        Args:
+            apart: time the step without averaging too.
+        """
+        # A single process is one without DDP: that is what more ranks are compared with.
+        torch.manual_seed(0)
+        bare = Transformer(self._setting).to(self._device)
+        model = DistributedDataParallel(bare, bucket_cap_mb=bucket_mb) if self._ranks > 1 else bare
+        stepper = _Stepper(model, self._batches(batch_size), self._device)
+        for _ in range(WARM_UP):
+            stepper.step(synced=True)
+        block, blocks = self._plan(stepper, 2 if apart else 1)
+        found: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
+        for _ in range(blocks):
+            for kind in ("synced", "unsynced") if apart else ("synced",):
+                dist.barrier()
+                found[kind] += [stepper.step(synced=kind == "synced") for _ in range(block)]
+        return found
+
+    def _batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        loader = DataLoader(self._data, batch_size, shuffle=True, drop_last=True)
+        while True:
+            yield from loader
+
+    def _plan(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
+        """Steps of a block, and blocks, the same on every rank: what rank 0 needs for the time it has."""
+        began = time.perf_counter()
+        for _ in range(WARM_UP):
+            stepper.step(synced=True)
+        step = (time.perf_counter() - began) / WARM_UP
+        wanted = self._setting.seconds / kinds / step
+        steps = min(MOST_STEPS, max(FEWEST_STEPS, round(wanted)))
+        block = min(steps, max(2, round(BLOCK_SECONDS / step)))
+        agreed = torch.tensor([block, -(-steps // block)], device=self._device)
+        dist.broadcast(agreed, src=0)
+        return int(agreed[0]), int(agreed[1])
+
+
+class _Stepper:
+    """Makes one step after another."""
+
+    def __init__(
+        self, model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device
+    ) -> None:
+        self._model, self._batches, self._device = model, batches, device
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=_LEARNING_RATE)
+
+    def step(self, *, synced: bool) -> list[float]:
+        """Seconds of each phase."""
+        times = [time.perf_counter()]
+        inputs, targets = (tensor.to(self._device) for tensor in next(self._batches))
+        self._note(times)
+        unsynced = isinstance(self._model, DistributedDataParallel) and not synced
+        with self._model.no_sync() if unsynced else contextlib.nullcontext():  # type: ignore[operator]
+            loss = self._model(inputs, targets)
+            self._note(times)
+            loss.backward()
+            self._note(times)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._note(times)
+        return [later - one for one, later in pairwise(times)]
+
+    def _note(self, times: list[float]) -> None:
+        synchronize(self._device)
+        times.append(time.perf_counter())

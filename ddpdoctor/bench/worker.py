@@ -1,0 +1,112 @@
+"""One rank of the benchmark: joins, times what it is told to, and writes what it saw."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpdoctor.bench import collectives, steps
+from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, Setting
+from ddpdoctor.group import files
+from ddpdoctor.group.eager import without_compiler
+from ddpdoctor.group.worker import DRAIN_SECONDS
+
+PROGRESS = "progress.json"
+"""What the ranks do now, for the live line."""
+TIMEOUT = timedelta(seconds=120)
+"""Of a collective. The command ends all of it long before, where time is up."""
+
+
+def result_file(folder: Path, ranks: int, rank: int) -> Path:
+    """What one rank of so many measured."""
+    return folder / f"{ranks}-ranks-{rank}.json"
+
+
+def failure_file(folder: Path, ranks: int, rank: int) -> Path:
+    """What one rank of so many failed with."""
+    return folder / f"{ranks}-ranks-{rank}.failed.json"
+
+
+def run(setting: Setting, ranks: int, rank: int, folder: Path) -> None:
+    """A rank's whole life, in a process that was forked for it; does not return."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    doing = _Doing(folder / PROGRESS if rank == 0 else None, ranks)
+    try:
+        measured = _measure(setting, ranks, rank, folder, doing)
+        files.write_json(result_file(folder, ranks, rank), measured)
+        status = 0
+    except BaseException as failed:  # noqa: BLE001 - the command tells of it
+        traceback.print_exc()
+        text = str(failed).partition("\n")[0] or type(failed).__name__
+        files.write_json(
+            failure_file(folder, ranks, rank),
+            {"doing": doing.now, "error": f"{type(failed).__name__}: {text}"},
+        )
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What was measured is written, and a group of gloo that is torn down may abort (see DRAIN_SECONDS).
+    os._exit(status)
+
+
+class _Doing:
+    """What this rank does now."""
+
+    def __init__(self, file: Path | None, ranks: int) -> None:
+        self._file, self._ranks = file, ranks
+        self.now = "joining"
+
+    def __call__(self, text: str) -> None:
+        self.now = text
+        if self._file:
+            files.write_json(self._file, f"{self._ranks} rank{'s' * (self._ranks > 1)}: {text}")
+
+
+def _measure(setting: Setting, ranks: int, rank: int, folder: Path, doing: _Doing) -> dict[str, Any]:
+    torch.set_num_threads(setting.threads)
+    device = torch.device("cuda", rank) if setting.backend == "nccl" else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    doing("joining the group")
+    dist.init_process_group(
+        setting.backend,
+        init_method=f"file://{folder / f'store-{ranks}'}",  # no port that could be taken
+        rank=rank,
+        world_size=ranks,
+        timeout=TIMEOUT,
+        device_id=device if device.type == "cuda" else None,
+    )
+    without_compiler()
+    found = _rows(setting, ranks, device, doing)
+    dist.barrier()
+    time.sleep(DRAIN_SECONDS)
+    return found
+
+
+def _rows(setting: Setting, ranks: int, device: torch.device, doing: Callable[[str], None]) -> dict[str, Any]:
+    timer = steps.Timer(setting, device)
+    found: dict[str, Any] = {"parameters": timer.parameters, "gradient_bytes": timer.gradient_bytes}
+    doing("weak scaling")
+    found["weak"] = timer.time(setting.batch_size, DEFAULT_BUCKET_MB, apart=ranks > 1)
+    strong = setting.strong_batch(ranks)
+    if strong != setting.batch_size:
+        doing("strong scaling")
+        found["strong"] = timer.time(strong, DEFAULT_BUCKET_MB)
+    if ranks == setting.nproc and ranks > 1:
+        found["buckets"] = {}
+        for megabytes in setting.buckets:
+            if megabytes != DEFAULT_BUCKET_MB:
+                doing(f"buckets of {megabytes:g} MiB")
+                found["buckets"][f"{megabytes:g}"] = timer.time(setting.batch_size, megabytes)
+        found["collectives"] = collectives.measure(setting, device, doing)
+    return found
