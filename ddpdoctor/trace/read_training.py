@@ -208,6 +208,7 @@ class TrainingReader:
             seconds=event["s"],
             norms=event.get("norms", {}),
             skipped=event.get("skipped", False),
+            closure=event.get("closure", False),
         )
         self._add(event, taken)
 

@@ -205,6 +205,8 @@ class OptimizerStep:
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
     skipped: bool = False
     """Whether a GradScaler left it out, because a gradient was not finite."""
+    closure: bool = False
+    """Whether it was given a function that computes the loss anew, as often as the optimizer likes."""
 
 
 @dataclass(frozen=True)

@@ -388,6 +388,7 @@ def test_a_closure_is_judged_by_the_gradients_it_left(tmp_path):
     (step,) = seen.steps
     assert len(step.backwards) > 1
     assert all(step.optimizer_steps[0].gradients.values())
+    assert step.optimizer_steps[0].closure
 
 
 def test_what_was_to_be_wrapped_is_seen_where_the_constructor_raises(tmp_path):

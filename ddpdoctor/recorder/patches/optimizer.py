@@ -107,6 +107,8 @@ class _Optimizers:
             step.known.told = fields["h"] = hyperparameters
         if step.norms:
             fields["norms"] = step.norms
+        if step.closure:
+            fields["closure"] = True
         return fields
 
     def _tell(self, known: _Known, number: int, seconds: float, fields: dict[str, Any]) -> None:

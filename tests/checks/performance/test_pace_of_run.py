@@ -14,6 +14,7 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward
 from tests.support.judging import check
 from tests.support.recordings import recorded, step, where
+from tests.support.training import with_update
 
 STRAGGLER, OFTEN, UNUSED, INPUT, LOGGING = map(check, ("DD601", "DD602", "DD603", "DD604", "DD606"))
 
@@ -78,10 +79,9 @@ def test_short_waits_are_of_short_steps() -> None:
     assert isinstance(INPUT.examine_run(timed(lambda rank, i: {"total": 0.01, "data": 0.009})), Passed)
 
 
-def accumulated(backwards: tuple[Backward, ...], steps: int = 4) -> Trace:
-    return recorded(
-        change=lambda rank, one: replace(one, steps=tuple(step(i, backwards=backwards) for i in range(steps)))
-    )
+def accumulated(backwards: tuple[Backward, ...], steps: int = 4, closure: bool = False) -> Trace:
+    own = tuple(with_update(step(i, backwards=backwards), closure=closure) for i in range(steps))
+    return recorded(change=lambda rank, one: replace(one, steps=own))
 
 
 def test_every_micro_batch_is_averaged() -> None:
@@ -101,6 +101,12 @@ def test_every_micro_batch_is_averaged() -> None:
 )
 def test_several_backwards_that_are_right(backwards: tuple[Backward, ...]) -> None:
     assert isinstance(OFTEN.examine_run(accumulated(backwards)), Passed)
+
+
+def test_an_optimizer_that_computes_the_loss_anew_needs_each_average() -> None:
+    own = tuple(Backward(i / 4, where(49), (0,)) for i in range(4))
+    with pytest.raises(NotMeasured, match="except inside of an optimizer"):
+        OFTEN.examine_run(accumulated(own, closure=True))
 
 
 def looked(unused: Callable[[int, int], int | None], flag: bool = True, steps: int = 8) -> Trace:
