@@ -14,7 +14,9 @@ class NotWrapped(Check):
 
     What it finds:
         A process group of several ranks, optimizer steps on each, no DistributedDataParallel that holds what they
-        train, no collective on gradients or weights, and weights that differ after a step.
+        train, no collective on gradients or weights, and weights that differ after a step. Ranks that train a model
+        each on purpose, for the folds of a cross-validation or each with a learning rate of its own, are left alone:
+        no sampler divides their data, and they do not speak to each other while they train, or began unequal.
 
     Why it matters:
         Everything runs: the launcher, the group, the sampler that divides the data. And each rank trains a model of

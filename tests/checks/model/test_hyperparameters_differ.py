@@ -40,6 +40,16 @@ def test_unequal_metrics_that_change_nothing_are_no_finding():
     passed("DD208", Source.RUN, rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank))
 
 
+def test_ranks_that_train_a_model_each_may_try_what_they_like():
+    def change(rank, one):
+        steps = tuple(with_update(own, hyperparameters=({"lr": rank},)) for own in one.steps)
+        return replace(one, wrappers=(), passes=(), steps=steps)
+
+    assert skipped("DD208", Source.RUN, recorded(2, change)).reason.startswith(
+        "each rank trains a model of its own"
+    )
+
+
 def test_a_rate_that_changes_alike_passes():
     assert passed("DD208", Source.RUN, rates(lambda rank, index: 0.1 / (index + 1))).text == (
         "learning rates and the like are equal on every rank in 4 optimizer steps"

@@ -1,10 +1,14 @@
 from dataclasses import replace
 
+import pytest
+
 from ddpdoctor.model import Source
 from ddpdoctor.trace.training import Collective
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import LINE_OF_UPDATE, diverging, with_update
+
+SCORE = Collective(50.0, where(70), "all_gather", shape=(1,))
 
 
 def alone(rank, one, *collectives):
@@ -24,6 +28,28 @@ def test_ranks_that_train_models_of_their_own():
 def test_a_loss_that_is_averaged_for_the_log_changes_nothing():
     log = Collective(0.5, where(70), "all_reduce", shape=(3,))
     assert only_finding("DD227", Source.RUN, recorded(2, lambda rank, one: alone(rank, one, log)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"passes": ()}, id="data of their own"),
+        pytest.param({"passes": (), "collectives": (SCORE,)}, id="scores gathered at the end"),
+    ],
+)
+def test_models_of_their_own_on_purpose(changes):
+    trace = recorded(2, lambda rank, one: replace(alone(rank, one), **changes))
+    assert skipped("DD227", Source.RUN, trace).reason.startswith("each rank trains a model of its own")
+
+
+@pytest.mark.parametrize("equal", [True, False])
+def test_ranks_that_speak_while_they_train_mean_one_model_unless_they_began_unequal(equal):
+    def change(rank, one):
+        one = replace(alone(rank, one, replace(SCORE, time=2.0)), passes=())
+        rates = ({"lr": 0.1 if equal else rank},)
+        return replace(one, steps=tuple(with_update(own, hyperparameters=rates) for own in one.steps))
+
+    (only_finding if equal else skipped)("DD227", Source.RUN, recorded(2, change))
 
 
 def test_tensors_that_travel_may_be_weights():
