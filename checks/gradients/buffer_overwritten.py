@@ -31,7 +31,8 @@ class BufferOverwritten(Check):
     Why it matters:
         Each forward begins by writing rank 0's buffers over those of the other ranks, in place. Where a first
         forward's graph still waits for its backward and holds a buffer, autograd finds it changed and stops.
-        Run on one GPU without DDP, the same script works, and so it does with DDP since torch 2.11.
+        Run on one GPU without DDP, the same script works. The DDP of torch 2.13 hides its own broadcast from
+        autograd, which then finds nothing changed; a broadcast that the script makes, autograd finds there too.
 
     Example:
         A GAN's discriminator, with BatchNorm, sees real and fake images before one backward:
