@@ -45,7 +45,7 @@ def write(
     """Write one checkpoint.
 
     Raises:
-        CheckpointError: another checkpoint of this step is there. It stays as it is.
+        CheckpointError: another run's checkpoint of this step is there. It stays as it is.
         OSError: the disk is full, the folder cannot be written. What was there stays as it was.
     """
     whole = folder / folder_name(step)
@@ -143,10 +143,13 @@ def _write_file(path: Path, fill: Write) -> File:
     return File(sink.size, sink.digest.hexdigest())
 
 
-def _require_same(whole: Path, written: Mapping[str, File]) -> None:
-    """A run that is resumed and ends at once saves the state that it began with; it is there already."""
-    if read_manifest(whole).files != written:
-        raise CheckpointError(f"{whole} is there already and holds another state; choose another folder")
+def _require_same(whole: Path, files: Mapping[str, File]) -> None:
+    """A state is saved twice where a run chooses the best, or is resumed and ends at once; the first will do.
+
+    What tells training states from each other are the weights.
+    """
+    if read_manifest(whole).files.get("model.pt") != files["model.pt"]:
+        raise CheckpointError(f"{whole} is there already and holds other weights; choose another folder")
 
 
 # --- Reading ------------------------------------------------------------------------------------------------
