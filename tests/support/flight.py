@@ -2,9 +2,12 @@
 
 import json
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.flight.reduce import reduce
 
 FRAMES = [
     {
@@ -59,6 +62,52 @@ def ring(first: int, last: int, **changes: Any) -> list[dict[str, Any]]:
     return [entry(number, **changes) for number in range(first, last + 1)]
 
 
+def half(
+    operation: str, own: int, peer: int, number: int, *, pending: bool = False, **changes: Any
+) -> dict[str, Any]:
+    """A send to, or a receive from, a peer of the same group; NCCL counts them apart from collectives."""
+    arrow = "->" if operation == "send" else "<-"
+    made = waiting if pending else entry
+    return made(
+        number,
+        **{
+            "profiling_name": f"nccl:{operation} {own}{arrow}{peer}",
+            "is_p2p": True,
+            "collective_seq_id": 0,
+            "p2p_seq_id": number,
+            "input_sizes": [[16]],
+            **changes,
+        },
+    )
+
+
+def batch(halves: list[dict[str, Any]], *, pending: bool = False) -> list[dict[str, Any]]:
+    """What batch_isend_irecv leaves: no part is ever marked as completed, only what ends it."""
+    number = halves[0]["p2p_seq_id"]
+    last = (waiting if pending else entry)(
+        number,
+        profiling_name="nccl:coalesced",
+        is_p2p=True,
+        collective_seq_id=0,
+        p2p_seq_id=number,
+        input_sizes=[],
+        input_dtypes=[],
+    )
+    parts = [{**one, "p2p_seq_id": number, "state": "scheduled", "retired": False} for one in halves]
+    return [*parts, last]
+
+
+def job(
+    world_size: int, entries: Callable[[int], list[dict[str, Any]] | None], **groups: Iterable[int]
+) -> dict[int, Dump]:
+    """The dumps of a job, by rank, as :func:`write_job` writes them, without the files."""
+    dumps = {}
+    for rank in range(world_size):
+        if (held := entries(rank)) is not None:
+            dumps[rank] = reduce(dump(held, _groups_of(rank, world_size, groups)), rank, Path("rank_0"))
+    return dumps
+
+
 def dump(entries: list[dict[str, Any]], groups: dict[str, Iterable[int]]) -> dict[str, Any]:
     """A rank's dump."""
     config = {
@@ -92,11 +141,15 @@ def write_job(
     Further groups go by keywords, ``g1=range(4)`` for the group named 1.
     """
     folder.mkdir(exist_ok=True)
-    named = {"0": range(world_size), **{name[1:]: ranks for name, ranks in groups.items()}}
     for rank in range(world_size):
         held = entries(rank)
         if held is not None:
-            said = dump(held, {name: ranks for name, ranks in named.items() if rank in ranks})
+            said = dump(held, _groups_of(rank, world_size, groups))
             data = json.dumps(said).encode() if as_json else pickle.dumps(said, protocol=2)
             (folder / f"nccl_trace_rank_{rank}").write_bytes(data)
     return folder
+
+
+def _groups_of(rank: int, world_size: int, groups: Mapping[str, Iterable[int]]) -> dict[str, Iterable[int]]:
+    named = {"0": range(world_size), **{name[1:]: ranks for name, ranks in groups.items()}}
+    return {name: ranks for name, ranks in named.items() if rank in ranks}

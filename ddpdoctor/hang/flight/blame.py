@@ -181,8 +181,9 @@ def _crossed(waiting: Waiting) -> Blame | None:
     behind = Waiting({rank: {first: waiting.stands[rank][first]} for rank, first in firsts.items()})
     for meeting in dict.fromkeys(firsts.values()):
         behind.late[meeting] = tuple(
-            rank for rank in meeting.team.members if rank in firsts and firsts[rank] != meeting
-            and meeting in waiting.stands[rank]
+            rank
+            for rank in meeting.team.members
+            if rank in firsts and firsts[rank] != meeting and meeting in waiting.stands[rank]
         )
     ranks = circle(behind, firsts)
     return _circle(behind, ranks) if ranks else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
@@ -65,8 +66,9 @@ def _content(file: Path) -> dict[str, Any]:
     length = file.stat().st_size
     if length > LARGEST:
         raise Refused(f"it has {size(length)}, and {size(LARGEST)} are the most")
-    with file.open("rb", buffering=_BUFFER) as opened:
-        said = _json(opened) if opened.peek(64).lstrip()[:1] == b"{" else plain(opened)
+    with io.BufferedReader(io.FileIO(file), _BUFFER) as opened:
+        is_json = opened.peek(_LOOKED_AT).lstrip().startswith(b"{")
+        said = _json(opened) if is_json else plain(opened)
     if not isinstance(said, dict) or not isinstance(said.get("entries"), list):
         raise Refused("it has no list of entries")
     return said

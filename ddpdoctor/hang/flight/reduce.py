@@ -166,7 +166,7 @@ def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry]
     placed = [(position, one) for position, one in enumerate(entries) if one.get("is_p2p")]
     waits: list[Entry] = []
     traffic: Traffic = {}
-    for number, together in groupby(placed, _number_of_batch):
+    for _, together in groupby(placed, _number_of_batch):
         batch = list(together)
         pending = fields.is_pending(batch[-1][1]) and len(waits) < _MOST_WAITS
         for one in batch:
@@ -175,10 +175,14 @@ def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry]
             key = (fields.text(one[1]["process_group"][0]), *half)
             traffic[key] = traffic.get(key, 0) + 1
             if pending:
-                changes = {"operation": half[0], "peer": half[1], "turn": traffic[key]}
-                said = replace(_entry(one, rank), number=number[1], batched=len(batch) > 1, **changes)
-                waits.append(said)
+                waits.append(_one_half(one, rank, half, traffic[key], batched=len(batch) > 1))
     return waits, traffic
+
+
+def _one_half(placed: Placed, rank: int, half: tuple[str, int], turn: int, *, batched: bool) -> Entry:
+    operation, peer = half
+    whole = replace(_entry(placed, rank), operation=operation, peer=peer, turn=turn, batched=batched)
+    return replace(whole, number=placed[1]["p2p_seq_id"])
 
 
 def _number_of_batch(placed: Placed) -> tuple[str, int]:

@@ -73,7 +73,9 @@ def teams_of(
             rest = everybody if _is_default(name, descriptions[name]) else tuple(sorted(silent))
             variants[known.get(name, rest)] = silent
         elif not _apart(variants):
-            disagreement = disagreement or Disagreement(name, {who: tuple(by) for who, by in variants.items()})
+            disagreement = disagreement or Disagreement(
+                name, {who: tuple(by) for who, by in variants.items()}
+            )
         _fill(of_rank, name, descriptions[name], variants)
     return Teams(of_rank, disagreement)
 

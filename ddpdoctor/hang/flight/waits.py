@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ddpdoctor.hang.flight.dump import Dump, Entry
 from ddpdoctor.hang.flight.teams import Team, Teams
@@ -26,13 +26,15 @@ class Waiting:
     """The wait-for graph of a job: ranks stand in meetings, meetings wait for ranks."""
 
     stands: dict[int, dict[Meeting, Entry]] = field(default_factory=dict)
-    """In what each rank stands, oldest first; ranks outside everything are not there."""
+    """In what each rank stands, oldest first, peers as ranks of the job; ranks outside everything are not there."""
     late: dict[Meeting, tuple[int, ...]] = field(default_factory=dict)
     """Who has not come to it."""
 
     def waits_for(self, rank: int) -> tuple[int, ...]:
         """The ranks that a rank waits for."""
-        return tuple(dict.fromkeys(one for meeting in self.stands.get(rank, ()) for one in self.late[meeting]))
+        return tuple(
+            dict.fromkeys(one for meeting in self.stands.get(rank, ()) for one in self.late[meeting])
+        )
 
 
 def waiting_of(dumps: Mapping[int, Dump], teams: Teams) -> Waiting:
@@ -43,7 +45,8 @@ def waiting_of(dumps: Mapping[int, Dump], teams: Teams) -> Waiting:
             team = teams.of_rank.get((rank, entry.group))
             meeting = _meeting(entry, team) if team else None
             if meeting is not None:
-                found.stands.setdefault(rank, {})[meeting] = entry
+                peer = meeting.halves[2] if meeting.halves else None
+                found.stands.setdefault(rank, {})[meeting] = replace(entry, peer=peer)
                 if meeting not in found.late:
                     found.late[meeting] = _late(meeting, entry, dumps)
     return found

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from ddpdoctor.hang.flight import folder
 from ddpdoctor.hang.flight.reading import read
-from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused, plain
 from tests.support.flight import dump, entry, ring, write_job
 
@@ -53,12 +53,25 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path):
         ),
         pytest.param({"entries": [], "pg_config": {"0": {"ranks": "[" * 9999}}}, id="ranks too deep"),
         pytest.param({"entries": [], "pg_config": [3]}, id="groups that are a list"),
-        pytest.param(b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x0f.", id="an array of exabytes"),
-        pytest.param(b"\x80\x02K\x01r\xff\xff\xff\x0f.", id="a memo of gigabytes"),
     ],
 )
 def test_what_is_no_dump_is_refused_in_a_sentence(tmp_path, said):
     assert "\n" not in refused(tmp_path, said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param(b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x0f.", id="an array of exabytes"),
+        pytest.param(b"\x80\x02K\x01r\xff\xff\xff\x0f.", id="a memo of gigabytes"),
+        pytest.param(b"\x80\x02}X\x07\0\0\0entries](" + b"}" * 9_000_000 + b"es.", id="nine million entries"),
+    ],
+)
+def test_a_file_that_asks_for_much_memory_gets_little(tmp_path, monkeypatch, said):
+    monkeypatch.setattr(folder, "MEMORY", 700 << 20)
+    (tmp_path / "trace_rank_0").write_bytes(said)
+    with pytest.raises(Refused, match="it asks for more memory than a dump needs"):
+        folder.read_folder(tmp_path)
 
 
 def test_bytes_changed_at_random_end_in_a_dump_or_a_refusal():
@@ -75,9 +88,9 @@ def test_bytes_changed_at_random_end_in_a_dump_or_a_refusal():
 
 
 def test_one_bad_file_does_not_hide_the_others(tmp_path):
-    folder = write_job(tmp_path / "dumps", 3, lambda rank: ring(1, 4))
-    (folder / "nccl_trace_rank_1").write_bytes(b"garbage")
-    dumps = read_folder(folder)
+    place = write_job(tmp_path / "dumps", 3, lambda rank: ring(1, 4))
+    (place / "nccl_trace_rank_1").write_bytes(b"garbage")
+    dumps = folder.read_folder(place)
     assert sorted(dumps.ranks) == [0, 2]
     assert [file.name for file in dumps.refused] == ["nccl_trace_rank_1"]
 
@@ -85,4 +98,4 @@ def test_one_bad_file_does_not_hide_the_others(tmp_path):
 def test_a_folder_without_dumps_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(Refused, match="no file whose name tells a rank"):
-        read_folder(tmp_path)
+        folder.read_folder(tmp_path)

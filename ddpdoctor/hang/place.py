@@ -1,0 +1,212 @@
+"""In which call a process stands: what it waits for, and on which line of the script. Read from its stack."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ddpdoctor.hang.stacks import Frame, short_path
+from ddpdoctor.hang.standstill import Doing, Process
+from ddpdoctor.model import Where
+
+
+class Kind(str, Enum):
+    """What a process stands in."""
+
+    COLLECTIVE = "collective"
+    PAIR = "pair"
+    """An operation of two ranks."""
+    BACKWARD = "backward"
+    FORWARD = "forward"
+    """Of a wrapped model, which broadcasts its buffers first."""
+    WRAP = "wrap"
+    JOIN = "join"
+    GROUP = "group"
+    """new_group, which every rank of the job has to call."""
+    DESTROY = "destroy"
+    LOADER = "loader"
+    """The rank waits for a worker of its DataLoader."""
+    LOCK = "lock"
+    CHILD = "child"
+    READ = "read"
+    INPUT = "input"
+    SLEEP = "sleep"
+    ELSEWHERE = "elsewhere"
+
+
+_PEERS = (
+    *(Kind.COLLECTIVE, Kind.PAIR, Kind.BACKWARD, Kind.FORWARD),
+    *(Kind.WRAP, Kind.JOIN, Kind.GROUP, Kind.DESTROY),
+)
+_BLOCKED = (Kind.LOADER, Kind.LOCK, Kind.CHILD, Kind.READ, Kind.INPUT)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process is."""
+
+    kind: Kind
+    what: str
+    """For a sentence: ``all_reduce``, ``backward``, ``Queue.get``; empty where only the line can be named."""
+    where: Where | None = None
+    """The innermost line of the script's own."""
+    fetching: bool = False
+    """Whether a DataLoader called the script there, to get a sample or to put a batch together."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks."""
+        return self.kind in _PEERS
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it waits for something that is no rank."""
+        return self.kind in _BLOCKED
+
+
+_FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|^<|/ddpdoctor/recorder/|^torch/")
+_PYTHON = re.compile(r"\.py[wi]?$|^<")
+_C10D = "torch/distributed/distributed_c10d.py"
+_NAMED = {
+    "init_process_group": (Kind.JOIN, "init_process_group"),
+    "new_group": (Kind.GROUP, "new_group"),
+    "new_subgroups": (Kind.GROUP, "new_subgroups"),
+    "new_subgroups_by_enumeration": (Kind.GROUP, "new_subgroups_by_enumeration"),
+    "destroy_process_group": (Kind.DESTROY, "destroy_process_group"),
+}
+_OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+_WAITING_IN = (
+    *("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py"),
+    *("torch/distributed/rendezvous.py", "torch/distributed/_functional_collectives.py"),
+    *("torch/distributed/nn/functional.py", "torch/nn/parallel/distributed.py", "torch/autograd/graph.py"),
+    *("torch/distributed/utils.py", "torch/distributed/algorithms/join.py", "torch/cuda/__init__.py"),
+)
+"""Files of torch whose innermost frame means that something is waited for that other ranks bring. Backward ends in
+``autograd/graph.py``: the reducer waits for the other ranks' gradients below it, in C++."""
+_PATIENT = {
+    "queue.py": Kind.LOCK,
+    "threading.py": Kind.LOCK,
+    "filelock/": Kind.LOCK,
+    "multiprocessing/synchronize.py": Kind.LOCK,
+    "multiprocessing/queues.py": Kind.LOCK,
+    "multiprocessing/process.py": Kind.CHILD,
+    "multiprocessing/popen_fork.py": Kind.CHILD,
+    "multiprocessing/popen_spawn_posix.py": Kind.CHILD,
+    "subprocess.py": Kind.CHILD,
+    "concurrent/futures/": Kind.LOCK,
+    "asyncio/": Kind.LOCK,
+    "multiprocessing/connection.py": Kind.READ,
+    "selectors.py": Kind.READ,
+    "socket.py": Kind.READ,
+    "ssl.py": Kind.READ,
+    "http/client.py": Kind.READ,
+}
+"""Files of Python whose innermost frame, in a process that waits, tells for what; the most telling first."""
+_ASYNCHRONOUS = "the wait for an asynchronous collective"
+_WORK_WAIT = re.compile(r"\.wait\(\s*\)")
+_ON_DEVICE = re.compile(r"\.(?:item|cpu|tolist|synchronize)\(|\.to\(\s*[\"']cpu")
+_LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE)
+
+
+def place_of(process: Process, *, nccl: bool = False) -> Place | None:
+    """Where a process stands; None where its stack was not seen.
+
+    Args:
+        nccl: whether collectives are issued to a GPU, so that a rank waits for them wherever it asks the GPU for
+            something.
+    """
+    stack = [frame for frame in process.stack if _PYTHON.search(frame.file)]
+    if not stack:
+        return None
+    own = [number for number, frame in enumerate(stack) if not _FOREIGN.search(frame.file)]
+    last = own[-1] if own else -1
+    where = _where(stack[last]) if own else None
+    fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
+    below = stack[last + 1 :]
+    kind, what = _torch(below) or _python(below, process) or _line(stack[last], process, nccl, not below)
+    return Place(kind, what, where, fetching)
+
+
+def _where(frame: Frame) -> Where:
+    return Where(short_path(frame.file), frame.line, frame.function)
+
+
+def is_of_script(frame: Frame) -> bool:
+    """Whether a frame is the script's own: not torch's, Python's, an installed package's or the recorder's."""
+    return not _FOREIGN.search(frame.file)
+
+
+def function(frame: Frame) -> str:
+    """The name alone: some versions of py-spy put the class before it."""
+    return frame.function.rpartition(".")[2]
+
+
+def _torch(below: Sequence[Frame]) -> tuple[Kind, str] | None:
+    """The operation of torch that the script called, where it waits for other ranks in there."""
+    if not below or not _file(below[-1]).endswith(_WAITING_IN):
+        return None
+    for frame in below:
+        file, name = _file(frame), function(frame)
+        if file.endswith(_C10D) and name in _NAMED:
+            return _NAMED[name]
+        if file.endswith("torch/nn/parallel/distributed.py"):
+            return _of_wrapper(below)
+        if file.endswith(("torch/autograd/graph.py", "torch/autograd/__init__.py", "torch/_tensor.py")):
+            return Kind.BACKWARD, "backward"
+        if file.endswith(_WAITING_IN) and not file.endswith("c10d_logger.py"):
+            return (Kind.PAIR if name in _OF_TWO else Kind.COLLECTIVE), name
+    return Kind.COLLECTIVE, function(below[-1])
+
+
+def _of_wrapper(below: Sequence[Frame]) -> tuple[Kind, str]:
+    names = {function(frame) for frame in below if _file(frame).endswith("torch/nn/parallel/distributed.py")}
+    if "forward" in names:
+        return Kind.FORWARD, "the forward of the wrapped model"
+    return Kind.WRAP, "the constructor of DistributedDataParallel"
+
+
+def _python(below: Sequence[Frame], process: Process) -> tuple[Kind, str] | None:
+    """What it waits for in Python's own library."""
+    if not below or process.doing in (Doing.COMPUTES, Doing.DISK):
+        return None
+    if any("torch/utils/data/dataloader.py" in _file(frame) for frame in below) and _patient(below[-1]):
+        return Kind.LOADER, "the next batch of its DataLoader"
+    found = next((kind for frame in reversed(below) if (kind := _patient(frame))), None)
+    if found is None or _patient(below[-1]) is None:
+        return None
+    kinds = [kind for frame in below if (kind := _patient(frame)) is not None]
+    kind = Kind.CHILD if Kind.CHILD in kinds else kinds[0]
+    return kind, below[0].function
+
+
+def _patient(frame: Frame) -> Kind | None:
+    file = _file(frame)
+    return next((kind for part, kind in _PATIENT.items() if f"/{part}" in f"/{file}"), None)
+
+
+def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[Kind, str]:
+    """What the script's own line does, where nothing of Python's stands below it."""
+    if process.doing is Doing.SLEEPS:
+        return Kind.SLEEP, "sleep"
+    if any("c10d::" in name for name in process.native):
+        return Kind.COLLECTIVE, _ASYNCHRONOUS
+    if process.doing is not Doing.WAITS:
+        return Kind.ELSEWHERE, ""
+    text = linecache.getline(frame.file, frame.line) if innermost else ""
+    call = process.call
+    rules = (
+        (_WORK_WAIT.search(text), Kind.COLLECTIVE, _ASYNCHRONOUS),
+        (nccl and _ON_DEVICE.search(text), Kind.COLLECTIVE, "the wait for its GPU"),
+        ("input(" in text and "read" in call, Kind.INPUT, "input"),
+        (_LOCKS.search(text), Kind.LOCK, "a lock"),
+        ("read" in call or "poll" in call, Kind.READ, call),
+        (call, Kind.LOCK, call),
+    )
+    return next(((kind, what) for so, kind, what in rules if so), (Kind.ELSEWHERE, ""))
+
+
+def _file(frame: Frame) -> str:
+    return frame.file.replace("\\", "/")
