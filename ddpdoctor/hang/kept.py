@@ -213,6 +213,7 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "again": _frames,
     "native": _texts,
     "wakes": _number,
+    "changes": lambda value: _a(value, bool),
     "from_interpreter": lambda value: _a(value, bool),
     "unseen": _text,
     "exit_status": lambda value: _or_none(value, _status),

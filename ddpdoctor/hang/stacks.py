@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
@@ -57,11 +57,31 @@ def py_spy() -> str | None:
     return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A main thread at one moment."""
+
+    stack: tuple[Frame, ...]
+    """Outermost frame first."""
+    values: str = ""
+    """The local variables of its frames, as py-spy writes them: of a thread that goes on, some change."""
+
+
 def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
     """The main thread's stack of each process, outermost frame first, or why there is none."""
-    wanted = list(pids)
+    seen = look_into(pids)
+    return {pid: one.stack if isinstance(one, Seen) else one for pid, one in seen.items()}
+
+
+def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, Seen | StacksUnavailable]:
+    """The main thread of each process, or why it cannot be seen.
+
+    Args:
+        stopped: those that a signal or a debugger holds; they are read as they are.
+    """
+    options = {pid: ("--nonblocking",) if pid in stopped else () for pid in pids}
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return dict(zip(wanted, pool.map(_try_one, wanted), strict=True))
+        return dict(zip(options, pool.map(_try_one, options, options.values()), strict=True))
 
 
 def take_native(pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
@@ -75,22 +95,27 @@ def take_native(pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
         return dict(zip(wanted, pool.map(_native_of_one, wanted), strict=True))
 
 
-def _try_one(pid: int) -> tuple[Frame, ...] | StacksUnavailable:
+def _try_one(pid: int, options: Sequence[str]) -> Seen | StacksUnavailable:
     try:
-        return _python(_main_thread(_dump(pid), pid))
+        frames = main_thread(dump(pid, "--locals", *options), pid)
     except StacksUnavailable as why:
         return why
+    return Seen(_python(frames), str([one.get("locals") for one in frames]))
 
 
 def _native_of_one(pid: int) -> tuple[str, ...]:
     try:
-        return _native(_main_thread(_dump(pid, "--native"), pid))
+        return _native(main_thread(dump(pid, "--native"), pid))
     except StacksUnavailable:
         return ()
 
 
-def _dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
-    """All threads of a process, as py-spy tells them."""
+def dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
+    """All threads of a process, as py-spy tells them.
+
+    Raises:
+        StacksUnavailable: it could not look.
+    """
     program = py_spy()
     if program is None:
         raise StacksUnavailable("py-spy is not installed: pip install py-spy")
@@ -117,8 +142,8 @@ def _why(complaint: str) -> str:
     return "ptrace is not allowed: run as the same user, in a container with --cap-add SYS_PTRACE"
 
 
-def _main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
-    """Its frames, innermost first; py-spy lists the threads in no order, and may not know their names."""
+def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
+    """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names."""
     by_id = [one for one in threads if one.get("os_thread_id") == pid]
     by_name = [one for one in threads if one.get("thread_name") == "MainThread"]
     found: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())

@@ -64,6 +64,8 @@ class Process:
     (libtorch_cpu.so)``; empty where py-spy does not see them, or the process does not stand."""
     wakes: float = 0.0
     """How often in a second its main thread began to run: who is blocked does not, who works in short steps does."""
+    changes: bool = False
+    """Whether variables of its frames changed from one look to the next, as they do where it goes on."""
     from_interpreter: bool = False
     """Whether the interpreter wrote the stack itself, since py-spy was not allowed to look."""
     unseen: str = ""
@@ -75,7 +77,8 @@ class Process:
     def stands(self) -> bool:
         """Whether both looks found it in the same place, and it did not work meanwhile."""
         blocked = self.doing is Doing.WAITS and self.wakes <= MOST_WAKES
-        return self.stack == self.again and (blocked or self.doing in (Doing.SLEEPS, Doing.STOPPED))
+        still = self.stack == self.again and not self.changes
+        return still and (blocked or self.doing in (Doing.SLEEPS, Doing.STOPPED))
 
 
 @dataclass(frozen=True)

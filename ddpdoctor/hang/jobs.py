@@ -1,0 +1,219 @@
+"""Finds the ranks of running jobs among the processes of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpdoctor.hang.capture import SERVANTS
+from ddpdoctor.host.activity import folder_of
+from ddpdoctor.host.system import Process
+
+RECORD = "DDPDOCTOR_RECORD"
+"""The variable that names the folder of our recorder's records."""
+_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Variables that tell a process its rank, the surest first."""
+_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+_KEY = (
+    "TORCHELASTIC_RUN_ID",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "PMIX_NAMESPACE",
+)
+"""What all ranks of a job have in common."""
+_SERVANTS = (
+    "multiprocessing.resource_tracker",
+    "multiprocessing.semaphore_tracker",
+    "multiprocessing.forkserver",
+)
+_SPAWNED = "--multiprocessing-fork"
+"""What multiprocessing's spawn puts into the command line of its children."""
+
+
+class NoJob(Exception):
+    """There is no job to look at; the text says why, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The ranks of one job on this host."""
+
+    ranks: Mapping[int, int | None]
+    """Process ids to ranks; None where no variable tells, as in children of ``mp.spawn``."""
+    world_size: int | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """Of one of them."""
+    command: tuple[str, ...] = ()
+    age: float = 0.0
+    """Seconds since the first of them started."""
+    user: str = ""
+
+    @property
+    def records(self) -> Path | None:
+        """Where our recorder writes; None where it is not in there."""
+        return Path(self.environ[RECORD]) if RECORD in self.environ else None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What processes run, by their ids."""
+
+    python: Callable[[int], bool]
+    torch: Callable[[int], bool]
+    """Whether torch is loaded."""
+
+
+def runs_python(pid: int) -> bool:
+    """Whether a process runs Python, whatever it calls itself."""
+    folder = folder_of(pid)
+    try:
+        return folder is not None and "python" in (folder / "exe").readlink().name
+    except OSError:  # another user's may not be looked at
+        return False
+
+
+def loads_torch(pid: int) -> bool:
+    """Whether a process has torch's library in memory."""
+    folder = folder_of(pid)
+    try:
+        return folder is not None and "/libtorch" in (folder / "maps").read_text(errors="replace")
+    except OSError:
+        return False
+
+
+LIVE = Programs(runs_python, loads_torch)
+
+
+def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
+    """Every job whose ranks have their rank in their environment."""
+    by_pid = {one.pid: one for one in processes}
+    known = [one for one in processes if _rank(one) is not None and programs.python(one.pid)]
+    ranks = [one for one in known if not _is_worker(one, by_pid, programs)]
+    launchers = {above.pid for one in ranks for above in _above(one, by_pid)}
+    ranks = [one for one in ranks if one.pid not in launchers and not _is_servant(one)]
+    # A tool that was started in a job's container has its variables, too.
+    ranks = [one for one in ranks if programs.torch(one.pid)] or [
+        one for one in ranks if _RANK[0] in one.environ
+    ]
+    groups: dict[tuple[str, ...], list[Process]] = {}
+    for one in ranks:
+        groups.setdefault((one.user, *(one.environ.get(name, "") for name in _KEY)), []).append(one)
+    return [job for group in groups.values() for job in _apart(group)]
+
+
+def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
+    """The jobs to which these processes belong: as launchers, as ranks, or as workers of a rank.
+
+    Raises:
+        NoJob: one of them is gone, is another user's, or has nothing to do with Python.
+    """
+    by_pid = {one.pid: one for one in processes}
+    found = jobs_among(processes, programs)
+    jobs: dict[tuple[int, ...], Job] = {}
+    for pid in pids:
+        if pid not in by_pid:
+            raise NoJob(f"there is no process {pid}")
+        line = {pid, *(one.pid for one in _above(by_pid[pid], by_pid))}
+        below = {one.pid for one in _below(pid, processes)}
+        own = [job for job in found if line & job.ranks.keys() or below & job.ranks.keys()]
+        for job in own or [_without_variables(by_pid[pid], processes, programs)]:
+            jobs[tuple(job.ranks)] = job
+    return list(jobs.values())
+
+
+def _is_worker(one: Process, by_pid: Mapping[int, Process], programs: Programs) -> bool:
+    """Whether it has inherited all its variables from a process that is a rank itself, as DataLoader workers have."""
+    return any(
+        _inherited(above) == _inherited(one) and programs.python(above.pid) for above in _above(one, by_pid)
+    )
+
+
+def _inherited(one: Process) -> tuple[str, ...]:
+    return tuple(one.environ.get(name, "") for name in (*_RANK, *_SIZE, *_KEY, "LOCAL_RANK"))
+
+
+def _rank(one: Process) -> int | None:
+    return _number(one.environ, _RANK)
+
+
+def _number(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    given = (environ[name] for name in names if environ.get(name, "").isdecimal())
+    return next((int(text) for text in given if len(text) < 10), None)
+
+
+def _above(one: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
+    seen = {one.pid}
+    while (parent := by_pid.get(one.parent)) is not None and parent.pid not in seen:
+        seen.add(parent.pid)
+        yield parent
+        one = parent
+
+
+def _below(pid: int, processes: Sequence[Process]) -> Iterator[Process]:
+    for one in processes:
+        if one.parent == pid and one.pid != pid:
+            yield one
+            yield from _below(one.pid, processes)
+
+
+def _apart(group: Sequence[Process]) -> Iterator[Job]:
+    """One job; or several that cannot be told apart but by their launchers, since a rank is there twice."""
+    ranks = [_rank(one) for one in group]
+    if len(set(ranks)) == len(ranks):
+        yield _job(group)
+        return
+    by_parent: dict[int, list[Process]] = {}
+    for one in group:
+        by_parent.setdefault(one.parent, []).append(one)
+    yield from (_job(siblings) for siblings in by_parent.values())
+
+
+def _job(ranks: Sequence[Process]) -> Job:
+    ordered = sorted(ranks, key=lambda one: (_rank(one) or 0, one.pid))
+    first = ordered[0]
+    return Job(
+        {one.pid: _rank(one) for one in ordered},
+        _number(first.environ, _SIZE),
+        first.environ,
+        first.command,
+        max(one.age for one in ordered),
+        first.user,
+    )
+
+
+def _without_variables(given: Process, processes: Sequence[Process], programs: Programs) -> Job:
+    """The job of a launcher that gives its ranks no variables, as ``mp.spawn``; or of one process alone."""
+    children = [
+        one
+        for one in processes
+        if one.parent == given.pid and not _is_servant(one) and programs.python(one.pid)
+    ]
+    if given.pid != 0 and not programs.python(given.pid) and not children:
+        raise NoJob(_why_not(given))
+    spawned = [one for one in children if _SPAWNED in one.command] or children
+    ranks = sorted(spawned, key=lambda one: (-one.age, one.pid)) or [given]
+    return Job(
+        {one.pid: None for one in ranks},
+        None,
+        ranks[0].environ,
+        given.command,
+        max(one.age for one in ranks),
+        given.user,
+    )
+
+
+def _why_not(given: Process) -> str:
+    name = given.command[0] if given.command else "a kernel thread"
+    if not given.environ and given.user:
+        return (
+            f"process {given.pid} ({name}) is {given.user}'s, who hides it: run as {given.user}, or by sudo"
+        )
+    return f"process {given.pid} ({name}) runs no Python, and none runs below it"
+
+
+def _is_servant(one: Process) -> bool:
+    """Whether it only serves multiprocessing itself."""
+    return any(name in word for word in one.command for name in SERVANTS)
