@@ -24,6 +24,8 @@ class Uneven:
     at: Where | None
     function: str
     counts: Mapping[int, int]
+    ignored: int | None
+    """The target that does not count; None where every element does."""
 
     @property
     def ratio(self) -> float:
@@ -84,10 +86,7 @@ class UnevenMean(Check):
             f"{one.ratio:.1f} times as much",
             why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is not the "
             "gradient of the whole batch, and it changes with the number of ranks.",
-            fix='loss = F.cross_entropy(logits, targets, reduction="sum")    # the sum over this rank\n'
-            "count = (targets != -100).sum()\n"
-            "dist.all_reduce(count)\n"
-            "loss = loss * dist.get_world_size() / count",
+            fix=_divided_by_all(one),
             ranks=tuple(one.counts),
             where=one.at,
             evidence=(
@@ -104,6 +103,23 @@ class UnevenMean(Check):
                 *proof(trace.exact),
             ),
         )
+
+
+def _divided_by_all(one: Uneven) -> str:
+    """The same loss, divided by the count of all ranks."""
+    ignoring = "" if one.ignored in (None, -100) else f", ignore_index={one.ignored}"
+    every = one.ignored is None
+    count = (
+        "torch.tensor(targets.numel(), device=targets.device)"
+        if every
+        else f"(targets != {one.ignored}).sum()"
+    )
+    return (
+        f'loss = F.{one.function}(outputs, targets{ignoring}, reduction="sum")    # over this rank\n'
+        f"count = {count}\n"
+        "dist.all_reduce(count)\n"
+        "loss = loss * dist.get_world_size() / count"
+    )
 
 
 def _rows(steps: Mapping[int, TrainingStep]) -> list[Uneven]:
@@ -125,6 +141,7 @@ def _paired(steps: Mapping[int, TrainingStep]) -> Iterator[Uneven]:
                 first.at,
                 first.function,
                 {rank: one.count for rank, one in row.items()},
+                next((one.ignored for one in row.values() if one.ignored is not None), None),
             )
 
 

@@ -161,7 +161,7 @@ class TrainingReader:
     def on_step_loss(self, event: Event, at: Where | None) -> None:
         """A loss took a mean."""
         counts = event["count"], event["elements"], event["backwards"]
-        self._open.losses.append(MeanLoss(at, event["f"], *counts))
+        self._open.losses.append(MeanLoss(at, event["f"], *counts, event.get("ignored")))
 
     def on_step_clip(self, event: Event, at: Where | None) -> None:
         """Gradients were clipped."""

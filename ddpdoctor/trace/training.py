@@ -149,6 +149,8 @@ class MeanLoss:
     """All targets, the ignored ones too."""
     backwards: int = 0
     """Backwards of this training step that were done before it: which micro-batch it belongs to."""
+    ignored: int | None = None
+    """The target that does not count, where some targets were it."""
 
 
 @dataclass(frozen=True)

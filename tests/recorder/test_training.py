@@ -76,7 +76,7 @@ def test_a_right_step(tmp_path):
     assert forward.at.line == line_of(tmp_path, "model(inputs), targets")
     assert (backward.reduced, backward.collectives, backward.factor) == ((0,), 1, 0.5)
     assert backward.at.line == line_of(tmp_path, "loss.backward()")
-    assert (loss.function, loss.count, loss.elements) == ("cross_entropy", 4, 5)
+    assert (loss.function, loss.count, loss.elements, loss.ignored) == ("cross_entropy", 4, 5, -100)
     assert (clip.limit, clip.keys, clip.stage, clip.backwards) == (0.5, 6, None, 1)
     (update,) = step.optimizer_steps
     assert update.at.line == line_of(tmp_path, "optimizer.step()")

@@ -73,6 +73,7 @@ class _Losses:
         if counted is None:
             return
         count, elements = counted
+        ignored = {"ignored": given["ignore_index"]} if count < elements else {}
         self.session.event(
             "step.loss",
             at=self.session.here(),
@@ -80,6 +81,7 @@ class _Losses:
             count=count,
             elements=elements,
             backwards=self.training.backwards,
+            **ignored,
         )
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from ddpdoctor.model import Level, Source
 from ddpdoctor.trace.training import Collective, MeanLoss
 from tests.support.judging import only_finding, passed, skipped
@@ -7,12 +9,12 @@ from tests.support.recordings import recorded, where
 from tests.support.training import each_step
 
 
-def counting(count, *, among=lambda own: True, collectives=()):
+def counting(count, *, among=lambda own: True, collectives=(), function="cross_entropy", ignored=-100):
     """Each step has a mean loss over ``count(rank)`` elements, in the steps where that is so."""
 
     def change(rank, own):
         number = count(rank) if among(own) else count(0)
-        loss = MeanLoss(where(47), "cross_entropy", number, 64)
+        loss = MeanLoss(where(47), function, number, 64, ignored=ignored)
         return replace(own, losses=(loss,), collectives=collectives)
 
     return change
@@ -29,6 +31,28 @@ def test_unequal_counts_are_told_with_the_worst_ratio():
         ("step 0: 8 elements", (0,)),
         ("step 0: 32 elements", (1,)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("function", "ignored", "lines"),
+    [
+        ("cross_entropy", -100, ('(outputs, targets, reduction="sum")', "count = (targets != -100).sum()")),
+        (
+            "nll_loss",
+            0,
+            ('F.nll_loss(outputs, targets, ignore_index=0, reduction="sum")', "count = (targets != 0).sum()"),
+        ),
+        (
+            "mse_loss",
+            None,
+            ('F.mse_loss(outputs, targets, reduction="sum")', "torch.tensor(targets.numel(), device="),
+        ),
+    ],
+)
+def test_the_fix_has_the_scripts_own_loss(function, ignored, lines):
+    uneven = counting(lambda rank: 32 if rank else 8, function=function, ignored=ignored)
+    finding = only_finding("DD209", Source.RUN, each_step(uneven))
+    assert [line in finding.fix for line in lines] == [True, True]
 
 
 def test_equal_counts_pass():
