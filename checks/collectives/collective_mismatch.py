@@ -3,10 +3,11 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.stations import Parting, Station, parting_of
+from ddpdoctor.trace.stations import mismatch, parting_of
+from ddpdoctor.trace.verdict import claim, finding_of
 
 _DETAIL = (
     r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running collective: "
@@ -24,8 +25,8 @@ class CollectiveMismatch(Check):
     """Ranks ran different collectives at the same position.
 
     What it finds:
-        Two ranks whose next collective differs in operation, shape, dtype or sequence number. In a run, the lines
-        from which they called them.
+        Two ranks whose next collective differs in operation, shape, dtype or sequence number. In a run, and in a job
+        that stands still, the lines from which they called them.
 
     Why it matters:
         Collectives are matched by their order alone. Ranks that call different ones wait for ever, get an error
@@ -44,11 +45,14 @@ class CollectiveMismatch(Check):
     name = "collective-mismatch"
     family = Family.COLLECTIVES
     title = "ranks run the same collectives"
-    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD308")
+    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
     raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
     log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
 
     def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
         parted = parting_of(trace)
         if parted is None:
             if trace.broken:
@@ -56,22 +60,7 @@ class CollectiveMismatch(Check):
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
         if any(one.kind != "collective" for one in parted.stations.values()):
             raise NotMeasured("ranks parted elsewhere than between two collectives")
-        return [self._parted(parted)]
-
-    def _parted(self, parted: Parting) -> Finding:
-        calls = {rank: _call(one) for rank, one in parted.stations.items()}
-        rank, *others = calls
-        other = next(one for one in others if calls[one] != calls[rank])
-        return self.fail(
-            f"rank {rank} called {calls[rank]} where rank {other} called {calls[other]}",
-            why="Collectives are matched by their order alone, so these two met each other: the ranks wait for what "
-            "never comes, get each other's bytes, or end with an error about sizes.",
-            fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
-            "largest before a gather, or dist.all_gather_object for what differs in length",
-            ranks=tuple(calls),
-            where=parted.stations[rank].at,
-            evidence=tuple(Evidence(_line(parted.stations[one], calls[one]), (one,)) for one in calls),
-        )
+        return [finding_of(mismatch(parted.stations))]
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_DETAIL)
@@ -106,17 +95,6 @@ class CollectiveMismatch(Check):
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
             **told_by(*told.by, ranks=ranks),
         )
-
-
-def _call(station: Station) -> str:
-    """``all_gather of float32 [6, 1]``."""
-    if station.shape is None or station.size is None:
-        return station.what
-    return f"{station.what} of {station.size[1]} {list(station.shape)}"
-
-
-def _line(station: Station, call: str) -> str:
-    return f"{call} at {station.at.file}:{station.at.line}" if station.at else call
 
 
 def _short(fingerprint: str) -> str:

@@ -1,19 +1,12 @@
-from collections.abc import Mapping
-
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.stations import Station, parting_of
-
-_FIX_FORWARD = "model.module(x)     # the bare model: no rank waits for another"
-_FIX_CALL = (
-    "take the call out of the condition on the rank, so that every rank makes it\n"
-    "if rank == 0:\n    ...    # only what one rank can do alone"
-)
+from ddpdoctor.trace.stations import alone, parting_of
+from ddpdoctor.trace.verdict import claim, finding_of
 
 
 class CollectiveOnSomeRanks(Check):
@@ -21,7 +14,7 @@ class CollectiveOnSomeRanks(Check):
 
     What it finds:
         The few ranks, mostly rank 0 alone, that waited in a collective that the others never called: in a run that
-        broke, the line of it, and what the others did instead.
+        broke or stands still, the line of it, and what the others did instead.
 
     Why it matters:
         Calls under `if rank == 0` are collectives more often than they look: the forward of a wrapped model that has
@@ -39,34 +32,21 @@ class CollectiveOnSomeRanks(Check):
     name = "collective-on-some-ranks"
     family = Family.COLLECTIVES
     title = "collectives run on every rank"
-    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD308")
+    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
         parted = parting_of(trace)
         if parted is None:
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
-        alone = {rank: one for rank, one in parted.stations.items() if _is_extra(one)}
-        others = {rank: one for rank, one in parted.stations.items() if rank not in alone}
-        if not alone or not others or any(one.what == "end" for one in others.values()):
+        verdict = alone(parted.stations)
+        if verdict is None:
             raise NotMeasured("ranks parted otherwise than by a collective of some")
-        return [self._alone(alone, others)]
-
-    def _alone(self, alone: Mapping[int, Station], others: Mapping[int, Station]) -> Finding:
-        first, went_on = next(iter(alone.values())), next(iter(others.values()))
-        who, rest = ranks_phrase(alone), ranks_phrase(others)
-        return self.fail(
-            f"{who} alone called {first.name}, while {rest} went on to {went_on.name}",
-            why=f"It is a collective, which needs every rank of the group: {who} waited there for {rest}, or met a "
-            "collective that was meant for something else.",
-            fix=_FIX_FORWARD if first.kind == "forward" else _FIX_CALL,
-            ranks=tuple(alone),
-            where=first.at,
-            evidence=tuple(
-                Evidence(_line(one), (rank,)) for rank, one in sorted({**alone, **others}.items())
-            ),
-        )
+        return [finding_of(verdict)]
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)
@@ -85,12 +65,3 @@ class CollectiveOnSomeRanks(Check):
                 **told_by(*stall.told[:4], role=Role.MESSENGER, ranks=stall.waiting),
             )
         ]
-
-
-def _is_extra(station: Station) -> bool:
-    """Whether the script called it on its own: not a step of training, in which all ranks are to meet."""
-    return station.kind == "collective" or (station.kind == "forward" and not station.learns)
-
-
-def _line(station: Station) -> str:
-    return f"{station.name} at {station.at.file}:{station.at.line}" if station.at else station.name

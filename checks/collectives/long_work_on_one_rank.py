@@ -1,15 +1,19 @@
 from ddpdoctor.check import Check
+from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall, long_work
-from ddpdoctor.model import Confidence, Family, Judgement, Role
+from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.verdict import claim
 
 
 class LongWorkOnOneRank(Check):
     """One rank works outside collectives while the others wait toward the timeout.
 
     What it finds:
-        A progress bar, of a download, a tokenizer or an index, that had run for as long as the process group waits,
-        while other ranks waited in a collective.
+        In a job that stands still, a rank that computes, reads, writes or sleeps outside collectives while the others
+        wait in one: its line, and theirs. In a log, a progress bar, of a download, a tokenizer or an index, that had
+        run for as long as the process group waits.
 
     Why it matters:
         The others' timeout ends the job, mostly minutes before the work would have been done, and their errors speak
@@ -29,6 +33,15 @@ class LongWorkOnOneRank(Check):
     name = "long-work-on-one-rank"
     family = Family.COLLECTIVES
     title = "no rank works alone while the others wait"
+    explained_by = ("DD005",)
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
+        if trace.broken:
+            raise NotMeasured(trace.broken)
+        return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)

@@ -12,6 +12,7 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.verdict import claim
 
 
 class CollectiveNotJoined(Check):
@@ -40,7 +41,10 @@ class CollectiveNotJoined(Check):
     name = "collective-not-joined"
     family = Family.COLLECTIVES
     title = "no rank keeps the others waiting"
-    explained_by = ("DD004", "DD005", "DD106", "DD214", "DD225", "DD302", "DD303", "DD305", "DD308")
+    explained_by = (
+        *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
+        *("DD302", "DD303", "DD305", "DD308", "DD309"),
+    )
     log_words = ("failed to pass monitored",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -51,14 +55,18 @@ class CollectiveNotJoined(Check):
         return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
 
     def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
         if not trace.timed_out or trace.out_of_time:
             if trace.broken:
                 raise NotMeasured(trace.broken)
-            return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
+            within = f" in {trace.seconds:.1f} s" if trace.ranks else ""
+            return Passed(f"no rank kept the others waiting{within}")
         stopped = [one for one in trace.ranks if not one.finished]
         if not stopped:
             return Passed("every rank had come to its end when the run was stopped")
-        return [self._run_hang(trace, stopped) if _joined(trace) else self._never_joined(trace, stopped)]
+        return [self._stopped(trace, stopped)]
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)
@@ -84,32 +92,18 @@ class CollectiveNotJoined(Check):
             )
         ]
 
-    def _run_hang(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
-        late = culprits({one.rank: one.stack for one in stopped}, {})
-        waiting = ranks_phrase(one.rank for one in stopped if one.rank not in late)
-        limit = f"within {trace.seconds:.0f} s"
-        blamed = f"{ranks_phrase(late)} kept {waiting} of the training run waiting, which did not end {limit}"
+    def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
+        """No rank waits for another, and none goes on."""
+        who, limit = ranks_phrase(one.rank for one in stopped), f"within {trace.seconds:.0f} s"
         return self.fail(
-            blamed if late else f"{waiting} of the training run did not end {limit}",
-            why="A rank that waits for its peers waits until the timeout of the process group, 10 to 30 minutes. "
-            "The stacks show where each rank was when it was stopped.",
-            fix=f"see what {ranks_phrase(late)} does at the place named here"
-            if late
-            else "see in the stacks which call does not come back; a busy machine may only need more time: "
-            "ddpdoctor check --timeout 600",
-            ranks=late or tuple(one.rank for one in stopped),
-            where=_where(stopped, late),
-            evidence=_stacks(stopped),
-        )
-
-    def _never_joined(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
-        return self.fail(
-            f"no rank had joined a process group when the run was stopped after {trace.seconds:.0f} s",
+            f"{who} of the training run did not end {limit}"
+            if _joined(trace)
+            else f"no rank had joined a process group when the run was stopped after {trace.seconds:.0f} s",
             why="Processes were there and did nothing for a while: they wait for a lock, an answer or a file, or in "
             "init_process_group for ranks that nobody started.",
-            fix="see in the stacks which call does not come back; a script that waits for something on purpose may "
-            "only need more time: ddpdoctor check --timeout 600",
-            ranks=tuple(one.rank for one in stopped if one.recording is not None),
+            fix="see in the stacks which call does not come back; a script that waits for something on purpose, and a "
+            "busy machine, may only need more time: ddpdoctor check --timeout 600",
+            ranks=tuple(one.rank for one in stopped),
             where=_where(stopped, tuple(one.rank for one in stopped)),
             evidence=_stacks(stopped),
         )

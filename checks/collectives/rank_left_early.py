@@ -3,6 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.verdict import claim
 
 
 class RankLeftEarly(Check):
@@ -31,9 +32,12 @@ class RankLeftEarly(Check):
     name = "rank-left-early"
     family = Family.COLLECTIVES
     title = "no rank leaves before the others are done with it"
-    explained_by = ("DD005", "DD106", "DD214", "DD225", "DD302", "DD303", "DD308")
+    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
         recordings = trace.recordings()
         waiting = _waiting(trace)
         if not waiting:

@@ -15,6 +15,7 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, training_rounds
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, TrainingStep
+from ddpdoctor.trace.verdict import finding_of, verdict_of
 
 
 class UnevenBatches(Check):
@@ -67,6 +68,9 @@ class UnevenBatches(Check):
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
+        verdict = verdict_of(trace)
+        if verdict and verdict.code == self.code:
+            return [finding_of(verdict)]
         recordings = trace.training_of_several()
         if any(step.joined for one in recordings.values() for step in one.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")

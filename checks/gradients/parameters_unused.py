@@ -12,6 +12,7 @@ from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep, Wrapper
+from ddpdoctor.trace.verdict import claim
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
@@ -57,6 +58,9 @@ class ParametersUnused(Check):
         }
         if raised or missing:
             return [self._unused(recordings, raised, missing)]
+        hung = claim(self, trace)
+        if hung:
+            return hung
         if not any(one.wrappers for one in trace.training().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from ddpdoctor.hang.stacks import Frame, short_path
 from ddpdoctor.hang.standstill import Doing, Process
@@ -106,6 +107,8 @@ _PATIENT = {
 }
 """Files of Python whose innermost frame, in a process that waits, tells for what; the most telling first."""
 _ASYNCHRONOUS = "the wait for an asynchronous collective"
+_LARGEST = 4 << 20
+"""Bytes of a source file."""
 _WORK_WAIT = re.compile(r"\.wait\(\s*\)")
 _ON_DEVICE = re.compile(r"\.(?:item|cpu|tolist|synchronize)\(|\.to\(\s*[\"']cpu")
 _LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE)
@@ -195,17 +198,31 @@ def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[
         return Kind.COLLECTIVE, _ASYNCHRONOUS
     if process.doing is not Doing.WAITS:
         return Kind.ELSEWHERE, ""
-    text = linecache.getline(frame.file, frame.line) if innermost else ""
+    text = source_line(frame) if innermost else ""
     call = process.call
     rules = (
         (_WORK_WAIT.search(text), Kind.COLLECTIVE, _ASYNCHRONOUS),
-        (nccl and _ON_DEVICE.search(text), Kind.COLLECTIVE, "the wait for its GPU"),
+        (
+            call.endswith("Synchronize") or (nccl and _ON_DEVICE.search(text)),
+            Kind.COLLECTIVE,
+            "the wait for its GPU",
+        ),
         ("input(" in text and "read" in call, Kind.INPUT, "input"),
         (_LOCKS.search(text), Kind.LOCK, "a lock"),
         ("read" in call or "poll" in call, Kind.READ, call),
         (call, Kind.LOCK, call),
     )
     return next(((kind, what) for so, kind, what in rules if so), (Kind.ELSEWHERE, ""))
+
+
+def source_line(frame: Frame) -> str:
+    """The text of a line; empty where there is no such file, or it is none to read: a report may come from elsewhere."""
+    file = Path(frame.file)
+    try:
+        readable = file.is_file() and file.stat().st_size < _LARGEST
+    except (OSError, ValueError):
+        return ""
+    return linecache.getline(frame.file, frame.line) if readable else ""
 
 
 def _file(frame: Frame) -> str:

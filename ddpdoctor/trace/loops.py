@@ -15,13 +15,18 @@ def shares_loop(inside: Where | None, other: Where | None) -> bool | None:
     """Whether a line stands in a loop that the other stands in, too; None where the script does not show it."""
     if inside is None or other is None or inside.line is None or other.line is None:
         return None
-    if (inside.file, inside.function) != (other.file, other.function):
+    if inside.file != other.file or _name(inside) != _name(other):
         return None
     loops = _loops(inside.file)
     if loops is None:
         return None
     around = [(first, last) for first, last in loops if first <= inside.line <= last]
     return any(first <= other.line <= last for first, last in around) if around else None
+
+
+def _name(where: Where) -> str:
+    """The function's own name: a stack may leave out the class around it."""
+    return (where.function or "").rpartition(".")[2]
 
 
 @cache

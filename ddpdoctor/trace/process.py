@@ -15,7 +15,7 @@ class GroupEvent:
 
     action: str
     """``init``, ``new_group`` or ``destroy``; ``joining`` where init_process_group did not return, ``refused`` where it
-    raised."""
+    raised; ``making`` where new_group did not return."""
     time: float
     at: Where | None
     backend: str | None = None
@@ -30,6 +30,8 @@ class GroupEvent:
     """The launcher's variables as they were at that moment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..."""
     error: str | None = None
     """What it raised: ``Type: message``."""
+    local: bool = False
+    """Whether only the members of a new group have to call for it (``use_local_synchronization``)."""
 
 
 @dataclass(frozen=True)

@@ -58,11 +58,19 @@ class ProcessReader:
             environ=self._joining["environ"],
         )
 
+    def on_group_making(self, event: dict[str, Any], at: Where | None) -> None:
+        """new_group was called."""
+        ranks, local = tuple(event["ranks"]), event["local"]
+        self._groups.append(GroupEvent("making", event["t"], at, size=len(ranks), ranks=ranks, local=local))
+
     def on_group_new(self, event: dict[str, Any], at: Where | None) -> None:
         """new_group returned."""
-        ranks = tuple(event["ranks"])
+        made, ranks = self._groups[-1] if self._groups else None, tuple(event["ranks"])
+        local = made is not None and made.action == "making" and self._groups.pop().local
         self._groups.append(
-            GroupEvent("new_group", event["t"], at, rank=event["rank"], size=event["size"], ranks=ranks)
+            GroupEvent(
+                "new_group", event["t"], at, rank=event["rank"], size=event["size"], ranks=ranks, local=local
+            )
         )
 
     def on_group_destroy(self, event: dict[str, Any], at: Where | None) -> None:

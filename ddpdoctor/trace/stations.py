@@ -7,14 +7,22 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
 
 _OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 """Operations of two ranks, which the others have no part in."""
+_FIX_FORWARD = "model.module(x)     # the bare model: no rank waits for another"
+_FIX_CALL = (
+    "take the call out of the condition on the rank, so that every rank makes it\n"
+    "if rank == 0:\n    ...    # only what one rank can do alone"
+)
 _OF_ONE_SIZE = (
     *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base"),
     *("gather", "reduce_scatter", "reduce_scatter_tensor"),
@@ -85,9 +93,13 @@ def _is_abort(one: RankTrace) -> bool:
     return one.killed_by == signal.SIGABRT
 
 
-def parting(recordings: Mapping[int, Recording]) -> Parting | None:
-    """Where ranks of the default group parted; None where they did not, or the records do not show all."""
-    courses = {rank: _course(one) for rank, one in recordings.items()}
+def parting(recordings: Mapping[int, Recording], now: Mapping[int, Station] | None = None) -> Parting | None:
+    """Where ranks of the default group parted; None where they did not, or the records do not show all.
+
+    Args:
+        now: in what ranks were seen to stand, of a job that stands still.
+    """
+    courses = {rank: _course(one, (now or {}).get(rank)) for rank, one in recordings.items()}
     known = {rank: course for rank, course in courses.items() if course is not None}
     if len(known) < len(courses) or len(known) < 2:
         return None
@@ -102,19 +114,77 @@ def _sizes(row: Mapping[int, Station]) -> set[tuple[int, str]]:
     return {one.size for one in row.values() if one.size is not None}
 
 
-def _course(recording: Recording) -> list[Station] | None:
+def is_extra(station: Station) -> bool:
+    """Whether the script called it on its own: not a step of training, in which all ranks are to meet."""
+    return station.kind == "collective" or (station.kind == "forward" and not station.learns)
+
+
+def mismatch(row: Mapping[int, Station]) -> Verdict:
+    """Ranks that called different collectives at one position (DD302)."""
+    calls = {rank: _call(one) for rank, one in row.items()}
+    rank, *others = calls
+    other = next((one for one in others if calls[one] != calls[rank]), others[0])
+    return Verdict(
+        "DD302",
+        f"rank {rank} called {calls[rank]} where rank {other} called {calls[other]}",
+        why="Collectives are matched by their order alone, so these two met each other: the ranks wait for what "
+        "never comes, get each other's bytes, or end with an error about sizes.",
+        fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
+        "largest before a gather, or dist.all_gather_object for what differs in length",
+        culprits=tuple(calls),
+        where=row[rank].at,
+        evidence=by_state({rank: _line(one, calls[rank]) for rank, one in row.items()}),
+    )
+
+
+def alone(row: Mapping[int, Station]) -> Verdict | None:
+    """Ranks that called a collective while the others went on (DD303); None where they parted otherwise."""
+    extra = {rank: one for rank, one in row.items() if is_extra(one)}
+    others = {rank: one for rank, one in row.items() if rank not in extra}
+    if not extra or not others or any(one.what == "end" for one in others.values()):
+        return None
+    first, went_on = next(iter(extra.values())), next(iter(others.values()))
+    who, rest = ranks_phrase(extra), ranks_phrase(others)
+    return Verdict(
+        "DD303",
+        f"{who} alone called {first.name}, while {rest} went on to {went_on.name}",
+        why=f"It is a collective, which needs every rank of the group: {who} waited there for {rest}, or met a "
+        "collective that was meant for something else.",
+        fix=_FIX_FORWARD if first.kind == "forward" else _FIX_CALL,
+        culprits=tuple(extra),
+        waiting=tuple(others),
+        where=first.at,
+        evidence=by_state({rank: _line(row[rank], row[rank].name) for rank in sorted(row)}),
+    )
+
+
+def _call(station: Station) -> str:
+    """``all_gather of float32 [6, 1]``."""
+    if station.shape is None or station.size is None:
+        return station.name
+    return f"{station.what} of {station.size[1]} {list(station.shape)}"
+
+
+def _line(station: Station, call: str) -> str:
+    return f"{call} at {station.at.file}:{station.at.line}" if station.at else call
+
+
+def _course(recording: Recording, now: Station | None = None) -> list[Station] | None:
     """All that a rank did together with the others; None where not all was written down, or some of it is hidden."""
-    own = [one for one in recording.collectives if one.group is None]
+    own = [one for one in recording.collectives if one.group is None and one.operation not in _OF_TWO]
     complete = sorted(one.number for one in own if one.number is not None) == list(range(len(own)))
     hidden = any(one.sharded or one.averages for one in recording.optimizers)
     if not complete or hidden or recording.step_count > len(recording.steps):
         return None
-    found = [_of_collective(one) for one in own if one.operation not in _OF_TWO]
+    found = [_of_collective(one) for one in own]
     steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
     if any(step.joined for step in steps):
         return None
     found += [station for step in steps for station in _of_step(step, recording)]
-    found += _under_way(recording)
+    if now is None:
+        found += _under_way(recording)
+    elif now.kind != "left" and not any(one.operation == now.what and not one.ended for one in own):
+        found.append(now)
     found.sort(key=lambda one: one.time)
     return [*found, *_leaving(recording)]
 

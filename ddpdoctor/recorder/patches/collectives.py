@@ -24,13 +24,8 @@ _DIFFERENTIABLE = "torch.distributed.nn.functional"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _NAMES = (
     *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier"),
-    *(
-        "all_gather",
-        "all_gather_into_tensor",
-        "_all_gather_base",
-        "all_gather_coalesced",
-        "all_gather_single",
-    ),
+    *("all_gather", "all_gather_into_tensor", "_all_gather_base"),
+    *("all_gather_coalesced", "all_gather_single"),
     *("gather", "scatter", "all_to_all", "all_to_all_single"),
     *("reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter_single"),
     *("send", "recv", "isend", "irecv", "batch_isend_irecv"),
@@ -39,23 +34,20 @@ _NAMES = (
 )
 _OF_NN = ("all_reduce", "all_gather", "_all_gather_base", "broadcast", "reduce", "gather", "scatter")
 _OF_NN_MORE = ("reduce_scatter", "all_to_all", "all_to_all_single")
-_OF_FUNCTIONAL = (
-    "all_reduce",
-    "all_gather_tensor",
-    "broadcast",
-    "reduce_scatter_tensor",
-    "all_to_all_single",
-)
+_OF_FUNCTIONAL = ("all_reduce", "all_gather_tensor", "broadcast", *_OF_NN_MORE[2:], "reduce_scatter_tensor")
 _REDUCING = ("all_reduce", "reduce", "reduce_scatter", "_reduce_scatter")
 _GIVEN_FIRST = ("all_gather", "_all_gather", "reduce_scatter", "_reduce_scatter", "all_to_all")
 """Those whose first argument is the output and whose second is what the rank gives."""
 _TENSORS = ("tensor", "input_tensor", "input", "tensors", "input_list", "gather_list", "obj", "object_list")
 _PEERS = ("src", "dst", "group_src", "group_dst")
+_PEER_SECOND = ("broadcast", "send", "recv", "isend", "irecv", "broadcast_object_list", "reduce")
 _BETWEEN_TWO = ("send", "recv")
 _MOST = 20_000
 """Collectives that are written down; of one line the first, and then those that come seldom."""
 _MOST_OF_LINE = 64
 _SELDOM = 0.1
+_LONG = 0.2
+"""Seconds; one that is under way for longer is told before it ends."""
 
 
 class _Collectives:
@@ -67,6 +59,9 @@ class _Collectives:
         self.written = 0
         self.numbers: dict[int, int] = {}
         self.lines: dict[Any, list[float]] = {}
+        self.open: dict[str, Any] | None = None
+        """What the main thread is in, as far as it is not written down that it has begun."""
+        session.writer.ticks.append(guarded(self.tell_open))
 
     def begin(
         self, name: str, caller: FrameType, args: Any, kwargs: Any, differentiable: bool
@@ -95,7 +90,18 @@ class _Collectives:
                 # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
                 self.session.event("collective.begin", at=at, now=True, n=number, s=0.0, **seen["fields"])
             seen["began"] = time.monotonic()
+        self.open = {**seen, "op": name, "of": group, "seen": seen}
         return seen
+
+    def tell_open(self) -> None:
+        """Write down a collective that takes long: where the job stands still, it is the one that does not end."""
+        now = self.open
+        if now is not None and time.monotonic() - now["began"] > _LONG:
+            self.open = None
+            seen = now["seen"]
+            seen.setdefault("fields", {"op": now["op"], "group": self._members(now["of"])})
+            seen["told"] = True  # its end has to be told as well
+            self.session.event("collective.begin", at=seen["at"], n=seen["n"], s=0.0, **seen["fields"])
 
     def _is_told(self, at: int | None, name: str) -> bool:
         """A line that comes often is written down in detailed steps only, after its first times."""
@@ -110,15 +116,7 @@ class _Collectives:
         tensor = self._given(name, args, kwargs)
         fields: dict[str, Any] = {"differentiable": True} if differentiable else {}
         peer = next((kwargs[one] for one in _PEERS if one in kwargs), None)
-        if peer is None and name in (
-            "broadcast",
-            "send",
-            "recv",
-            "isend",
-            "irecv",
-            "broadcast_object_list",
-            "reduce",
-        ):
+        if peer is None and name in _PEER_SECOND:
             peer = args[1] if len(args) > 1 else None
         if isinstance(peer, int):
             fields["peer"] = peer
@@ -206,6 +204,7 @@ class _Collectives:
     def end(self, seen: dict[str, Any]) -> None:
         """The function returned, or raised."""
         self.depth -= 1
+        self.open = None
         seconds = time.monotonic() - seen["began"]
         self.training.spend("collective", seconds)
         if seen["told"]:

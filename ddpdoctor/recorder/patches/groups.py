@@ -80,6 +80,8 @@ def _watch_new_group(session: Session, original: Callable[..., Any]) -> Callable
     @functools.wraps(original)
     def new_group(*args: Any, **kwargs: Any) -> Any:
         at = session.here()
+        # Before, too: it waits for every rank of the job.
+        _tell_making(session, at, args, kwargs)
         result = original(*args, **kwargs)
         _tell_new_group(session, at, args, kwargs, result)
         return result
@@ -88,12 +90,24 @@ def _watch_new_group(session: Session, original: Callable[..., Any]) -> Callable
 
 
 @guarded
+def _tell_making(session: Session, at: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    local = bool(kwargs.get("use_local_synchronization"))
+    session.event("group.making", at=at, now=True, ranks=_wanted(session, args, kwargs), local=local)
+
+
+def _wanted(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
+    """The members of a new group, as global ranks."""
+    ranks = args[0] if args else kwargs.get("ranks")
+    everybody = range(session.torch.distributed.get_world_size())
+    return list(everybody) if ranks is None else [int(rank) for rank in ranks]
+
+
+@guarded
 def _tell_new_group(
     session: Session, at: int | None, args: tuple[Any, ...], kwargs: dict[str, Any], group: Any
 ) -> None:
     dist = session.torch.distributed
-    ranks = args[0] if args else kwargs.get("ranks")
-    members = list(range(dist.get_world_size())) if ranks is None else [int(rank) for rank in ranks]
+    members = _wanted(session, args, kwargs)
     own = -1 if group is None or group is dist.GroupMember.NON_GROUP_MEMBER else dist.get_rank(group)
     session.event("group.new", at=at, ranks=members, rank=own, size=len(members))
 

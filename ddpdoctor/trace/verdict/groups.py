@@ -1,0 +1,110 @@
+"""Process groups that ranks make in different orders, or only some of them (DD309)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpdoctor.hang.place import Kind
+from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.hang.verdict import Verdict
+from ddpdoctor.model import Confidence, Evidence
+from ddpdoctor.text import fold_ranks, ranks_phrase
+from ddpdoctor.trace.odd import by_state, odd_ranks
+from ddpdoctor.trace.process import GroupEvent
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.verdict.standing import Standing, recordings_of
+from ddpdoctor.trace.verdict.words import evidence, they
+
+Crowd = Mapping[int, Standing]
+_WHY = (
+    "new_group is a collective of the whole job: every rank has to call it for every group, in the same order, also "
+    "for groups that it is no member of. "
+)
+_FIX = (
+    "on every rank, outside of any condition on the rank:\n"
+    "groups = [dist.new_group(ranks) for ranks in all_of_them]     # in one order\n"
+    "group = next(g for g, ranks in zip(groups, all_of_them) if rank in ranks)"
+)
+
+
+def made_differently(crowd: Crowd, standstill: Standstill) -> Verdict | None:
+    """Whether somebody waits in new_group for ranks that made other groups, or none."""
+    inside = [rank for rank, one in crowd.items() if one.waits and one.place and one.place.kind is Kind.GROUP]
+    others = [rank for rank, one in crowd.items() if one.waits and rank not in inside]
+    if not inside:
+        return None
+    seen = recordings_of(crowd)
+    orders = {rank: _made(one) for rank, one in seen.items()}
+    if len(orders) == len(crowd):
+        row = _first_difference(orders)
+        return None if row is None else _differ(crowd, row, standstill)
+    return _alone(crowd, inside, others, standstill, Confidence.LIKELY) if others else None
+
+
+def _made(recording: Recording) -> list[GroupEvent]:
+    return [one for one in recording.groups if one.action in ("making", "new_group") and not one.local]
+
+
+def _first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
+    """What each rank made at the first position at which they differ."""
+    for position in range(max(map(len, orders.values()))):
+        row = {rank: made[position] if position < len(made) else None for rank, made in orders.items()}
+        if len({one.ranks if one else None for one in row.values()}) > 1:
+            return row
+    return None
+
+
+def _differ(crowd: Crowd, row: Mapping[int, GroupEvent | None], standstill: Standstill) -> Verdict | None:
+    called = [rank for rank, one in row.items() if one is not None]
+    others = [rank for rank in row if rank not in called]
+    if others:
+        # Who is busy before it comes to new_group is judged for that.
+        return (
+            _alone(crowd, called, others, standstill, Confidence.CERTAIN)
+            if all(crowd[rank].waits or crowd[rank].left for rank in others)
+            else None
+        )
+    members = {rank: one.ranks for rank, one in row.items() if one is not None}
+    odd = odd_ranks(members)
+    first, other = odd[0], next(rank for rank in members if members[rank] != members[odd[0]])
+    event = row[first]
+    return Verdict(
+        "DD309",
+        f"{ranks_phrase(odd)} called new_group for {_for(members[first])} where rank {other} called it for "
+        f"{_for(members[other])}",
+        why=_WHY
+        + "Groups are matched by their order alone, so these two are taken for one, and its members do not "
+        "find each other.",
+        fix=_FIX,
+        culprits=odd,
+        waiting=tuple(rank for rank in members if rank not in odd),
+        where=event.at if event else None,
+        evidence=(*_orders(members), *evidence(crowd, standstill)),
+    )
+
+
+def _orders(members: Mapping[int, tuple[int, ...] | None]) -> tuple[Evidence, ...]:
+    return by_state({rank: f"new_group for {_for(ranks)}" for rank, ranks in members.items()})
+
+
+def _for(ranks: tuple[int, ...] | None) -> str:
+    return f"ranks {fold_ranks(ranks)}" if ranks and len(ranks) > 1 else f"rank {fold_ranks(ranks or ())}"
+
+
+def _alone(
+    crowd: Crowd, called: list[int], others: list[int], standstill: Standstill, confidence: Confidence
+) -> Verdict:
+    first = crowd[called[0]]
+    made = _made(first.recording) if first.recording else []
+    return Verdict(
+        "DD309",
+        f"{ranks_phrase(called)} alone called new_group, and {they(called, 'waits', 'wait')} there for "
+        f"{ranks_phrase(others)}",
+        why=f"{_WHY}{ranks_phrase(others).capitalize()} went on to other things.",
+        fix=_FIX,
+        culprits=tuple(called),
+        waiting=tuple(others),
+        where=first.where or (made[-1].at if made else None),
+        evidence=evidence(crowd, standstill),
+        confidence=confidence,
+    )
