@@ -129,7 +129,12 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     where = _where(stack[last]) if own else None
     fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
     below = stack[last + 1 :]
-    kind, what = _torch(below) or _python(below, process) or _line(stack[last], process, nccl, not below)
+    kind, what = (
+        _gpu(process)
+        or _torch(below)
+        or _python(below, process)
+        or _line(stack[last], process, nccl, not below)
+    )
     return Place(kind, what, where, fetching)
 
 
@@ -145,6 +150,11 @@ def is_of_script(frame: Frame) -> bool:
 def function(frame: Frame) -> str:
     """The name alone: some versions of py-spy put the class before it."""
     return frame.function.rpartition(".")[2]
+
+
+def _gpu(process: Process) -> tuple[Kind, str] | None:
+    """A wait for the GPU, which waits for the collective that it was given."""
+    return (Kind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
 
 
 def _torch(below: Sequence[Frame]) -> tuple[Kind, str] | None:
@@ -216,7 +226,7 @@ def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[
 
 
 def source_line(frame: Frame) -> str:
-    """The text of a line; empty where there is no such file, or it is none to read: a report may come from elsewhere."""
+    """The text of a line; empty where there is none to read: what is judged may come from another machine."""
     file = Path(frame.file)
     try:
         readable = file.is_file() and file.stat().st_size < _LARGEST

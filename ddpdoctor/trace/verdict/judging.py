@@ -1,0 +1,72 @@
+"""The order in which the possible causes of a standstill are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpdoctor.hang.flight.case import case_of
+from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.hang.verdict import Verdict
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.verdict.elsewhere import blocked, busy, is_blocked, none_late, unseen
+from ddpdoctor.trace.verdict.groups import made_differently
+from ddpdoctor.trace.verdict.left import gone
+from ddpdoctor.trace.verdict.parted import Crowd, by_records, by_stacks, lines_differ
+from ddpdoctor.trace.verdict.standing import standings
+from ddpdoctor.trace.verdict.waits import follow
+
+
+def judge_standstill(trace: Trace, standstill: Standstill) -> Verdict | None:
+    """The one cause of a standstill; None where no rank waits in vain."""
+    recorded = any(one.recording for one in trace.ranks)
+    if not standstill.processes and not recorded:
+        return case_of(standstill.flight, standstill.world_size) if standstill.flight else None
+    crowd = standings(trace)
+    if any(one.failed or one.left == "shortened" for one in crowd.values()):
+        return None  # who failed is told by its exception; who was ended by us is no culprit
+    waiting = [rank for rank, one in crowd.items() if one.waits]
+    if not waiting:
+        still = [rank for rank, one in crowd.items() if is_blocked(one)]
+        everybody = still and all(one.left or rank in still for rank, one in crowd.items())
+        return blocked(crowd, still, standstill) if everybody else None
+    return made_differently(crowd, standstill) or _by_waits(trace, standstill, crowd)
+
+
+def _by_waits(trace: Trace, standstill: Standstill, crowd: Crowd) -> Verdict:
+    here = {rank: one for rank, one in crowd.items() if one.seen or one.left}
+    found = follow(here)
+    outside = [rank for rank in found.sinks if not crowd[rank].waits]
+    if outside:
+        return _outside(trace, standstill, crowd, outside)
+    if found.circle:
+        return _of_circle(standstill, crowd, found.circle)
+    missing = [rank for rank in crowd if rank not in here]
+    said = _by_flight(standstill)
+    if said is None and missing:
+        said = unseen(crowd, missing, standstill)
+    if said is None and lines_differ(crowd, here):
+        said = by_stacks(crowd, tuple(here), standstill)
+    return said or none_late(crowd, standstill)
+
+
+def _outside(trace: Trace, standstill: Standstill, crowd: Crowd, ranks: Sequence[int]) -> Verdict:
+    """By ranks that wait for no rank: who is blocked comes before who works, and that before who has left."""
+    stuck = [rank for rank in ranks if is_blocked(crowd[rank])]
+    if stuck:
+        return blocked(crowd, stuck, standstill)
+    at_work = [rank for rank in ranks if not crowd[rank].left]
+    return busy(crowd, at_work, trace) if at_work else gone(crowd, ranks, standstill)
+
+
+def _of_circle(standstill: Standstill, crowd: Crowd, circle: Sequence[int]) -> Verdict:
+    return (
+        by_records(crowd, circle, standstill)
+        or _by_flight(standstill)
+        or by_stacks(crowd, circle, standstill)
+    )
+
+
+def _by_flight(standstill: Standstill) -> Verdict | None:
+    """What flight recorders tell, of which one says nothing without the others."""
+    several = len(standstill.flight) > 1
+    return case_of(standstill.flight, standstill.world_size) if several else None
