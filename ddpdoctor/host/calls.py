@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,10 @@ _WAITED_IN = {
 """Functions of the kernel by how they begin: where calls are hidden, as ptrace_scope does, these are not always."""
 _POLLFD = struct.Struct("ihh")
 _MOST_POLLED = 64
+_TIMESPEC = struct.Struct("qq")
+_ABSOLUTE = 1
+"""TIMER_ABSTIME, as Python 3.11 sleeps."""
+_CLOCKS = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,8 @@ class Call:
     """``read of a pipe``, ``futex``; empty where it is in none, or may not be seen."""
     sleeps: bool = False
     """Whether it ends by itself, as a sleep does."""
+    ends_in: float = 0.0
+    """Seconds until such a sleep ends, at most; 0 where that may not be seen."""
 
 
 def call_of(folder: Path, thread: int) -> Call:
@@ -82,17 +89,40 @@ def call_of(folder: Path, thread: int) -> Call:
 
 def _named(folder: Path, name: str, arguments: list[int]) -> Call:
     if name in _SLEEPS:
-        return Call(name, sleeps=True)
+        return Call(name, sleeps=True, ends_in=_rest(folder, name, arguments))
     if name in _ON_A_FILE:
         return Call(f"{name} {_WORDS.get(name, 'of')} {_file(folder, arguments[0])}")
     if name in ("poll", "ppoll"):
         polled = _polled(folder, *arguments[:2])
         return Call(f"poll of {', '.join(polled)}" if polled else "poll", sleeps=arguments[1] == 0)
     if name in ("select", "pselect6"):  # time.sleep before Python 3.11 selects among nothing
-        return Call("select", sleeps=arguments[0] == 0)
+        return Call("select", sleeps=arguments[0] == 0, ends_in=_rest(folder, name, arguments))
     if name == "wait4" and 0 < arguments[0] < 1 << 31:
         return Call(f"wait4 for process {arguments[0]}")
     return Call(name)
+
+
+def _rest(folder: Path, name: str, arguments: list[int]) -> float:
+    """Seconds until a sleep ends: it is given how long, or until when."""
+    address = arguments[{"nanosleep": 0, "clock_nanosleep": 2}.get(name, 4)]
+    data = _memory(folder, address, _TIMESPEC.size)
+    if len(data) < _TIMESPEC.size:
+        return 0.0
+    seconds, parts = _TIMESPEC.unpack(data)
+    given: float = seconds + parts / (1e6 if name == "select" else 1e9)
+    if name != "clock_nanosleep" or not arguments[1] & _ABSOLUTE:
+        return given
+    return max(0.0, given - time.clock_gettime(arguments[0])) if arguments[0] in _CLOCKS else 0.0
+
+
+def _memory(folder: Path, address: int, size: int) -> bytes:
+    """Memory of the process; empty where it may not be read."""
+    try:
+        with (folder / "mem").open("rb", buffering=0) as memory:
+            memory.seek(address)
+            return memory.read(size) or b""
+    except (OSError, ValueError, OverflowError):
+        return b""
 
 
 def _by_kernel_function(function: str) -> Call:
@@ -104,12 +134,7 @@ def _polled(folder: Path, address: int, count: int) -> list[str]:
     """What a poll looks at, each kind once."""
     if not 0 < count <= _MOST_POLLED:
         return []
-    try:
-        with (folder / "mem").open("rb", buffering=0) as memory:
-            memory.seek(address)
-            data = memory.read(count * _POLLFD.size)
-    except (OSError, ValueError, OverflowError):
-        return []
+    data = _memory(folder, address, count * _POLLFD.size)
     files = [_POLLFD.unpack_from(data, at)[0] for at in range(0, len(data) - 7, _POLLFD.size)]
     return list(dict.fromkeys(_file(folder, number) for number in files if number >= 0))
 

@@ -1,14 +1,15 @@
 """Runs one command so that nothing of it survives.
 
     python -I guard.py --run-id ID [--grace SECONDS] [--report FILE] [--parent PID] [--if-orphaned FOLDER]...
-        -- COMMAND...
+        [--pass-on] -- COMMAND...
 
 The command ends, this process gets SIGTERM or SIGINT, or its parent dies, by SIGKILL too: in each case every
 process that the command started is gone before this one is. A worker that leads its own session, as
 torchrun's do, or a daemon that forked twice, is found as a descendant, because orphans are handed to the
 nearest subreaper, which is this process; and whatever else carries DDPDOCTOR_RUN=ID in its environment is
-found by that. Where the parent died, the folders that it would have removed are removed too. Exits with the
-command's status, 128 + n where a signal n ended it.
+found by that. Where the parent died, the folders that it would have removed are removed too. With --pass-on SIGTERM
+and SIGINT are the command's, which then ends when it likes, and SIGHUP is ours. Exits with the command's status,
+128 + n where a signal n ended it.
 
 Standard library only, and run by path: it starts in milliseconds and works where an import would not.
 """
@@ -16,7 +17,9 @@ Standard library only, and run by path: it starts in milliseconds and works wher
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import functools
 import json
 import os
 import select
@@ -26,7 +29,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import NamedTuple
 
 MARK = "DDPDOCTOR_RUN"
@@ -37,6 +39,8 @@ _STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _PARENT_DIED = signal.SIGUSR1
 _LOOK_AGAIN = 0.5
 """Seconds between looks at the parent, for systems that do not announce its death."""
+_AGAIN = 2.0
+"""Seconds after which a signal is another one: who signals every process of a job reaches us a second time."""
 _SETTLE = 0.02
 """Seconds between looks at processes that are about to be gone."""
 _UNKILLABLE = 5.0
@@ -48,13 +52,13 @@ class Guard:
     """The command, and everything that descends from it."""
 
     def __init__(self, run_id: str, parent: int) -> None:
-        self.run_id = run_id
-        self.parent = parent
+        self.run_id, self.parent = run_id, parent
         self.pid = 0
         self.status: int | None = None
         """The command's exit status once it ended; negative for a signal."""
-        self.stops = 0
-        """How many signals asked us to stop."""
+        self.asked: list[int] = []
+        """The signals that asked us to stop."""
+        self._passed = -_AGAIN
         self._wakes = self._listen()
 
     @staticmethod
@@ -64,12 +68,12 @@ class Guard:
         os.set_blocking(writer, False)
         os.set_blocking(reader, False)
         for number in (*_STOP, _PARENT_DIED, signal.SIGCHLD):
-            signal.signal(number, _noted)
+            signal.signal(number, lambda *_: None)  # the byte on the pipe is the message
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         return reader
 
-    def start(self, command: Sequence[str]) -> None:
-        """Start the command with the mark in its environment.
+    def start(self, command: Sequence[str], *, apart: bool) -> None:
+        """Start the command with the mark in its environment, in a process group of its own where it is apart.
 
         Raises:
             OSError: it is not there or may not be executed.
@@ -77,29 +81,34 @@ class Guard:
         environ = {**os.environ, MARK: self.run_id}
         # Python ignores these two, and a command would inherit that.
         ignored = (signal.SIGPIPE, signal.SIGXFSZ)
-        self.pid = os.posix_spawnp(command[0], tuple(command), environ, setsigdef=ignored)
+        spawn = functools.partial(os.posix_spawnp, setpgroup=0) if apart else os.posix_spawnp
+        self.pid = spawn(command[0], tuple(command), environ, setsigdef=ignored)
 
     def wait(self, seconds: float) -> None:
         """Wait for a signal, but no longer than this; then take note of what ended."""
         if select.select([self._wakes], [], [], seconds)[0]:
-            self.stops += sum(number in _STOP for number in os.read(self._wakes, 4096))
+            self.asked += [number for number in os.read(self._wakes, 4096) if number in _STOP]
         self._reap()
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.pid:
-                self.status = os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == self.pid:
+                    self.status = os.waitstatus_to_exitcode(ended[1])
 
     @property
     def told_to_stop(self) -> bool:
         """Whether a signal said so, or nobody is left to want the result."""
-        return self.stops > 0 or self.orphaned
+        return bool(self.asked) or self.orphaned
+
+    def pass_on(self) -> None:
+        """Give the command, and what it started in its process group, the signals that are not meant for us."""
+        theirs = {number for number in self.asked if number != signal.SIGHUP}
+        self.asked = [number for number in self.asked if number == signal.SIGHUP]
+        if theirs and time.monotonic() - self._passed > _AGAIN:
+            self._passed = time.monotonic()
+            for number in theirs:
+                _send(-self.pid, number)
 
     @property
     def orphaned(self) -> bool:
@@ -108,8 +117,8 @@ class Guard:
 
     def let_end(self, seconds: float) -> list[int]:
         """Give what is alive this long to end, less where another signal asks for haste; return what is left."""
-        deadline, stops = time.monotonic() + seconds, self.stops
-        while (left := self.alive()) and time.monotonic() < deadline and self.stops == stops:
+        deadline, asked = time.monotonic() + seconds, len(self.asked)
+        while (left := self.alive()) and time.monotonic() < deadline and len(self.asked) == asked:
             self.wait(_SETTLE)
         return left
 
@@ -136,23 +145,17 @@ class Ending(NamedTuple):
 
     status: int
     """The command's exit status; negative for a signal, SIGKILL's where not even that ended it."""
-    stopped: bool
-    """Whether the command was ended by us."""
+    stopped: bool  # by us
     left_behind: dict[int, str]
     """Processes that outlived a command that ended by itself, with their command lines."""
-
-
-def _noted(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the byte on the pipe is the message."""
 
 
 def _send(pid: int, number: int) -> None:
     if not pid:
         return  # kill() would take 0 for our own process group
-    try:
+    # It is gone already, or became another user's (sudo); the caller's deadline ends the attempt.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass  # gone already, or it became another user's (sudo); the caller's deadline ends the attempt
 
 
 def _parents() -> Iterator[tuple[int, int]]:
@@ -210,12 +213,10 @@ def _alive_by_psutil(run_id: str) -> list[int]:
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     found = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error):
             ours = process.pid in children or process.environ().get(MARK) == run_id
             if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process.pid)
-        except psutil.Error:
-            continue
     return found
 
 
@@ -238,12 +239,14 @@ def _ask_the_kernel() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
 
 
-def _run(guard: Guard, command: Sequence[str], grace: float) -> Ending:
+def _run(guard: Guard, command: Sequence[str], grace: float, *, passes_on: bool) -> Ending:
     """Start the command, wait for its end or ours, and leave nothing."""
     _ask_the_kernel()
-    guard.start(command)
+    guard.start(command, apart=passes_on)
     while guard.status is None and not guard.told_to_stop:
         guard.wait(_LOOK_AGAIN)
+        if passes_on:
+            guard.pass_on()
     stopped = guard.status is None
     if stopped:
         _send(guard.pid, signal.SIGTERM)
@@ -270,6 +273,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--parent", type=int, default=os.getppid())
     parser.add_argument("--if-orphaned", type=Path, action="append", default=[])
+    parser.add_argument("--pass-on", action="store_true")
     return parser.parse_args(arguments)
 
 
@@ -279,7 +283,7 @@ def main(arguments: Sequence[str]) -> int:
     options, command = _parse(arguments[:ours]), arguments[ours + 1 :]
     guard = Guard(options.run_id, options.parent)
     try:
-        ending = _run(guard, command, options.grace)
+        ending = _run(guard, command, options.grace, passes_on=options.pass_on)
     except OSError as error:
         if guard.pid:
             raise
@@ -287,9 +291,8 @@ def main(arguments: Sequence[str]) -> int:
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     if options.report:
         _write(options.report, ending)
-    if guard.orphaned:
-        for folder in options.if_orphaned:
-            shutil.rmtree(folder, ignore_errors=True)
+    for folder in options.if_orphaned if guard.orphaned else ():
+        shutil.rmtree(folder, ignore_errors=True)
     return ending.status if ending.status >= 0 else 128 - ending.status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,10 +41,13 @@ class Ending:
 class Running:
     """A command that was started. As a context manager it is stopped on every way out."""
 
-    def __init__(self, process: subprocess.Popen[bytes], report: Path, grace: float) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], report: Path, grace: float, *, passes_on: bool = False
+    ) -> None:
         self._process = process
         self._report = report
         self._grace = grace
+        self._passes_on = passes_on
 
     @property
     def pid(self) -> int:
@@ -62,11 +66,17 @@ class Running:
             return None
         return self._ending()
 
+    def send(self, number: int) -> None:
+        """Give the guard a signal; one that passes signals on gives it to the command."""
+        self._process.send_signal(number)
+
     def stop(self) -> Ending:
         """End it and everything it started: SIGTERM to the command, the grace, SIGKILL to all."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
+                if self._passes_on and self.wait(self._grace) is None:
+                    self._process.send_signal(signal.SIGHUP)  # the command had its time
                 self._process.wait(self._grace + _PATIENCE)
             except subprocess.TimeoutExpired:
                 self._process.kill()
@@ -105,6 +115,7 @@ def start(
     stdout: Path,
     stderr: Path,
     if_orphaned: Sequence[Path] = (),
+    passes_on: bool = False,
 ) -> Running:
     """Start a command in the current directory, without standard input.
 
@@ -115,6 +126,7 @@ def start(
         grace: seconds between SIGTERM and SIGKILL when it is stopped, and for what it leaves when it ends.
         stdout, stderr: files that are appended to; may be the same.
         if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
+        passes_on: whether the guard passes SIGTERM and SIGINT on, and the command then ends when it likes.
     """
     report = folder / "guard.json"
     options = [
@@ -127,6 +139,7 @@ def start(
         "--parent",
         str(os.getpid()),
         *(f"--if-orphaned={path}" for path in if_orphaned),
+        *(("--pass-on",) if passes_on else ()),
     ]
     with stdout.open("ab") as out, stderr.open("ab") as err:
         process = subprocess.Popen(
@@ -137,4 +150,4 @@ def start(
             env=environ,
             start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we stop it in order
         )
-    return Running(process, report, grace)
+    return Running(process, report, grace, passes_on=passes_on)

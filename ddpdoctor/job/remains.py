@@ -6,13 +6,15 @@ import json
 import re
 import signal
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.group.record import Failure
+from ddpdoctor.hang import kept
+from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.stacks import Frame, is_ours
+from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -22,6 +24,8 @@ from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 
 JOB, ENDING = "job.json", "ending.json"
+STANDSTILL = "standstill"
+"""The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
 OUT, ERR = "stdout.log", "stderr.log"
@@ -55,8 +59,6 @@ class Stopped:
     timed_out: bool = False
     out_of_time: bool = False
     left_behind: tuple[str, ...] = ()
-    stacks: Mapping[int, tuple[Frame, ...]] = field(default_factory=dict)
-    """Of the ranks that were alive when it was stopped."""
     clock: float = field(default_factory=lambda: time.time() - time.monotonic())
     """What makes a time of a record one since the epoch."""
 
@@ -87,7 +89,9 @@ def read_trace(folder: Path) -> Trace:
     numbers = _ranks_here(job, plan, recorded)
     alone = recorded.others[:1] if job.kind is Kind.LINE and not recorded.ranks else ()
     own = dict(recorded.ranks) or dict(enumerate(alone))
-    ranks = tuple(_rank(rank, own.get(rank), said) for rank in numbers)
+    standstill = _standstill(folder)
+    stacks = {rank: one.stack for rank, one in standstill.ranks.items()} if standstill else {}
+    ranks = tuple(_rank(rank, own.get(rank), said, stacks.get(rank, ())) for rank in numbers)
     return Trace(
         ranks=ranks,
         status=stopped.status,
@@ -102,7 +106,16 @@ def read_trace(folder: Path) -> Trace:
         rehearsal=bool(job.recorder.rehearse),
         exact=_exact(folder, job, recorded),
         others=tuple(one for one in recorded.others if one not in alone),
+        standstill=standstill,
     )
+
+
+def _standstill(folder: Path) -> Standstill | None:
+    """What was seen of the job when it stood still; None where nobody looked, or was killed while looking."""
+    try:
+        return kept.read(folder / STANDSTILL)
+    except Refused:
+        return None
 
 
 def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
@@ -177,7 +190,7 @@ class _Said:
         return not self.stopped.timed_out and self.stopped.status == 0 and rank not in self.exit_codes
 
 
-def _rank(rank: int, recording: Recording | None, said: _Said) -> RankTrace:
+def _rank(rank: int, recording: Recording | None, said: _Said, stack: tuple[Frame, ...]) -> RankTrace:
     own = said.of(rank)
     summary = _json(said.folder / "out" / f"rank{rank}.json")
     code = _status(recording) if _status(recording) is not None else said.exit_codes.get(rank)
@@ -191,7 +204,7 @@ def _rank(rank: int, recording: Recording | None, said: _Said) -> RankTrace:
         failure=failure,
         exit_code=code,
         output=tail(own / ERR) or tail(own / OUT),
-        stack=said.stopped.stacks.get(rank, ()),
+        stack=stack,
         recording=recording,
     )
 
@@ -244,10 +257,7 @@ def _read_ending(folder: Path) -> Stopped:
     said = _json(folder / ENDING)
     if said is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)
-    stacks = {
-        int(rank): tuple(Frame(**frame) for frame in stack) for rank, stack in said.pop("stacks").items()
-    }
-    return Stopped(**{**said, "left_behind": tuple(said["left_behind"])}, stacks=stacks)
+    return Stopped(**{**said, "left_behind": tuple(said["left_behind"])})
 
 
 def _write(file: Path, values: Any) -> None:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import psutil
-
-from ddpdoctor.hang.stacks import Frame, StacksUnavailable, is_ours, take_stacks
-from ddpdoctor.host.activity import Activity
-from ddpdoctor.host.cgroup import read_cgroup
-from ddpdoctor.host.system import System
 from ddpdoctor.job.command import GATE, RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
-from ddpdoctor.job.remains import ERR, OUT, Stopped, read_trace, write_ending, write_job
-from ddpdoctor.job.watch import Watch
+from ddpdoctor.job.patience import HANG_SECONDS, Opinion, State
+from ddpdoctor.job.remains import ERR, OUT, STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 
-_GRACE = 0.5
-"""Seconds that a launcher has to end its workers by itself; they are killed afterwards in any case."""
-IDLE_SECONDS = 10.0
-"""Without any process of the run using its CPU or its disk: nobody works, so nobody will come."""
 START_SECONDS = 60.0
-"""The same before any rank imported torch: a script may wait for a lock, or for its data to be mounted."""
+"""Without a process that works, before any rank imported torch: a script may wait for its data to be mounted."""
 END_SECONDS = 3.0
 """The same once every rank has reached its end: gloo hangs there now and then, which is no finding."""
-VICTIM_SECONDS = 10.0
+IDLE_SECONDS = 10.0
+"""The same of a launch line, which may have more to do."""
+VICTIM_SECONDS = 6.0
 """After a rank failed: for the launcher to notice, and for the others to say what they saw."""
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 
 
 class Follower(Protocol):
@@ -43,6 +38,24 @@ class Follower(Protocol):
 
 Follow = Callable[[Callable[[], Iterable[Stream]]], Follower]
 """Begins to pass output on; is given what finds the files."""
+
+
+@dataclass(frozen=True)
+class Care:
+    """How a job is looked after."""
+
+    hang_after: float | None = None
+    """Seconds without progress after which it has stopped; None to learn them from the run."""
+    least: float = HANG_SECONDS
+    """Seconds that are waited at least for a rank that is blocked or sleeps, and could come back."""
+    grace: float = 0.5
+    """Seconds that a launcher has to end its workers by itself; they are killed afterwards in any case."""
+    passes_on: bool = False
+    """Whether a signal is passed on to the job, which then has all the time it takes."""
+    tell: Callable[[str], object] | None = None
+    """Is told in a sentence who waits for whom, where that takes long."""
+    on_hang: Callable[[Trace], bool] | None = None
+    """Is given a job that has stopped; whether it is to be ended. None to end it."""
 
 
 class JobRun:
@@ -57,6 +70,7 @@ class JobRun:
         torch: str | None = None,
         follow: Follow | None = None,
         if_orphaned: Sequence[Path] = (),
+        care: Care | None = None,
     ) -> None:
         """Start it.
 
@@ -65,25 +79,26 @@ class JobRun:
             torch: the version of the torch that is installed.
             follow: passes its output on; where there is none it is only kept.
             if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
+            care: how it is looked after.
         """
-        self.job, self.plan, self.folder = job, plan, folder
+        self.job, self.plan, self.folder, self._care = job, plan, folder, care or Care()
         write_job(folder, job, plan)
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
-        self._watch = Watch(folder / RECORD)
-        self._activity = _activity()
-        self._idle = 0.0
-        self._failed: float | None = None
+        self._opinion = Opinion(State.FINE)
         self._running = start(
             job.command(plan, folder),
             folder=folder,
             run_id=new_run_id(),
             environ=job.environ(plan, folder, torch),
-            grace=_GRACE,
+            grace=self._care.grace,
             stdout=folder / OUT,
             stderr=folder / ERR,
             if_orphaned=if_orphaned,
+            passes_on=self._care.passes_on,
         )
+        pid, hang_after, least = self._running.pid, self._care.hang_after, self._care.least
+        self._supervisor = Supervisor(job, plan, folder / RECORD, pid, hang_after, least)
         self._follower = follow(self._streams) if follow else None
 
     def release(self) -> None:
@@ -96,83 +111,74 @@ class JobRun:
         """End every process of it."""
         return self._running.stop()
 
+    def pass_on(self, number: int) -> None:
+        """Give the job a signal, and go on."""
+        self._running.send(number)
+
     def finish(self, deadline: float) -> Trace:
-        """Wait for its end, no longer than until the deadline or until nobody works any more; leave no process.
+        """Wait for its end, no longer than until the deadline or until it has stopped; leave no process.
 
         Args:
             deadline: on the monotonic clock.
         """
         self.release()
         hung = False
-        stacks: dict[int, tuple[Frame, ...]] = {}
         try:
             while (ending := self._running.wait(_LOOK_SECONDS)) is None and time.monotonic() < deadline:
                 self._look()
-                if hung := self._is_hung():
+                if hung := self._is_hung() and self._is_to_end():
                     break
                 if self._is_over():
                     break
+            late = ending is None and time.monotonic() >= deadline and not self._supervisor.all_ended()
             seconds = time.monotonic() - self._begun
-            out_of_time = ending is None and time.monotonic() >= deadline and not self._all_ended()
-            if hung or out_of_time:
-                stacks = self._stacks()
+            if late or (ending is None and not hung and self._supervisor.failed_at):
+                self._supervisor.capture(self.folder, self._opinion.still)
         finally:
             ended = self.stop()
             if self._follower:
                 self._follower.finish()
         # A launcher that we stopped after every rank's end has nothing to say of them.
-        status = ended.status if ending or hung or out_of_time or self._failed else 0
+        status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
         left_behind = tuple(process.command for process in ended.left_behind)
-        write_ending(
-            self.folder, Stopped(status, seconds, hung or out_of_time, out_of_time, left_behind, stacks)
-        )
+        write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind))
         return read_trace(self.folder)
 
     # -- while it runs ------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        self._watch.look()
-        self._idle = self._activity.idle_seconds(self._pids())
-        if self._watch.somebody_failed():
-            self._failed = self._failed or time.monotonic()
-        else:
-            self._failed = None  # the launcher has started the ranks anew
+        self._opinion = self._supervisor.look()
+        if self._care.tell and (sentence := self._supervisor.sentence(self._opinion)):
+            self._care.tell(sentence)
+
+    def _is_hung(self) -> bool:
+        if self._opinion.state is State.HUNG:
+            return True
+        # A launch line may wait in a queue, and other nodes may be started by hand.
+        may_wait = self._supervisor.is_line or self.plan.nnodes > 1
+        if self._supervisor.watch.ranks() or may_wait:
+            return False
+        return self._supervisor.idle_seconds() > START_SECONDS
+
+    def _is_to_end(self) -> bool:
+        """Look at a job that has stopped, and let whoever cares decide."""
+        self._supervisor.capture(self.folder, self._opinion.still)
+        if self._care.on_hang is None:
+            return True
+        write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))
+        if self._care.on_hang(read_trace(self.folder)):
+            return True
+        self._supervisor.go_on()
+        shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
+        return False
 
     def _is_over(self) -> bool:
         """Whether what is still to come no longer matters."""
-        if self._failed and time.monotonic() - self._failed > VICTIM_SECONDS:
+        failed = self._supervisor.failed_at
+        if failed and time.monotonic() - failed > VICTIM_SECONDS:
             return True
-        return self._all_ended() and self._idle > (
-            IDLE_SECONDS if self.job.kind is Kind.LINE else END_SECONDS
-        )
-
-    def _is_hung(self) -> bool:
-        if self._all_ended() or self._failed:
-            return False
-        if not self._watch.ranks():
-            # A launch line may wait in a queue, and other nodes may be started by hand.
-            may_wait = self.job.kind is Kind.LINE or self.plan.nnodes > 1
-            return not may_wait and self._idle > START_SECONDS
-        return self._idle > IDLE_SECONDS
-
-    def _all_ended(self) -> bool:
-        return self._watch.all_ended(None if self.job.kind is Kind.LINE else self.plan.nproc)
-
-    def _pids(self) -> list[int]:
-        try:
-            return [child.pid for child in psutil.Process(self._running.pid).children(recursive=True)]
-        except psutil.Error:
-            return []
-
-    def _stacks(self) -> dict[int, tuple[Frame, ...]]:
-        """The stacks of the ranks that have not ended; of those that may be looked at."""
-        pids = {process.pid: rank for rank, process in self._watch.ranks().items() if not process.ended}
-        taken = take_stacks(pids)
-        return {
-            pids[pid]: tuple(frame for frame in stack if not is_ours(frame.file))
-            for pid, stack in taken.items()
-            if not isinstance(stack, StacksUnavailable)
-        }
+        longest = IDLE_SECONDS if self._supervisor.is_line else END_SECONDS
+        return self._supervisor.all_ended() and self._supervisor.idle_seconds() > longest
 
     def _streams(self) -> list[Stream]:
         """The files that hold the script's output; what torchrun itself says is not among them."""
@@ -184,8 +190,3 @@ class JobRun:
             label = f"[rank {first + int(own.name)}] " if self.plan.world_size > 1 else ""
             found += [Stream(own / OUT, False, label), Stream(own / ERR, True, label)]
         return found
-
-
-def _activity() -> Activity:
-    system = System()
-    return Activity(read_cgroup(system).granted(system.cpus()[1]))

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.hang.stacks import Frame
+
 _KINDS = ("start", "group.joining", "group.init", "raised", "exit")
 _BEGINNINGS = tuple(f'{{"k":"{kind}"'.encode() for kind in _KINDS)
 """How the lines of interest begin, so that the others need not be read."""
+_NO_PROGRESS = tuple(f'{{"k":"{kind}"'.encode() for kind in ("open", "site", "note"))
+"""The same of lines that the background thread may write while the script stands still."""
+NOW = ".now"
+"""How the file ends in which the recorder says where the main thread is."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """Where a process said last that its main thread is."""
+
+    time: float
+    moved: float
+    """When it was last in a place, or had counted something, that was new."""
+    thread: int = 0
+    """The recorder's own, which is no sign of work."""
+    at: Frame | None = None
+    """The innermost of the script's own."""
+    stack: tuple[Frame, ...] = ()
+    """The innermost frames, outermost first."""
 
 
 @dataclass
@@ -27,6 +49,23 @@ class Process:
     joined: bool = False
     ended: bool = False
     failed: bool = False
+    given_local: int | None = None
+    """LOCAL_WORLD_SIZE in its environment when it started."""
+    said: float = 0.0
+    """When it was last seen to write down something new, on the monotonic clock."""
+    beat: Beat | None = None
+    world_size: int | None = None
+    """Of the job, as far as it is known."""
+    backend: str = ""
+    timeout: float | None = None
+    """Of the process group, where the script gave one."""
+    local: bool = False
+    """Whether the ranks meet at an address of this host alone."""
+
+    @property
+    def moved(self) -> float:
+        """When it last showed progress."""
+        return max(self.said, self.beat.moved if self.beat else 0.0)
 
 
 class Watch:
@@ -42,6 +81,9 @@ class Watch:
         for file in self._folder.glob("*.jsonl"):
             for event in self._new_events(file):
                 self._take(file, event)
+        for file, process in self._processes.items():
+            if not process.ended:
+                process.beat = _beat(file.with_suffix(NOW)) or process.beat
 
     def _new_events(self, file: Path) -> Iterator[dict[str, Any]]:
         offset = self._offsets.get(file, 0)
@@ -49,25 +91,30 @@ class Watch:
             opened.seek(offset)
             complete, newline, _ = opened.read().rpartition(b"\n")
         self._offsets[file] = offset + len(complete) + len(newline)
-        for line in complete.split(b"\n"):
+        lines = complete.split(b"\n") if newline else []
+        for line in lines:
             if line.startswith(_BEGINNINGS):
                 yield json.loads(line)
+        if file in self._processes and not all(line.startswith(_NO_PROGRESS) for line in lines):
+            self._processes[file].said = time.monotonic()
 
     def _take(self, file: Path, event: Mapping[str, Any]) -> None:
         if event["k"] == "start":
             environ = event["environ"]
             rank, size = (_number(environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
-            self._processes[file] = Process(event["pid"], event["parent"], event["t"], rank, rank, size)
+            made = Process(event["pid"], event["parent"], event["t"], rank, rank, size)
+            made.given_local, made.world_size = size, _number(environ.get("WORLD_SIZE"))
+            self._processes[file] = made
             return
         process = self._processes.get(file)
         if process is None:
             return
         match event["k"]:
             case "group.joining":
-                process.joined = True
-                process.rank = _number(event["arguments"].get("rank"), process.rank)
+                _take_joining(process, event["arguments"], event["environ"])
             case "group.init":
-                process.rank = event["rank"]
+                process.rank, process.world_size = event["rank"], event["size"]
+                process.backend = event.get("backend", "")
                 process.local_world_size = process.local_world_size or event["size"]
             case "raised":
                 process.failed = True
@@ -98,6 +145,33 @@ class Watch:
     def somebody_failed(self) -> bool:
         """Whether the script of a rank has ended badly."""
         return any(one.failed for one in self.ranks().values())
+
+
+def _take_joining(process: Process, arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    process.joined = True
+    process.rank = _number(arguments.get("rank"), _number(environ.get("RANK"), process.rank))
+    process.world_size = _number(arguments.get("world_size"), _number(environ.get("WORLD_SIZE")))
+    process.timeout = arguments.get("timeout")
+    process.backend = str(arguments.get("backend", ""))
+    address = str(arguments.get("init_method", "env://"))
+    process.local = _is_local(environ.get("MASTER_ADDR", "") if address.startswith("env://") else address)
+
+
+def _is_local(address: str) -> bool:
+    return address.startswith("file://") or any(
+        name in address for name in ("127.0.0.1", "localhost", "[::1]")
+    )
+
+
+def _beat(file: Path) -> Beat | None:
+    """What stands in the file; None where it is absent, or is being written."""
+    try:
+        said = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    at = Frame(*said["at"]) if said["at"] else None
+    stack = tuple(Frame(*frame) for frame in said["stack"])
+    return Beat(said["t"], said["moved"], said["thread"], at, stack)
 
 
 def _number(text: object, default: int | None = None) -> int | None:

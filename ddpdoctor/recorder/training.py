@@ -16,6 +16,8 @@ IN_FULL = 32
 _DIGESTED = 16
 """Training steps with digests from the start, where the model is small."""
 _PROGRESS_SECONDS = 1.0
+_PROGRESS_SHARE = 0.01
+"""Of the time so far: a run of days tells of its progress a thousand times, not a hundred thousand."""
 _DEVICE_SPEED = 50
 """How many times faster than a CPU other devices read memory."""
 
@@ -79,7 +81,7 @@ class Training:
         self._totals: dict[str, float] = defaultdict(float)
         self._waited = 0.0
         self._updated_at: float | None = None
-        self._told_at = time.monotonic()
+        self._began = self._told_at = time.monotonic()
 
     @classmethod
     def of(cls, session: Session) -> Training:
@@ -129,7 +131,7 @@ class Training:
         self._updated_at = now
         phases = {name: round(seconds, 6) for name, seconds in self._phases.items()}
         self._phases.clear()
-        if now - self._told_at > _PROGRESS_SECONDS:
+        if now - self._told_at > max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began)):
             self.tell_progress()
         return self.session.steps - 1, phases
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from ddpdoctor.hang import kept
 from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.hang.standstill import Process, Standstill
 from ddpdoctor.job.command import Job, Kind, RecorderOptions
-from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.plan import Plan
 
 SCRIPT = Job(Kind.SCRIPT, ("train.py",))
@@ -166,10 +168,13 @@ def test_a_line_without_any_record_has_its_own_end(tmp_path: Path) -> None:
     assert not one.finished
 
 
-def test_stacks_are_kept_for_later(tmp_path: Path) -> None:
+def test_a_standstill_is_kept_for_later(tmp_path: Path) -> None:
     stack = (Frame("main", "/jobs/train.py", 3),)
-    trace = Run(tmp_path).trace(-15, timed_out=True, stacks={1: stack})
+    kept.write(Standstill((Process(11, 1, stack=stack),), seconds=6.0), tmp_path / STANDSTILL)
+    trace = Run(tmp_path).trace(-15, timed_out=True)
     assert trace.timed_out
+    assert trace.standstill is not None
+    assert trace.standstill.seconds == 6.0
     assert [one.stack for one in trace.ranks] == [(), stack]
     assert trace.broken == "the training run did not end within 4 s"
 

@@ -1,0 +1,135 @@
+"""Watches a job while it runs: its records, its processes, and what to think of both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from ddpdoctor.hang.capture import capture
+from ddpdoctor.hang.kept import write
+from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.job.patience import HANG_SECONDS, OTHER_TIMEOUT, TIMEOUTS, Opinion, Patience, State
+from ddpdoctor.job.remains import STANDSTILL
+from ddpdoctor.job.sights import Processes, Sights, below
+from ddpdoctor.job.watch import Process, Watch
+from ddpdoctor.plan import Plan
+from ddpdoctor.text import duration, ranks_phrase
+
+TELL_SECONDS = 20.0
+"""That somebody has to have waited before it is worth a word."""
+
+
+class Supervisor:
+    """Of one job.
+
+    Args:
+        record: the folder of its records.
+        guard: the process from which all of it descends.
+        hang_after: seconds after which it has stopped, where the user chose them.
+        least: seconds that are waited at least for a rank that could still come.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        record: Path,
+        guard: int,
+        hang_after: float | None = None,
+        least: float = HANG_SECONDS,
+    ) -> None:
+        self._job, self._plan, self._record, self._guard = job, plan, record, guard
+        self.watch = Watch(record)
+        self._sights = Sights(guard)
+        self._processes = Processes()
+        self._patience = Patience(hang_after, least=least)
+        self._busy = time.monotonic()
+        self.failed_at: float | None = None
+        """When a rank was first seen to have failed."""
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the user's own launch line runs, so that only its processes know how many they are."""
+        return self._job.kind is Kind.LINE
+
+    def look(self) -> Opinion:
+        """Read what is new, and say what to think of it."""
+        self.watch.look()
+        ranks, now = self.watch.ranks(), time.monotonic()
+        sights = self._sights.look(now, ranks, self._expected(ranks))
+        failed = self.watch.somebody_failed() or self._sights.vanished(ranks)
+        # The launcher may have started the ranks anew.
+        self.failed_at = (self.failed_at or now) if failed else None
+        if not ranks or self.failed_at or self.all_ended():
+            return Opinion(State.FINE)
+        self._patience.elsewhere = self._is_elsewhere(ranks)
+        return self._patience.look(now, sights, _timeout(ranks))
+
+    def all_ended(self) -> bool:
+        """Whether every rank has reached the end of its script."""
+        return self.watch.all_ended(None if self.is_line else self._plan.nproc)
+
+    def idle_seconds(self) -> float:
+        """For how long no process of the job has worked; looked at only where records cannot tell."""
+        pids = below(self._guard)
+        self._processes.look(pids)
+        if any(self._processes.works(pid) for pid in pids):
+            self._busy = time.monotonic()
+        return time.monotonic() - self._busy
+
+    def go_on(self) -> None:
+        """Take the present standstill for known."""
+        self._patience.go_on()
+
+    def capture(self, folder: Path, still: float) -> None:
+        """Look at every process of the job that is left, and keep what is seen in its folder."""
+        ranks = self.watch.ranks()
+        alive = {one.pid: rank for rank, one in ranks.items() if not one.ended}
+        strangers = {pid: rank for rank, pid in self._sights.unrecorded.items() if rank not in ranks}
+        if not (alive or strangers):
+            return
+        seen = capture({**alive, **strangers}, records=self._record, seconds=still)
+        write(
+            replace(seen, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)), folder / STANDSTILL
+        )
+
+    def sentence(self, opinion: Opinion) -> str | None:
+        """What a live line may say of ranks that wait; None where nobody waits for long."""
+        if opinion.state is not State.SLOW or opinion.waited < TELL_SECONDS or not opinion.others:
+            return None
+        ranks = self.watch.ranks()
+        first = opinion.others[0]
+        beat = ranks[first].beat if first in ranks else None
+        at = f" at {beat.at}" if beat and beat.at else ""
+        place = self._sights.place(ranks[opinion.waiting[0]])
+        inside = f" in {place.what}" if place and place.what else ""
+        return (
+            f"rank {first} works{at} while {ranks_phrase(opinion.waiting)} "
+            f"{'waits' if len(opinion.waiting) == 1 else 'wait'}{inside} for {duration(opinion.waited)}"
+        )
+
+    def _expected(self, ranks: dict[int, Process]) -> range:
+        """The ranks that this host should have."""
+        if self._is_elsewhere(ranks):
+            return range(0)  # a rendezvous may number the hosts as it likes
+        return range(_world_size(ranks) if self.is_line else max(self._plan.nproc, _world_size(ranks)))
+
+    def _is_elsewhere(self, ranks: dict[int, Process]) -> bool:
+        if not self.is_line:
+            return self._plan.nnodes > 1
+        here = max((one.given_local or 0 for one in ranks.values()), default=0) or len(ranks)
+        return _world_size(ranks) > here and not any(one.local for one in ranks.values())
+
+
+def _world_size(ranks: dict[int, Process]) -> int:
+    """Of the whole job; 0 where no rank knows it."""
+    return max((one.world_size or 0 for one in ranks.values()), default=0)
+
+
+def _timeout(ranks: dict[int, Process]) -> float:
+    given = [one.timeout for one in ranks.values() if one.timeout]
+    if given:
+        return min(given)
+    backend = next((one.backend for one in ranks.values() if one.backend), "")
+    return TIMEOUTS.get(backend, OTHER_TIMEOUT)
