@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import resource
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,6 +24,10 @@ MEMORY = 4 << 30
 """Bytes of address space for a process that reads dumps."""
 PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """The variables that say where dumps go, each followed by the rank; the second is the older name."""
+SECONDS = 30
+"""Of CPU time for one dump; the largest that is read takes 10."""
+_PATIENCE = 3
+"""Files that may take longer, before no more are read."""
 _MOST_WORKERS = 8
 _FILES_AT_ONCE = 8
 _MOST_FILES = 100_000
@@ -102,31 +108,51 @@ def _written(dump: Dump) -> float:
 
 
 def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]]:
-    listed = list(files)
-    workers = min(os.cpu_count() or 1, len(listed), _MOST_WORKERS)
-    at_once = max(1, min(_FILES_AT_ONCE, len(listed) // workers))
-    done: set[Path] = set()
+    """Each file and its dump, or why there is none; one that ends its reader takes no other with it."""
+    rest = dict(files)
+    try:
+        for file, said in _read_some(list(rest.items())):
+            del rest[file]
+            yield file, said
+    except BrokenProcessPool:
+        yield from _read_one_by_one(rest)
+
+
+def _read_one_by_one(files: Mapping[Path, int]) -> Iterator[tuple[Path, Dump | str]]:
+    broken = 0
+    for job in files.items():
+        said: Dump | str = "not read, since files before it took too long"
+        if broken < _PATIENCE:
+            try:
+                ((_, said),) = _read_some([job])
+            except BrokenProcessPool:
+                broken, said = broken + 1, f"it takes more than {SECONDS} s to read"
+        yield job[0], said
+
+
+def _read_some(jobs: list[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]]:
+    workers = min(os.cpu_count() or 1, len(jobs), _MOST_WORKERS)
+    at_once = max(1, min(_FILES_AT_ONCE, len(jobs) // workers))
     with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_prepare) as pool:
-        try:
-            for file, said in pool.map(_try, listed, chunksize=at_once):
-                done.add(file)
-                yield file, said
-        except BrokenProcessPool:
-            for file, _ in listed:
-                if file not in done:
-                    yield file, "the process that read it ended, for want of memory perhaps"
+        yield from pool.map(_try, jobs, chunksize=at_once)
 
 
 def _prepare() -> None:
     """Bound this process's memory; dumps have no cycles, and looking for some takes half the time of reading."""
     gc.disable()
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    _limit(resource.RLIMIT_AS, MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
+
+
+def _limit(what: int, most: int) -> None:
+    _, hard = resource.getrlimit(what)
+    resource.setrlimit(what, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _try(job: tuple[Path, int]) -> tuple[Path, Dump | str]:
     file, rank = job
+    # Tuples in tuples as keys keep the unpickler busy for years; nothing but a signal ends that.
+    _limit(resource.RLIMIT_CPU, math.ceil(time.process_time()) + SECONDS)
     try:
         return file, read(file, rank)
     except Refused as why:

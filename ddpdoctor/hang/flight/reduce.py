@@ -13,8 +13,8 @@ import hashlib
 import operator
 import re
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -67,28 +67,14 @@ def entry_at(said: Said, rank: int, group: str, number: int) -> Entry | None:
         raise Refused("an entry is not what torch writes") from None
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Course:
-    """The collectives of one group while they are read."""
+    """The collectives of one group."""
 
-    ring: Ring = field(default_factory=Ring)
-    last: Placed | None = None
-    oldest: Placed | None = None
+    ring: Ring
+    last: Placed
+    oldest: Placed | None
     """The first that did not complete."""
-
-    def append(self, position: int, one: Said, signature: int) -> None:
-        """Add a collective; one of an equal number was coalesced with it, and this one ends both."""
-        number, ring = fields.number(one), self.ring
-        if ring.numbers and ring.numbers[-1] == number:
-            ring.signatures[-1] = signature
-            if self.oldest and fields.number(self.oldest[1]) == number:
-                self.oldest = None
-        else:
-            ring.numbers.append(number)
-            ring.signatures.append(signature)
-        self.last = (position, one)
-        if self.oldest is None and fields.is_pending(one):
-            self.oldest = (position, one)
 
 
 def _reduce(said: Said, rank: int, file: Path) -> Dump:
@@ -101,10 +87,10 @@ def _reduce(said: Said, rank: int, file: Path) -> Dump:
         file,
         fields.text(said.get("host_name", "")),
         _groups(said, (*courses, *(name for name, _, _ in traffic))),
-        {name: _sorted(one.ring) for name, one in courses.items()},
+        {name: one.ring for name, one in courses.items()},
         texts,
         tuple(sorted(waits, key=lambda one: one.position)),
-        {name: _entry(one.last, rank) for name, one in courses.items() if one.last},
+        {name: _entry(one.last, rank) for name, one in courses.items()},
         traffic,
         wrapped=bool(entries) and entries[0].get("record_id", 0) > 0,
     )
@@ -115,27 +101,55 @@ def _entry(placed: Placed, rank: int) -> Entry:
 
 
 def _courses(entries: Iterable[Said]) -> tuple[dict[str, _Course], dict[int, str]]:
-    """The collectives of each group, and the signatures by their fingerprints.
-
-    What entries share is looked at once, or a small file could ask for work without end.
-    """
-    known: dict[tuple[str, int, int], int] = {}
+    """The collectives of each group, and the signatures by their fingerprints."""
+    by_group: dict[str, list[Placed]] = {}
+    for placed in enumerate(entries):
+        if not placed[1].get("is_p2p"):
+            by_group.setdefault(placed[1]["process_group"][0], []).append(placed)
+    _check_count(by_group)
     texts: dict[int, str] = {}
-    courses: dict[str, _Course] = {}
-    for position, one in enumerate(entries):
-        if one.get("is_p2p"):
-            continue
-        key = (one["profiling_name"], id(one["input_sizes"]), id(one["input_dtypes"]))
+    known: dict[Any, int] = {}
+    return {fields.text(name): _course(of, known, texts) for name, of in by_group.items()}, texts
+
+
+def _course(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> _Course:
+    numbers = _numbers(placed)
+    signatures = _signatures(placed, known, texts)
+    pending = [one for one in placed if one[1]["state"] != "completed" and not one[1].get("retired")]
+    if any(
+        map(operator.ge, numbers, numbers[1:])
+    ):  # coalesced, or hostile: the last of a number ends them all
+        ends = dict(zip(numbers, placed, strict=True))
+        pending = [one for one in pending if ends[fields.number(one[1])] is one]
+        pairs = sorted(dict(zip(numbers, signatures, strict=True)).items())
+        numbers, signatures = [number for number, _ in pairs], [signature for _, signature in pairs]
+    if numbers[0] < 0:
+        raise ValueError(f"a sequence number is {numbers[0]}")
+    ring = Ring(array("q", numbers), array("Q", signatures))
+    return _Course(ring, placed[-1], pending[0] if pending else None)
+
+
+def _numbers(placed: list[Placed]) -> list[int]:
+    try:
+        return [one["collective_seq_id"] for _, one in placed]
+    except KeyError:
+        return [one["seq_id"] for _, one in placed]
+
+
+def _signatures(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> list[int]:
+    """The fingerprint of each; ``known`` has them by what is faster made than a signature."""
+    found = []
+    for _, one in placed:
+        sizes, dtypes = one["input_sizes"], one["input_dtypes"]
+        if len(sizes) == 1 == len(dtypes):
+            key: Any = (one["profiling_name"], dtypes[0], *sizes[0])
+        else:
+            key = f"{one['profiling_name']} {sizes} {dtypes}"
         signature = known.get(key)
         if signature is None:
             signature = known[key] = _remember(fields.signature(one), texts)
-        name = one["process_group"][0]
-        course = courses.get(name)
-        if course is None:
-            course = courses[fields.text(name)] = _Course()
-            _check_count(courses)
-        course.append(position, one, signature)
-    return courses, texts
+        found.append(signature)
+    return found
 
 
 def _remember(text: str, texts: dict[int, str]) -> int:
@@ -148,17 +162,6 @@ def _remember(text: str, texts: dict[int, str]) -> int:
 def _fingerprint(text: str) -> int:
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big")
-
-
-def _sorted(ring: Ring) -> Ring:
-    """In the order of its numbers, which hostile dumps may not have."""
-    numbers = ring.numbers
-    if any(map(operator.ge, numbers, numbers[1:])):
-        pairs = sorted(dict(zip(numbers, ring.signatures, strict=True)).items())
-        ring = Ring(array("q", (n for n, _ in pairs)), array("Q", (s for _, s in pairs)))
-    if ring.numbers and ring.numbers[0] < 0:
-        raise ValueError(f"a sequence number is {ring.numbers[0]}")
-    return ring
 
 
 def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry], Traffic]:
@@ -196,7 +199,7 @@ def _groups(said: Said, used: Iterable[str]) -> dict[str, Group]:
     return {name: _group(name, described.get(name, {}), status.get(name, {})) for name in names}
 
 
-def _check_count(groups: dict[str, Any]) -> None:
+def _check_count(groups: Mapping[str, Any]) -> None:
     if len(groups) > MOST_GROUPS:
         raise ValueError(f"it has more than {MOST_GROUPS} groups")
 

@@ -74,6 +74,16 @@ def test_a_file_that_asks_for_much_memory_gets_little(tmp_path, monkeypatch, sai
         folder.read_folder(tmp_path)
 
 
+def test_a_file_that_takes_years_is_given_up_and_the_others_are_read(tmp_path, monkeypatch):
+    """A key of tuples in tuples: to hash it takes 2 ** 60 steps."""
+    monkeypatch.setattr(folder, "SECONDS", 1)
+    place = write_job(tmp_path / "dumps", 3, lambda rank: ring(1, 4))
+    (place / "nccl_trace_rank_1").write_bytes(b"\x80\x02})" + b"2\x86" * 60 + b"K\x01s.")
+    dumps = folder.read_folder(place)
+    assert sorted(dumps.ranks) == [0, 2]
+    assert list(dumps.refused.values()) == ["it takes more than 1 s to read"]
+
+
 def test_bytes_changed_at_random_end_in_a_dump_or_a_refusal():
     chance = random.Random(7)
     data = pickle.dumps(dump(ring(1, 3), {"0": range(2)}), protocol=2)
