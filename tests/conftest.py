@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+pytest.register_assert_rewrite("tests.support")
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs to mount, to unshare or to make network namespaces where that is not allowed."""

@@ -1,4 +1,8 @@
-"""A job's output as a check reads it, from its text."""
+"""A job's output as a check reads it, from its text; and the tests that every check of such an output has."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.judge import merge
@@ -6,6 +10,7 @@ from ddpdoctor.logs import blame
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.model import Finding, Source
+from tests.support.judging import only_finding, skipped
 
 SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -41,6 +46,32 @@ def explained(text: str, *more: str) -> tuple[Finding, ...]:
     verdicts = blame.examine(log(text, *more), registry.select(Source.LOG), broken.append)
     assert not broken, broken
     return merge(verdicts)[1]
+
+
+def names(code: str, named: Sequence[tuple[str, str]]) -> Callable[..., None]:
+    """A test for each output and headline: this check says it, and it is the root cause."""
+
+    @pytest.mark.parametrize(("text", "headline"), named)
+    def test(text: str, headline: str) -> None:
+        assert only_finding(code, Source.LOG, log(text)).headline == headline
+        assert explained(text)[0].code == code
+
+    return test
+
+
+def leaves_alone(code: str, texts: Sequence[str]) -> Callable[..., None]:
+    """A test for each output: this check has nothing to say of it."""
+
+    @pytest.mark.parametrize("text", texts)
+    def test(text: str) -> None:
+        skipped(code, Source.LOG, log(text))
+
+    return test
+
+
+def lets_survive(code: str, named: Sequence[tuple[str, str]]) -> Callable[..., None]:
+    """A test for each output: this check has nothing to say of it where training goes on afterwards."""
+    return leaves_alone(code, [text + 8 * TRAINING for text, _ in named])
 
 
 def raised(rank: int, kind: str, message: str, file: str = "/home/user/train.py", line: int = 12) -> str:

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import leaves_alone, lets_survive, names, raised
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -33,23 +29,13 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD019", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD019", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD019"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD019",
     [
         NCCL + "x.cc:1 NCCL WARN Call to posix_fallocate failed : No space left on device\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD019", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD019", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD019", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised, summary
+from tests.support.logs import leaves_alone, lets_survive, names, raised, summary
 
 NAMED = [
     (
@@ -30,23 +26,13 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD017", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD017", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD017"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD017",
     [
         "slurmstepd: error: *** JOB 1 CANCELLED AT 2026 ***\n" + summary(1, -9),
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD017", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[2][0], NAMED[3][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD017", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD017", NAMED[2:4])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import TRAINING, leaves_alone, lets_survive, names, raised
 
 NAMED = [
     (
@@ -33,24 +29,14 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD003", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD003", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD003"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD003",
     [
         "[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai "
         "error: -2 - Name or service not known).\n" + 8 * TRAINING,
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD003", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD003", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD003", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import lets_survive, names, raised
 
 NAMED = [
     (
@@ -12,13 +8,6 @@ NAMED = [
     (raised(0, "RuntimeError", "received 0 items of ancdata"), "a process ran out of file descriptors"),
 ]
 
+test_it_is_named = names("DD015", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD015", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD015"
-
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD015", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD015", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised, summary
+from tests.support.logs import lets_survive, names, raised, summary
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -31,13 +27,6 @@ NAMED = [
     ("tmpfs            64M   64M     0 100% /dev/shm\n", "shared memory (/dev/shm) was full"),
 ]
 
+test_it_is_named = names("DD016", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD016", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD016"
-
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD016", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD016", NAMED[:2])

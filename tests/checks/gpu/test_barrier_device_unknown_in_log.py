@@ -1,8 +1,6 @@
-import pytest
-
 from ddpdoctor.model import Source
-from tests.support.judging import only_finding, passed
-from tests.support.logs import TRAINING, explained, log
+from tests.support.judging import passed
+from tests.support.logs import TRAINING, log, names
 
 NAMED = [
     (
@@ -15,11 +13,7 @@ NAMED = [
     ),
 ]
 
-
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD810", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD810"
+test_it_is_named = names("DD810", NAMED)
 
 
 def test_training_that_goes_on_was_a_good_guess():

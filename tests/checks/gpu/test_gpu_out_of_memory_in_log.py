@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import lets_survive, names, raised
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -28,13 +24,6 @@ NAMED = [
     (NCCL + "init.cc:1 NCCL WARN Cuda failure 'out of memory'\n", "a rank ran out of memory on its GPU"),
 ]
 
+test_it_is_named = names("DD806", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD806", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD806"
-
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD806", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD806", NAMED[:2])

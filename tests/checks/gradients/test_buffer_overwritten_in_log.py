@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import leaves_alone, lets_survive, names, raised
 
 NAMED = [
     (
@@ -16,15 +12,10 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD215", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD215", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD215"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD215",
     [
         raised(
             0,
@@ -34,10 +25,5 @@ def test_it_is_named(text, headline):
         ),
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD215", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD215", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD215", NAMED[:1])

@@ -1,8 +1,8 @@
 import pytest
 
 from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import explained, log, raised, summary
+from tests.support.judging import only_finding
+from tests.support.logs import explained, leaves_alone, log, raised, summary
 
 NAMED = [
     (
@@ -31,14 +31,12 @@ def test_it_is_named(text, headline):
     assert only_finding("DD012", Source.LOG, log(text)).headline == headline
 
 
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD012",
     [
         summary(1, 1),
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD012", Source.LOG, log(text))
 
 
 def test_a_worker_of_the_dataloader():

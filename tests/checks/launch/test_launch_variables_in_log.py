@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import leaves_alone, lets_survive, names, raised
 
 NAMED = [
     (
@@ -17,23 +13,13 @@ NAMED = [
     (raised(0, "KeyError", "'LOCAL_RANK'"), "LOCAL_RANK was not set in the environment of the script"),
 ]
 
+test_it_is_named = names("DD001", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD001", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD001"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD001",
     [
         raised(0, "KeyError", "'label'"),
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD001", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD001", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD001", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.logs import leaves_alone, lets_survive, names
 
 NAMED = [
     (
@@ -20,23 +16,13 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD008", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD008", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD008"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD008",
     [
         "train.py: error: ambiguous option: --l could match --lr, --log\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD008", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD008", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD008", NAMED[:2])

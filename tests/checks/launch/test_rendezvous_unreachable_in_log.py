@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised
+from tests.support.logs import TRAINING, leaves_alone, lets_survive, names, raised
 
 NAMED = [
     (
@@ -53,24 +49,14 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD004", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD004", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD004"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD004",
     [
         "[W socket.cpp:663] [c10d] The client socket has failed to connect to any network address of "
         "(10.0.0.9, 29500).\n" + 8 * TRAINING,
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD004", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD004", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD004", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.logs import leaves_alone, lets_survive, names
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -19,15 +15,10 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD706", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD706", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD706"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD706",
     [
         NCCL
         + "NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n"
@@ -35,10 +26,5 @@ def test_it_is_named(text, headline):
         + "NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 - Init COMPLETE\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD706", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD706", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD706", NAMED[:2])

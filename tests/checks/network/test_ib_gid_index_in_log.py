@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.logs import TRAINING, leaves_alone, lets_survive, names
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -20,24 +16,14 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD703", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD703", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD703"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD703",
     [
         20 * TRAINING
         + "NET/IB : Got completion from peer 10.0.0.2<51844> with error 12, opcode 0, len 0, vendor err 129\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD703", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD703", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD703", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.logs import leaves_alone, lets_survive, names
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -18,23 +14,13 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD704", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD704", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD704"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD704",
     [
         NCCL + "misc/ibvwrap.cc:160 NCCL WARN Call to ibv_create_qp failed\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD704", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[0][0], NAMED[1][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD704", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD704", NAMED[:2])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.logs import TRAINING, leaves_alone, lets_survive, names
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -21,23 +17,13 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD705", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD705", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD705"
-
-
-@pytest.mark.parametrize(
-    "text",
+test_what_is_another_matter_is_not = leaves_alone(
+    "DD705",
     [
         NCCL + "transport/net_ib.cc:93 NCCL WARN NET/IB : mlx5_0:1 Got async event : GID table change\n",
     ],
 )
-def test_what_is_another_matter_is_not(text):
-    skipped("DD705", Source.LOG, log(text))
 
-
-@pytest.mark.parametrize("text", [NAMED[1][0], NAMED[2][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD705", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD705", NAMED[1:3])

@@ -1,8 +1,4 @@
-import pytest
-
-from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log, raised, summary
+from tests.support.logs import lets_survive, names, raised, summary
 
 NAMED = [
     (
@@ -15,13 +11,6 @@ NAMED = [
     ),
 ]
 
+test_it_is_named = names("DD708", NAMED)
 
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD708", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD708"
-
-
-@pytest.mark.parametrize("text", [NAMED[0][0]])
-def test_what_training_survived_is_not(text):
-    skipped("DD708", Source.LOG, log(text + 8 * TRAINING))
+test_what_training_survived_is_not = lets_survive("DD708", NAMED[:1])

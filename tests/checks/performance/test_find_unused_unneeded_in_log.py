@@ -1,8 +1,6 @@
-import pytest
-
 from ddpdoctor.model import Source
-from tests.support.judging import only_finding, skipped
-from tests.support.logs import TRAINING, explained, log
+from tests.support.judging import skipped
+from tests.support.logs import TRAINING, log, names
 
 NAMED = [
     (
@@ -12,11 +10,7 @@ NAMED = [
     ),
 ]
 
-
-@pytest.mark.parametrize(("text", "headline"), NAMED)
-def test_it_is_named(text, headline):
-    assert only_finding("DD603", Source.LOG, log(text)).headline == headline
-    assert explained(text)[0].code == "DD603"
+test_it_is_named = names("DD603", NAMED)
 
 
 def test_an_output_without_the_warning():
