@@ -12,7 +12,12 @@ from typing import Any, Literal
 
 
 class TrainerError(Exception):
-    """Something that the user can put right; rank 0 tells it in one line, without a traceback."""
+    """Something that the user can put right; one rank tells it in one line, without a traceback."""
+
+    def __init__(self, text: str, told_by: int = 0) -> None:
+        super().__init__(text)
+        self.told_by = told_by
+        """The rank that tells it: rank 0, unless that knows nothing of it."""
 
 
 def at_least(minimum: float, default: Any) -> Any:
@@ -27,8 +32,8 @@ class Parallel:
     world_size: int | None = at_least(1, None)  # ranks in all
     rank: int | None = at_least(0, None)  # of this process, where it is started by hand
     master_addr: str = "127.0.0.1"  # where rank 0 runs
-    master_port: int = at_least(0, 29500)  # on which it listens
-    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: GPUs where there are any
+    master_port: int | None = at_least(0, None)  # on which it listens; default: 29500, or any for one rank
+    device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: GPUs, unless there is none or gloo is asked for
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # auto: nccl for GPUs, gloo for CPUs
     timeout: float = at_least(1, 600.0)  # seconds that a collective may wait for the other ranks
 
@@ -156,6 +161,9 @@ def check_together(config: Config) -> None:
         "takes its gradients with it": config.data.uneven == "join" and config.train.accumulation > 1,
         "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use pad": (
             config.data.uneven == "join" and config.data.strategy == "dispatched"
+        ),
+        "data.strategy=memory_mapped maps text: it needs data.task=language": (
+            config.data.strategy == "memory_mapped" and config.data.task != "language"
         ),
         "data.uneven=join excludes ddp.static_graph": config.data.uneven == "join"
         and config.ddp.static_graph,

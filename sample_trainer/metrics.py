@@ -53,6 +53,8 @@ class RunFolder:
             "finished": None,
             "status": "running",
         }
+        self.ending = "finished"
+        """What run.json will say where nothing goes wrong: "finished", or "stopped early"."""
         self._write_run()
         self._board = _tensorboard(folder) if tensorboard else None
 
@@ -73,8 +75,18 @@ class RunFolder:
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None:
+            self.finish(self.ending)
+        else:
+            told = str(error).partition("\n")[0]
+            self.finish("stopped" if kind is KeyboardInterrupt else f"failed: {kind.__name__}: {told}")
+
     def finish(self, status: str) -> None:
-        """Say how it ended: "finished", "stopped early", or "failed: ..."."""
+        """Say how it ended: "finished", "stopped early", "stopped" from outside, or "failed: ..."."""
         self._facts |= {"finished": _now(), "status": status}
         self._write_run()
         if self._board:

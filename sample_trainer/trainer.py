@@ -1,270 +1,285 @@
-"""A small, right DistributedDataParallel trainer: a byte-level transformer on text that every Python carries.
+"""A reference trainer for DistributedDataParallel, to run, to read and to copy.
 
-    torchrun --nproc-per-node 4 trainer.py          # four ranks on this machine
-    python trainer.py                               # the same code as one rank, no launcher
-    python trainer.py --epochs 5 --steps 200        # longer
+    torchrun --nproc-per-node 4 trainer.py                           # four ranks on this machine
+    python trainer.py                                                # the same code as one rank, no launcher
+    torchrun --nproc-per-node 2 trainer.py --config configs/digits.yaml train.epochs=5
+    python trainer.py --dry-run data.batch_size=16                   # what would be done
 
-Each rank leaves rank<R>.json in the output folder when it is done, and rank 0 a checkpoint. Reads top to
-bottom: data, helpers, trainer, main. The text and the model are in language_model.py.
+The trainer with its loop, then one rank's life. What it calls lies beside it:
+
+    config.py, config_file.py    what can be set             distributed.py   joining, averaging, comparing
+    data.py, loading.py          the data, and whose it is   windows.py       what makes one step; when all stop
+    models.py, wrapping.py       the model, and DDP          checkpoints.py   saving and resuming
+    optimization.py              the optimizer               progress.py      what is measured and written down
 """
 # mypy: allow-untyped-calls
 # (torch leaves DistributedDataParallel.train and Tensor.backward untyped)
 
 from __future__ import annotations
 
-import argparse
-import ctypes
+import contextlib
 import gc
-import hashlib
-import json
 import logging
-import os
-import platform
-import time
-from collections.abc import Callable, Mapping, Sized
-from itertools import islice
+import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
+import checkpoints
 import torch
 import torch.distributed as dist
-from language_model import ByteTransformer, read_text
+from command_line import errors_told_once, read_command_line
+from components import Position, checksum
+from config import Config
+from data import IGNORED, Material
+from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
+from loading import Batch, Dispatcher, Loader, create_distributed_dataloader
+from models import create_model
+from optimization import create_optimizer, create_schedule, planned_steps
+from preparation import choose_folder, leave_summary, open_run, prepare_data
+from progress import Meter, Progress
+from state import components_of, create_saver
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
-from torch.nn import functional
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset
+from torch.nn.functional import cross_entropy
+from windows import Counts, Window, catch_up, joined_windows, windows
+from wrapping import wrap
 
-BATCH_SIZE = 8  # samples per rank and step
-LEARNING_RATE = 1e-2  # falls within the few steps that a smoke test has, and is still stable
-SEED = 0
+__all__ = [
+    "DDPTrainer",
+    "create_distributed_dataloader",
+    "reduce_mean",
+    "sync_gradients",
+    "verify_weight_sync",
+]
 
 log = logging.getLogger("trainer")
-
-
-# --- Data ---------------------------------------------------------------------------------------------------
-
-
-def create_distributed_dataloader(
-    dataset: Dataset[tuple[Tensor, Tensor]], *, train: bool
-) -> DataLoader[tuple[Tensor, Tensor]]:
-    """This rank's share of a dataset.
-
-    For training, shuffled, and cut to an equal number of full batches: a rank with one more would wait for
-    the others in its gradient all-reduce for ever. For evaluation, every sample exactly once over all ranks:
-    DistributedSampler would pad to equal shares by repeating samples, and a repeated sample counts twice.
-    """
-    if train:
-        sampler: DistributedSampler[Any] = DistributedSampler(dataset, seed=SEED, drop_last=True)
-        return DataLoader(dataset, BATCH_SIZE, sampler=sampler, drop_last=True)
-    share = range(dist.get_rank(), len(cast(Sized, dataset)), dist.get_world_size())
-    return DataLoader(Subset(dataset, share), BATCH_SIZE)
-
-
-# --- Helpers ------------------------------------------------------------------------------------------------
-
-
-def reduce_mean(total: Tensor, count: int) -> float:
-    """The mean over all ranks from each rank's sum and count; a mean of means would weigh ranks wrongly."""
-    sums = torch.stack([total.double(), torch.tensor(float(count), dtype=torch.double, device=total.device)])
-    dist.all_reduce(sums)
-    return float(sums[0] / sums[1])
-
-
-def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
-    """Compare this rank's weights with rank 0's, bit by bit; None, or the first element that differs.
-
-    Every rank goes through every broadcast, whatever it found: one that returned early would leave the
-    others waiting.
-    """
-    first: dict[str, Any] | None = None
-    for name, mine in model.state_dict().items():
-        theirs = mine.clone()
-        dist.broadcast(theirs, src=0)
-        own, reference = mine.flatten(), theirs.flatten()
-        # As bytes, since NaN is not equal to itself.
-        different = (own.view(torch.uint8) != reference.view(torch.uint8)).nonzero()
-        if first is None and len(different):
-            at = int(different[0]) // own.element_size()
-            first = {"tensor": name, "element": at, "own": own[at].item(), "rank_0": reference[at].item()}
-    return first
-
-
-def checksum(weights: Mapping[str, Tensor]) -> str:
-    """A digest of weights, their names and shapes: equal only where every bit is."""
-    digest = hashlib.sha256()
-    for name, tensor in weights.items():
-        flat = tensor.cpu().contiguous()
-        digest.update(f"{name} {flat.dtype} {tuple(flat.shape)}".encode())
-        digest.update(ctypes.string_at(flat.data_ptr(), flat.nbytes))
-    return digest.hexdigest()
-
-
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file so that whoever looks, and whenever, finds all of it or nothing."""
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-# --- Trainer ------------------------------------------------------------------------------------------------
 
 
 class DDPTrainer:
     """Trains one model on all ranks of the process group."""
 
-    def __init__(self, model: nn.Module, device: torch.device, folder: Path) -> None:
-        self.device = device
-        self.folder = folder
-        # Gives every rank the weights of rank 0, and averages the gradients over the ranks in each backward.
-        self.model = DistributedDataParallel(
-            model.to(device), device_ids=[device.index] if device.type == "cuda" else None
+    def __init__(
+        self, config: Config, material: Material, model: nn.Module, device: torch.device, folder: Path
+    ) -> None:
+        self.config, self.device, self.checkpoints = config, device, folder / "checkpoints"
+        self.texts = {
+            "vocabulary.json": material.vocabulary
+        }  # beside the weights, which are of no use without
+        self.model = wrap(model, config, device)
+        self.optimizer = create_optimizer(self.model.parameters(), config.optimizer)
+        self.planned = planned_steps(config, len(material.training), dist.get_world_size())
+        self.schedule = create_schedule(self.optimizer, config.optimizer, self.planned)
+        self.precision = getattr(torch, config.train.precision)
+        # Keeps the small gradients of float16 above zero; for the other types it does nothing.
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == torch.float16)
+        self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
+        self.position, self.progress = Position(), Progress()
+        inputs, targets = material.training[0]
+        self.nothing = torch.zeros_like(inputs)[None], torch.full_like(targets, IGNORED)[None]
+        # Ranks count their data in host memory, which NCCL does not reach: a GPU would have to be waited for.
+        self.counting = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
+        self.joining = config.data.uneven == "join"
+        self.counts = Counts(device)
+        self.meter = Meter(self.position, self.progress, device)
+        self.components = components_of(
+            self.bare_model,
+            self.replicated,
+            self.position,
+            self.progress,
+            device,
+            config.ddp.broadcast_buffers,
         )
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
-        self.samples = 0
+        self.saved_at: int | None = None
+        self.saver = create_saver(asynchronous=config.checkpoint.asynchronous)
 
     @property
     def bare_model(self) -> nn.Module:
         """The model without its wrapper, whose names carry no ``module.`` prefix."""
         return cast(nn.Module, self.model.module)
 
-    def _loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-        guesses = model(inputs.to(self.device))
-        return functional.cross_entropy(guesses.flatten(0, 1), targets.to(self.device).flatten())
+    # --- Training ---------------------------------------------------------------------------------------------
 
-    def train_epoch(self, loader: DataLoader[tuple[Tensor, Tensor]], epoch: int, steps: int) -> list[float]:
-        """At most this many steps of one pass; the loss of each, averaged over the ranks."""
-        cast("DistributedSampler[Any]", loader.sampler).set_epoch(epoch)  # or every pass has the same order
+    def train_epoch(self, loader: Loader | Dispatcher, epoch: int) -> None:
+        """One pass over the data, or what is left of it after a resume."""
+        loader.begin(epoch, self.position.batches, self.position.samples)
         self.model.train()
-        losses = []
-        for inputs, targets in islice(loader, steps):
-            self.optimizer.zero_grad()
-            loss = self._loss(self.model, inputs, targets)
-            loss.backward()
-            self.optimizer.step()
-            self.samples += len(inputs)
-            losses.append(loss.detach())
-        averaged = torch.stack(losses)  # one all-reduce for all: each rank has equally many, of equal size
-        dist.all_reduce(averaged)
-        return (averaged / dist.get_world_size()).tolist()
+        self.meter.restart()
+        with Join([self.counts, self.model]) if self.joining else contextlib.nullcontext():
+            for window in self.windows(loader):
+                self.meter.add(*self.train_step(window))
+                self.position.step += 1
+                self.position.batches += self.config.train.accumulation
+                self.position.samples += window.samples
+                self.progress.samples += window.samples
+                if self.joining:
+                    continue  # what follows are collectives, and Join answers only those of a step
+                if self.position.step % self.config.run.log_every == 0:
+                    self.meter.log_steps()
+                if self.position.step % (self.config.checkpoint.every or sys.maxsize) == 0:
+                    self.save_checkpoint()
+        if self.joining:
+            rest = self.replicated | {"position": self.position, "progress": self.progress}
+            self.meter.add_missed(catch_up(rest, self.position.step, self.device))
+        self.meter.log_steps()
+
+    def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
+        """The batches of each step, until the ranks stop."""
+        train = self.config.train
+        limit = None if train.steps is None else train.steps - self.position.batches // train.accumulation
+        if self.joining:
+            return joined_windows(loader, limit, self.counts)
+        uneven = self.config.data.uneven
+        return windows(loader, train.accumulation, limit, uneven, self.nothing, self.counting)
+
+    def train_step(self, window: Window) -> tuple[Tensor, Tensor, float]:
+        """One optimizer step: this rank's part of the loss, the gradient's norm, and the learning rate.
+
+        The loss of a step is the mean over the targets of all its batches on all ranks, so that it does not
+        matter how many ranks there are, or how many batches a step is cut into.
+        """
+        self.optimizer.zero_grad()
+        part = torch.zeros((), device=self.device)
+        for number, batch in enumerate(window.batches, 1):
+            last = number == len(window.batches)
+            # The gradients of the batches add up on this rank; only with the last do they go to the others.
+            with contextlib.nullcontext() if last else self.model.no_sync():
+                loss = cross_entropy(*self.guess(self.model, batch), reduction="sum") / window.targets
+                # DDP takes the mean over the ranks, where the loss is a sum over them.
+                self.scaler.scale(loss * dist.get_world_size()).backward()
+            part += loss.detach()
+        # Synchronised by now, so that the norm is that of the whole gradient, and the same on every rank.
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.clip or float("inf"))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        lr = cast(float, self.schedule.get_last_lr()[0])
+        self.schedule.step()
+        return part, norm, lr
+
+    def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """One row of scores for each target, and the targets."""
+        inputs, targets = (one.to(self.device, non_blocking=True) for one in batch)
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+            scores = model(inputs)
+        return scores.flatten(0, -2).float(), targets.flatten()
+
+    def train(self, training: Loader | Dispatcher, held_out: Loader | Dispatcher) -> float | None:
+        """All epochs that are left; the last evaluation's loss."""
+        evaluation = self.config.evaluation
+        loss = None
+        for epoch in range(self.position.epoch, self.config.train.epochs):
+            with self.meter.timed("train"):
+                self.train_epoch(training, epoch)
+            # A rank that collects garbage in the middle of a step makes all the others wait: collect together.
+            gc.collect(1)
+            self.position.epoch, self.position.batches, self.position.samples = epoch + 1, 0, 0
+            if self.meter.last_loss is not None:
+                log.info(
+                    "epoch %d: loss %.3f at step %d", epoch + 1, self.meter.last_loss, self.position.step
+                )
+            if (epoch + 1) % evaluation.every == 0 or epoch + 1 == self.config.train.epochs:
+                loss = self.evaluate(held_out)
+                better, stop = self.progress.judge(loss, evaluation, self.device)
+                if better and evaluation.keep_best:
+                    self.save_checkpoint(best=True)
+                if stop:
+                    self.meter.stop_early(f"no progress in {evaluation.patience} evaluations")
+                    break
+        return loss
+
+    # --- Evaluation -------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def evaluate(self, loader: DataLoader[tuple[Tensor, Tensor]]) -> float:
-        """The mean loss over all samples of all ranks, each counted once.
+    def evaluate(self, loader: Loader | Dispatcher) -> float:
+        """The mean loss over all held-out targets of all ranks, each counted once."""
+        with self.meter.timed("evaluate"):
+            for buffer in self.bare_model.buffers():
+                dist.broadcast(buffer, src=0)  # running averages are each rank's own since its last forward
+            # Without the wrapper: ranks may have different numbers of batches, and DDP's forward may communicate.
+            self.bare_model.eval()
+            loader.begin(0)
+            loss = hits = torch.zeros((), dtype=torch.double, device=self.device)
+            count = 0
+            for batch in loader:
+                scores, targets = self.guess(self.bare_model, batch)
+                loss = loss + cross_entropy(scores, targets, reduction="none").double().sum()
+                hits = hits + (scores.argmax(-1) == targets).sum()
+                count += int((targets != IGNORED).sum())
+            # Sums and counts, since a mean of the ranks' means would weigh their targets differently.
+            losses, all_hits, targets_of_all = reduce_sums(loss, hits, count, device=self.device)
+        mean, accuracy = losses / targets_of_all, all_hits / targets_of_all
+        log.info("held-out loss %.3f, accuracy %.3f over %d targets", mean, accuracy, targets_of_all)
+        self.meter.note("evaluation", evaluation_loss=mean, evaluation_accuracy=accuracy)
+        return mean
 
-        On the bare model: ranks may have different numbers of batches here, and DDP's forward may communicate.
-        """
-        self.model.eval()
-        total, count = torch.zeros((), dtype=torch.double, device=self.device), 0
-        for inputs, targets in loader:
-            total += self._loss(self.bare_model, inputs, targets).double() * len(inputs)
-            count += len(inputs)
-        return reduce_mean(total, count)
+    # --- Checkpoints ------------------------------------------------------------------------------------------
 
-    def save_checkpoint(self, epoch: int) -> Path:
-        """Rank 0 writes; nobody goes on before the file is complete."""
-        path = self.folder / "checkpoint.pt"
-        if dist.get_rank() == 0:
-            weights = self.bare_model.state_dict()
-            state = {
-                "model": weights,
-                "checksum": checksum(weights),
-                "optimizer": self.optimizer.state_dict(),
-                "epoch": epoch,
-            }
-            write_atomically(path, lambda file: torch.save(state, file))
-        dist.barrier()
-        return path
+    def save_checkpoint(self, *, best: bool = False) -> None:
+        """Rank 0 writes what all ranks have, after all of them have compared it."""
+        if self.saved_at == self.position.step and not best:
+            return
+        with self.meter.timed("checkpoint"):
+            step, keep = self.position.step, self.config.checkpoint.keep
+            self.saver.save(self.checkpoints, step, self.components, keep, best=best, texts=self.texts)
+        self.saved_at = step
+        self.meter.note("checkpoint", best=best)
+        self.meter.restart()
 
-    def verify_checkpoint(self, path: Path) -> None:
-        """Read the checkpoint back on this rank.
+    def load_checkpoint(self) -> bool:
+        """Go on from the newest checkpoint of the run folder; False where there is none."""
+        if checkpoints.find(self.checkpoints) is None:
+            return False
+        # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
+        # So that the first step is the one that would have been, the first backward is one of nothing.
+        cross_entropy(*self.guess(self.model, self.nothing), reduction="sum").backward()
+        self.optimizer.zero_grad()
+        # What follows differs for each rank, also where another number of ranks keeps it from being restored.
+        torch.manual_seed(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
+        checkpoints.load_latest(self.checkpoints, self.components)
+        if self.meter.run:
+            self.meter.run.rewind(self.position.step)
+        log.info("goes on at step %d, epoch %d", self.position.step, self.position.epoch + 1)
+        return True
 
-        Raises:
-            RuntimeError: it does not hold what rank 0 wrote.
-        """
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        if checksum(saved["model"]) != saved["checksum"]:
-            raise RuntimeError(f"{path} does not hold the weights that rank 0 wrote")
-
-
-# --- Main ---------------------------------------------------------------------------------------------------
-
-
-def set_up(backend: str) -> torch.device:
-    """Join the process group that torchrun's variables describe, or be the only rank of one."""
-    alone = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}
-    for name, value in alone.items():
-        os.environ.setdefault(name, str(value))
-    if backend == "nccl":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-        torch.cuda.set_device(device)
-        dist.init_process_group(backend, device_id=device)
-    else:
-        device = torch.device("cpu")
-        dist.init_process_group(backend)
-    return device
-
-
-def shut_down() -> None:
-    """Leave the process group.
-
-    The pause is for gloo: in torch 2.13 a group that is destroyed while its worker thread still lets go of
-    the last collective can abort the process (pytorch issue 190489), in up to a third of all runs. Nothing
-    is outstanding here that could be waited for: every result has been read.
-    """
-    time.sleep(0.2)
-    dist.destroy_process_group()
+    def summary(self) -> dict[str, Any]:
+        """What this rank has come to; verified against rank 0."""
+        return {
+            "first_loss": self.meter.first_loss,
+            "last_loss": self.meter.last_loss,
+            "steps": self.position.step,
+            "samples": self.progress.samples,
+            "weights": checksum(self.bare_model.state_dict()),
+            "difference": verify_weight_sync(self.bare_model),
+            "seconds": self.meter.seconds,
+        }
 
 
-def train(options: argparse.Namespace, device: torch.device) -> dict[str, Any]:
-    """Train, evaluate, save, verify; what this rank saw."""
-    torch.manual_seed(
-        SEED + dist.get_rank()
-    )  # unequal on purpose, as dropout wants it: DDP makes weights equal
-    train_text, held_out_text = read_text()
-    train_loader = create_distributed_dataloader(train_text, train=True)
-    held_out_loader = create_distributed_dataloader(held_out_text, train=False)
-    trainer = DDPTrainer(ByteTransformer(), device, options.out)
-
-    start = time.perf_counter()
-    losses: list[float] = []
-    for epoch in range(options.epochs):
-        losses += trainer.train_epoch(train_loader, epoch, options.steps)
-        gc.collect(1)
-        log.info("epoch %d: loss %.3f at step %d", epoch, losses[-1], len(losses))
-    trained = time.perf_counter()
-    evaluation_loss = trainer.evaluate(held_out_loader)
-    log.info("held-out loss %.3f over %d samples", evaluation_loss, len(held_out_text))
-    evaluated = time.perf_counter()
-    trainer.verify_checkpoint(trainer.save_checkpoint(options.epochs))
-    return {
-        "first_loss": losses[0],
-        "last_loss": losses[-1],
-        "evaluation_loss": evaluation_loss,
-        "evaluation_samples": len(held_out_text),
-        "steps": len(losses),
-        "samples": trainer.samples,
-        "weights": checksum(trainer.bare_model.state_dict()),
-        "difference": verify_weight_sync(trainer.bare_model),
-        "seconds": {
-            "train": trained - start,
-            "evaluate": evaluated - trained,
-            "checkpoint": time.perf_counter() - evaluated,
-        },
-    }
+# --- One rank's life --------------------------------------------------------------------------------------------------
 
 
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Train a small language model with DDP.")
-    parser.add_argument("--backend", default="nccl" if torch.cuda.is_available() else "gloo")
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=8, help="at most this many steps in each epoch")
-    parser.add_argument("--out", type=Path, default=Path("trainer-output"), help="folder for results")
-    return parser.parse_args()
+def train(config: Config, device: torch.device) -> None:
+    """One rank's part of a run."""
+    folder = choose_folder(config)
+    material = prepare_data(config, folder)
+    # Unequal on purpose, as dropout wants it: DDP makes the weights equal to rank 0's.
+    torch.manual_seed(config.train.seed + dist.get_rank())
+    model = create_model(config, material)
+    trainer = DDPTrainer(config, material, model, device, folder)
+    training, held_out = (
+        create_distributed_dataloader(one, config.data, train=train, seed=config.train.seed, device=device)
+        for one, train in ((material.training, True), (material.held_out, False))
+    )
+    with open_run(config, folder, device, trainer.planned) as trainer.meter.run:
+        if config.checkpoint.resume:
+            trainer.load_checkpoint()
+        checkpoints.begin(trainer.checkpoints, trainer.position.step)
+        loss = trainer.train(training, held_out)
+        evaluated = {"evaluation_loss": loss, "evaluation_samples": len(material.held_out)}
+        leave_summary(folder, device, trainer.summary() | evaluated)
+        trainer.save_checkpoint()
+        trainer.saver.finish()
 
 
 @record
@@ -273,26 +288,18 @@ def main() -> None:
     # A rank that collects garbage in the middle of a step makes all the others wait: collect together, between
     # epochs. Importing what DDP needs is a third quicker for it, too.
     gc.disable()
-    options = parse_options()
-    device = set_up(options.backend)
-    try:
-        rank = dist.get_rank()
-        logging.basicConfig(level=logging.INFO if rank == 0 else logging.WARNING, format="%(message)s")
-        options.out.mkdir(parents=True, exist_ok=True)
-        summary = {
-            "rank": rank,
-            "world_size": dist.get_world_size(),
-            "backend": dist.get_backend(),
-            "device": str(device),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            **train(options, device),
-        }
-        path = options.out / f"rank{rank}.json"
-        write_atomically(path, lambda file: file.write(json.dumps(summary).encode()))
-        dist.barrier()  # a rank that left now could, by the way it ends, take the others with it
-    finally:
-        shut_down()
+    with errors_told_once():
+        config = read_command_line()
+        if config is None:
+            return
+        try:
+            device = set_up(config.parallel)
+            level = logging.INFO if dist.get_rank() == 0 else logging.ERROR
+            logging.basicConfig(level=level, format="%(message)s")
+            train(config, device)
+            dist.barrier()  # a rank that left now could, by the way it ends, take the others with it
+        finally:
+            shut_down()
 
 
 if __name__ == "__main__":

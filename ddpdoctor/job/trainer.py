@@ -13,6 +13,8 @@ from ddpdoctor.plan import Plan
 _LIMIT, _LIMIT_PER_RANK = 60.0, 5.0
 """Seconds that it may take; ten times what two cores need, which import torch once for each rank."""
 
+_SHORT = ("train.epochs=2", "train.steps=8", "evaluation.every=2")
+
 
 def trainer_script() -> Path:
     """The trainer: beside this package in a checkout, inside it where it is installed."""
@@ -28,7 +30,8 @@ def bundled_trainer(plan: Plan, folder: Path, script: Path | None = None) -> Job
         folder: of the run; each rank leaves its summary there.
         script: another one to run with the trainer's options; the trainer itself where none is given.
     """
-    words = (str(script or trainer_script()), "--backend", plan.backend, "--out", str(folder / "out"))
+    settings = (f"parallel.backend={plan.backend}", f"run.folder={folder / 'out'}", *_SHORT)
+    words = (str(script or trainer_script()), *settings)
     return Job(Kind.SCRIPT, words, RecorderOptions(full=True), bundled=True)
 
 

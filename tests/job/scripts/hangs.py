@@ -3,11 +3,12 @@
 import signal
 import time
 
+import models
 import torch.distributed as dist
 import trainer
 
 
-class Model(trainer.ByteTransformer):
+class Model(models.ByteTransformer):
     def forward(self, inputs):
         if dist.get_rank() == 1:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -16,5 +17,5 @@ class Model(trainer.ByteTransformer):
         return super().forward(inputs)
 
 
-trainer.ByteTransformer = Model
+models.ByteTransformer = Model
 trainer.main()

@@ -1,0 +1,80 @@
+"""The command line: what was asked for, what a dry run shows, and how an error of the user's is told."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from config import Config, TrainerError, show
+from config_file import read_config
+
+ENVIRONMENT = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Not on every rank, as argparse would."""
+        raise TrainerError(message)
+
+
+def read_command_line() -> Config | None:
+    """The configuration that was asked for; None after a dry run, which has been shown."""
+    parser = _Parser(description="Train a small model with DistributedDataParallel.")
+    parser.add_argument("--config", type=Path, help="a YAML file, such as those in configs/")
+    parser.add_argument("--data", metavar="SOURCE", help="the same as data.source=SOURCE")
+    parser.add_argument("--dry-run", action="store_true", help="show the configuration and the environment")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="such as train.epochs=2")
+    options = parser.parse_intermixed_args()
+    words = [*options.overrides, *([f"data.source={options.data}"] if options.data else [])]
+    config = read_config(options.config, words)
+    if not options.dry_run:
+        return config
+    if first_rank():
+        print(f"{show(config)}\n{_environment()}")
+    return None
+
+
+def _environment() -> str:
+    """What a launcher and the machine say, as comments below the YAML."""
+    values = [f"#   {name}={os.environ[name]}" for name in ENVIRONMENT if name in os.environ]
+    gpus = torch.cuda.device_count()
+    return "\n".join(
+        [f"# torch {torch.__version__}, {gpus} visible GPUs, environment:", *(values or ["#   none"])]
+    )
+
+
+def first_rank() -> bool:
+    """Whether this is rank 0, before there is a process group to ask."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+@contextmanager
+def errors_told_once() -> Iterator[None]:
+    """Tell a TrainerError in one line, from one rank; then leave with exit status 2."""
+    try:
+        yield
+    except TrainerError as error:
+        if os.environ.get("RANK", "0") == str(error.told_by):
+            print(f"trainer: {error}", file=sys.stderr, flush=True)
+        else:
+            # torchrun ends all ranks as soon as one has left; the line comes first.
+            time.sleep(0.5)
+        sys.exit(2)

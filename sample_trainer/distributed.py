@@ -1,0 +1,204 @@
+"""What ranks do together besides DDP: join and leave the group, average, compare.
+
+Each function here that communicates has to be called by every rank, in the same order. A call under
+``if rank == 0:`` would leave rank 0 waiting for the others, for ever.
+"""
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from config import Parallel, TrainerError
+from exchange import broadcast
+from torch import Tensor, nn
+
+# --- Joining and leaving --------------------------------------------------------------------------------------
+
+
+def launched_rank() -> tuple[int, int, int] | None:
+    """Rank, local rank and world size as a launcher's variables say them; None without a launcher."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        return None
+    try:
+        rank, local, size = (int(os.environ.get(name, os.environ["RANK"])) for name in names)
+    except ValueError:
+        raise TrainerError(f"one of the launcher's variables {', '.join(names)} is not a number") from None
+    if not 0 <= rank < size:
+        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", told_by=rank)
+    return rank, local, size
+
+
+def set_up(parallel: Parallel) -> torch.device:
+    """Join the process group, and say which device is this rank's.
+
+    Three ways lead here: torchrun or another launcher that sets env:// variables; ranks that are started by
+    hand and meet at tcp://ADDRESS:PORT; and one process by itself, which is a group of one: the same code path.
+    """
+    launched = launched_rank()
+    rank, local, size = launched or _by_hand(parallel)
+    # A single process needs no port that somebody else could know, so it takes any.
+    port = (29500 if size > 1 else 0) if parallel.master_port is None else parallel.master_port
+    address = f"tcp://{parallel.master_addr}:{port}"
+    device = _device(parallel, rank, local)
+    # NCCL moves GPU memory, gloo moves main memory.
+    backend = {"cuda": "nccl", "cpu": "gloo"}[device.type] if parallel.backend == "auto" else parallel.backend
+    try:
+        dist.init_process_group(
+            backend,
+            init_method="env://" if launched else address,
+            rank=rank,
+            world_size=size,
+            timeout=datetime.timedelta(seconds=parallel.timeout),
+            # Lets NCCL connect at once, on the right GPU, so that what is wrong shows here.
+            device_id=device if backend == "nccl" else None,
+        )
+    except (dist.DistNetworkError, dist.DistStoreError) as error:
+        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if launched else address
+        raise TrainerError(_why_not_joined(str(error), where, rank), told_by=rank) from None
+    return device
+
+
+def _by_hand(parallel: Parallel) -> tuple[int, int, int]:
+    size = parallel.world_size or 1
+    if size > 1 and parallel.rank is None:
+        raise TrainerError(
+            f"parallel.world_size is {size} and nobody started {size} ranks: use torchrun --nproc-per-node {size} "
+            "trainer.py ..., or give each process its parallel.rank"
+        )
+    rank = parallel.rank or 0
+    return rank, rank % max(1, torch.cuda.device_count()), size
+
+
+def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
+    """The GPU of this rank among those that CUDA_VISIBLE_DEVICES leaves visible; or the CPU."""
+    usable = torch.cuda.is_available() and parallel.backend != "gloo"
+    if parallel.device == "cpu" or (parallel.device == "auto" and not usable):
+        return torch.device("cpu")
+    visible = torch.cuda.device_count()
+    if local_rank >= visible:
+        raise TrainerError(
+            f"rank {rank} needs the GPU {local_rank} of its own, and {visible} are visible", told_by=rank
+        )
+    # Or every .cuda() of every rank on this host would be GPU 0.
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _why_not_joined(error: str, where: str, rank: int) -> str:
+    if "EADDRINUSE" in error or "address already in use" in error.lower():
+        return f"rank {rank} cannot listen at {where}: another program has that port; choose another"
+    return f"rank {rank} did not meet the others at {where}: {error.splitlines()[0]}"
+
+
+def shut_down() -> None:
+    """Leave the process group.
+
+    The pause is for gloo: in torch 2.13 a group that is destroyed while its worker thread still lets go of
+    the last collective can abort the process (pytorch issue 190489), in up to a third of all runs. Nothing
+    is outstanding here that could be waited for: every result has been read.
+    """
+    if dist.is_initialized():
+        time.sleep(0.2)
+        dist.destroy_process_group()
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """Around what every rank does for itself and may fail on some: where it does, all ranks raise, and one tells.
+
+    A rank that left by itself would leave the others waiting in their next collective.
+    """
+    error: TrainerError | None = None
+    try:
+        yield
+    except TrainerError as raised:
+        error = raised
+    size = dist.get_world_size()
+    first = torch.tensor([dist.get_rank() if error else size])
+    if dist.get_backend() == "nccl":
+        first = first.cuda()
+    dist.all_reduce(first, dist.ReduceOp.MIN)
+    if int(first) < size:
+        raise TrainerError(str(error or "another rank failed"), told_by=int(first))
+
+
+# --- Averages -------------------------------------------------------------------------------------------------
+
+
+def reduce_sums(*values: Tensor | float, device: torch.device | None = None) -> list[float]:
+    """Each value summed over all ranks, with one all-reduce for all of them; in double, so that counts are exact."""
+    sums = torch.stack([torch.as_tensor(value, device=device).double() for value in values])
+    dist.all_reduce(sums)
+    return sums.tolist()
+
+
+def reduce_mean(total: Tensor, count: int) -> float:
+    """The mean over all ranks from each rank's sum and count; a mean of means would weigh ranks wrongly."""
+    sum_of_all, count_of_all = reduce_sums(total, count, device=total.device)
+    return sum_of_all / count_of_all
+
+
+def sync_gradients(model: nn.Module, buckets: Iterable[Sequence[nn.Parameter]] | None = None) -> None:
+    """Average the gradients over the ranks by hand: what DDP does during backward, after it.
+
+    Equal to DDP's to the bit. Floating-point sums depend on their order, and where in a flat tensor a number
+    lies decides in which order a ring adds it up; so the tensor has to be laid out as DDP lays it out. Without
+    ``buckets`` that is DDP's layout in its first step: one bucket with all parameters in the order of their
+    registration. Later it orders them as their gradients arrive, in buckets of ``bucket_cap_mb``.
+    """
+    if buckets is None:
+        # The wrapper's parameters are those of the model, so either may be given.
+        buckets = [[one for one in model.parameters() if one.requires_grad]]
+    for bucket in buckets:
+        # Small tensors one by one would cost a round trip each; together they cost one.
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
+        flat = torch.cat([one.flatten() for one in gradients])
+        flat *= (
+            1 / dist.get_world_size()
+        )  # before the sum, as DDP does it, which keeps float16 from overflowing
+        dist.all_reduce(flat)
+        for parameter, averaged in zip(
+            bucket, torch.split(flat, [one.numel() for one in bucket]), strict=True
+        ):
+            parameter.grad = averaged.view_as(parameter).clone()
+
+
+# --- Comparing and sharing ----------------------------------------------------------------------------------
+
+
+def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
+    """Compare this rank's weights with rank 0's, bit by bit; None, or the first element that differs.
+
+    Every rank goes through every broadcast, whatever it found: one that returned early would leave the
+    others waiting.
+    """
+    first: dict[str, Any] | None = None
+    for name, mine in model.state_dict().items():
+        theirs = mine.clone()
+        dist.broadcast(theirs, src=0)
+        own, reference = mine.flatten(), theirs.flatten()
+        # As bytes, since NaN is not equal to itself.
+        different = (own.view(torch.uint8) != reference.view(torch.uint8)).nonzero()
+        if first is None and len(different):
+            at = int(different[0]) // own.element_size()
+            first = {"tensor": name, "element": at, "own": own[at].item(), "rank_0": reference[at].item()}
+    return first
+
+
+def share_state(parts: Mapping[str, Any], source: int) -> None:
+    """Give every rank one rank's state of things with state_dict and load_state_dict."""
+    packed = io.BytesIO()
+    if dist.get_rank() == source:
+        torch.save({name: one.state_dict() for name, one in parts.items()}, packed)
+    state = torch.load(io.BytesIO(broadcast(packed.getvalue(), source)), weights_only=True)
+    for name, one in parts.items():
+        one.load_state_dict(state[name])

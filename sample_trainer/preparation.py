@@ -1,0 +1,84 @@
+"""What comes before training and after it: the run folder, the data, what is left of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from config import Config
+from data import Material, load, write_text_file
+from distributed import all_or_none
+from exchange import on_rank_0
+from metrics import RunFolder, new_folder, write_text
+
+
+def choose_folder(config: Config) -> Path:
+    """The run folder. Its name holds the time, so that one rank chooses it for all."""
+
+    def choose() -> bytes:
+        if not config.run.folder:
+            return str(new_folder(config.run.name)).encode()
+        Path(config.run.folder).mkdir(parents=True, exist_ok=True)
+        return config.run.folder.encode()
+
+    return Path(on_rank_0(choose, "the run folder cannot be made").decode())
+
+
+def prepare_data(config: Config, folder: Path) -> Material:
+    """Training and held-out samples, on every rank."""
+    data = config.data
+    if data.strategy == "memory_mapped":
+        # Once, before anybody maps it; the run folder is on a disk that all ranks see, as for checkpoints.
+        on_rank_0(lambda: write_text_file(data, folder), "the text cannot be written to the run folder")
+    with all_or_none():
+        return load(data, folder)
+
+
+def open_run(
+    config: Config, folder: Path, device: torch.device, steps: int
+) -> AbstractContextManager[RunFolder | None]:
+    """The run folder's files while the run lasts; on rank 0."""
+    if dist.get_rank() != 0:
+        return contextlib.nullcontext()
+    facts = {
+        "name": config.run.name,
+        "world_size": dist.get_world_size(),
+        "device": device.type,
+        "backend": dist.get_backend(),
+        "torch": torch.__version__,
+        "steps": steps,
+        "config": config.as_dict(),
+    }
+    run = RunFolder(folder, facts, tensorboard=config.run.tensorboard)
+
+    def stop(number: int, frame: object) -> None:
+        """Asked to end, as torchrun does when another rank failed: say so, and end as if nobody had listened."""
+        run.finish("stopped")
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+    return run
+
+
+def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:
+    """Each rank's own rank<R>.json: whoever compares ranks, compares these."""
+    summary = {
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "backend": dist.get_backend(),
+        "device": str(device),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        **values,
+    }
+    write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(summary))

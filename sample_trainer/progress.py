@@ -1,0 +1,141 @@
+"""How far a run has come: what it measures, what it decides from that, and what it writes down.
+
+What is averaged over the ranks is averaged when it is logged and not before: that is a collective.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from components import Position
+from config import Evaluation
+from metrics import Kind, RunFolder
+from torch import Tensor
+
+log = logging.getLogger("trainer")
+
+
+@dataclass
+class Progress:
+    """What a run has come to so far, and has to know when it goes on from a checkpoint."""
+
+    samples: int = 0
+    """Trained on, by all ranks together."""
+    best_loss: float = float("inf")
+    evaluations_since: int = 0
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for one in fields(self):
+            setattr(self, one.name, state[one.name])
+
+    def judge(self, loss: float, evaluation: Evaluation, device: torch.device) -> tuple[bool, bool]:
+        """Whether this evaluation is the best so far, and whether to stop now.
+
+        Rank 0 decides and tells the others. Each rank for itself would mostly come to the same; but the one
+        time when a last bit differs, some ranks leave the loop and the others wait for them.
+        """
+        better = loss < self.best_loss - evaluation.progress
+        since = 0 if better else self.evaluations_since + 1
+        stop = evaluation.patience is not None and since >= evaluation.patience
+        decided = torch.tensor([int(better), int(stop)], device=device)
+        dist.broadcast(decided, src=0)
+        better, stop = decided.bool().tolist()
+        self.best_loss = loss if better else self.best_loss
+        self.evaluations_since = 0 if better else self.evaluations_since + 1
+        return better, stop
+
+
+class Meter:
+    """Collects the steps since the last line of metrics.jsonl, and rank 0 writes the lines."""
+
+    def __init__(self, position: Position, progress: Progress, device: torch.device) -> None:
+        self._position, self._progress, self._device = position, progress, device
+        self._parts: list[Tensor] = []
+        self._norm, self._lr = torch.zeros(()), 0.0
+        self.run: RunFolder | None = None
+        """On rank 0."""
+        self.seconds: dict[str, float] = {"train": 0.0, "evaluate": 0.0, "checkpoint": 0.0}
+        self.first_loss: float | None = None
+        self.last_loss: float | None = None
+        self.restart()
+
+    def add(self, part: Tensor, norm: Tensor, lr: float) -> None:
+        """One step: this rank's part of its loss, and the gradient's norm, which stay on the device."""
+        self._parts.append(part)
+        self._norm, self._lr = norm, lr
+
+    def add_missed(self, steps: int) -> None:
+        """Steps that other ranks took without this one."""
+        self._parts += [torch.zeros((), device=self._device)] * steps
+
+    def restart(self) -> None:
+        """Take the time from here on: what came before was no training."""
+        self._before, self._begun = self._progress.samples, time.perf_counter()
+
+    def log_steps(self) -> None:
+        """One line for the steps since the last."""
+        if not self._parts:
+            return
+        losses = torch.stack(self._parts)
+        dist.all_reduce(losses)  # each rank has a part of each step's loss: the sum is the loss
+        values = losses.tolist()
+        self.first_loss = values[0] if self.first_loss is None else self.first_loss
+        self.last_loss = values[-1]
+        seconds = time.perf_counter() - self._begun
+        self.note(
+            "step",
+            loss=sum(values) / len(values),
+            lr=self._lr,
+            grad_norm=float(self._norm),
+            samples=self._progress.samples,
+            samples_per_second=(self._progress.samples - self._before) / seconds,
+            seconds=seconds,
+            memory_bytes=_memory(self._device),
+        )
+        self._parts = []
+        self.restart()
+
+    def note(self, kind: Kind, **values: Any) -> None:
+        """Rank 0 writes it down."""
+        if self.run:
+            self.run.add(kind, self._position.step, self._position.epoch, values)
+
+    def tell_epoch(self) -> None:
+        """For whoever watches."""
+        if self.last_loss is not None:
+            log.info(
+                "epoch %d: loss %.3f at step %d", self._position.epoch, self.last_loss, self._position.step
+            )
+
+    def stop_early(self, reason: str) -> None:
+        """Say so, and let run.json say so."""
+        log.info("stopped early: %s", reason)
+        if self.run:
+            self.run.ending = "stopped early"
+
+    @contextlib.contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Add up the seconds that something takes."""
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] += time.perf_counter() - begun
+
+
+def _memory(device: torch.device) -> int:
+    """The most that this rank has used: of the GPU, or of the host."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

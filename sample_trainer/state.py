@@ -1,0 +1,65 @@
+"""All that a training run is made of, declared by what it is to the ranks, and who saves it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import checkpoints
+import torch
+from components import (
+    Component,
+    Kind,
+    Position,
+    buffers_component,
+    component,
+    model_component,
+    random_component,
+)
+from progress import Progress
+from torch import nn
+
+if TYPE_CHECKING:
+    from asynchronous import AsynchronousSaver
+
+
+def components_of(
+    model: nn.Module,
+    replicated: dict[str, Any],
+    position: Position,
+    progress: Progress,
+    device: torch.device,
+    broadcast_buffers: bool,
+) -> dict[str, Component]:
+    """The components in the order in which they are loaded.
+
+    Args:
+        replicated: the same on every rank: optimizer, schedule, scaler.
+        broadcast_buffers: whether DDP gives every rank rank 0's; otherwise each rank has its own.
+    """
+    return {
+        "model": model_component(model),
+        **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
+        **{name: component(Kind.REPLICATED, one) for name, one in replicated.items()},
+        "position": component(Kind.GLOBAL, position),
+        "progress": component(Kind.GLOBAL, progress),
+        # Last, since whatever is made before may draw from the generators.
+        "random": random_component(device),
+    }
+
+
+class _AtOnce:
+    """Writes a checkpoint before training goes on."""
+
+    save = staticmethod(checkpoints.save)
+
+    def finish(self) -> None:
+        """Nothing is outstanding."""
+
+
+def create_saver(*, asynchronous: bool) -> _AtOnce | AsynchronousSaver:
+    """Called by every rank."""
+    if not asynchronous:
+        return _AtOnce()
+    from asynchronous import AsynchronousSaver  # here, since it takes a second to import
+
+    return AsynchronousSaver()
