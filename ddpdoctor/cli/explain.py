@@ -1,4 +1,4 @@
-"""``ddpdoctor explain FILE...``: the root cause in a job's output."""
+"""``ddpdoctor explain FILE...``: the root cause in a job's output, and in the dumps of its flight recorders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass, replace
 
 from ddpdoctor import __version__, registry
+from ddpdoctor.cli.dumps import judge_dumps, take_apart, without_messengers
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.output import open_output, write_report, write_text
-from ddpdoctor.judge import exit_status, merge
+from ddpdoctor.judge import Verdict, exit_status, merge
 from ddpdoctor.logs import blame
 from ddpdoctor.logs.facts import read_facts, table
-from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import read
 from ddpdoctor.logs.sources import UnreadableInput, streams
 from ddpdoctor.model import Level, Outcome, Report, Source
@@ -61,11 +61,14 @@ def run_explain(options: Options) -> int:
 
 def _report(options: Options) -> Report:
     started = time.monotonic()
-    checks = registry.select(Source.LOG)
-    log = read(streams(list(options.paths)), blame.words(checks))
-    if log.last is None:
-        raise UsageError("there is no line to read")
-    results, findings = merge(blame.examine(log, checks, lambda text: print(text, file=sys.stderr)))
+    given = take_apart(options.paths)
+    verdicts, notes = judge_dumps(given.dumps, _to_stderr) if given.dumps else ([], ())
+    lines = 0
+    if given.others:
+        of_log, lines = _judge_output(given.others, needed=not given.dumps)
+        verdicts += without_messengers(verdicts, of_log)
+        notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
+    results, findings = merge(verdicts)
     return Report(
         version=__version__,
         command=tuple(sys.argv[1:]),
@@ -73,9 +76,26 @@ def _report(options: Options) -> Report:
         seconds=time.monotonic() - started,
         checks=results,
         findings=findings,
-        run={"files": list(options.paths), "lines": log.read, "fail_on": options.fail_on.value},
-        notes=_notes(options, log),
+        run={"files": list(options.paths), "lines": lines, "fail_on": options.fail_on.value},
+        notes=notes,
     )
+
+
+def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:
+    """What the checks say of a job's output, and how many lines it has.
+
+    Raises:
+        UsageError: it has none, and there is nothing else to judge.
+    """
+    checks = registry.select(Source.LOG)
+    log = read(streams(paths), blame.words(checks))
+    if log.last is None and needed:
+        raise UsageError("there is no line to read")
+    return (blame.examine(log, checks, _to_stderr) if log.last is not None else []), log.read
+
+
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _facts(options: Options) -> Report:
@@ -103,10 +123,6 @@ def _facts_text(report: Report, format: str) -> str:
         return json.dumps({"facts": values, "notes": list(report.notes)}, indent=2) + "\n"
     lines = [*evidence_lines(rows, width_of_stdout()), *(f"note:  {note}" for note in report.notes)]
     return "\n".join(lines) + "\n"
-
-
-def _notes(options: Options, log: Log) -> tuple[str, ...]:
-    return (f"read {plural(log.read, 'line')} of {plural(len(options.paths), 'input')}",)
 
 
 def _in_one_screen(report: Report) -> Report:

@@ -16,6 +16,8 @@ from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Evidence, Where
 from ddpdoctor.text import listing, ranks_phrase, shorten
 
+CODES = ("DD301", "DD302", "DD303", "DD309")
+"""Of the checks whose diseases dumps can show."""
 _SIGNATURE = re.compile(r"(\S+) \[(.*)\] \[(.*)\]")
 _LONGEST_CALL = 80
 _FIX_ORDER = "bring every rank through the same collectives in the same order"
@@ -85,8 +87,8 @@ def _why_late(many: bool, alone: bool) -> str:
 def _why_dead(many: bool) -> str:
     died = "Ranks that leave no dump have" if many else "A rank that leaves no dump has"
     return (
-        f"{died} died, or lost the machine, before the dumps were written; the others wait for ever. Where the dump "
-        "was only not collected, look at it first."
+        f"{died} died before the dumps were written, or its host has, and the others wait for ever. A dump that was "
+        "only not collected looks the same."
     )
 
 

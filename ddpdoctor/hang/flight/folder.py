@@ -17,6 +17,7 @@ from pathlib import Path
 from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 
@@ -67,6 +68,16 @@ def read_folder(place: Path) -> Dumps:
         file, reason = next(iter(dumps.refused.items()))
         raise Refused(f"no dump can be read; {quote(file.name)}: {reason}")
     return dumps
+
+
+def standstill_of(place: Path) -> Standstill:
+    """A job of which nothing is known but the dumps in a folder.
+
+    Raises:
+        Refused: there is no dump that can be read.
+    """
+    dumps = read_folder(place)
+    return Standstill(flight=dumps.ranks, unseen=dumps.left_out)
 
 
 def files_of(place: Path) -> list[Path]:

@@ -18,8 +18,8 @@ LARGEST = 256 << 20
 _BUFFER = 1 << 20
 _NAMED = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|bin))?$")
-_BEGINNINGS = (b"{", b"\x80")
-"""Of JSON, and of a pickle by any protocol since the second."""
+_PICKLED = re.compile(rb"\x80[\x02-\x05]")
+"""The beginning of a pickle, which is none of a text."""
 _LOOKED_AT = 4096
 _KEYS = (b"entries", b"pg_config", b"pg_status")
 
@@ -42,7 +42,7 @@ def looks_like_dump(file: Path) -> bool:
             start = opened.read(_LOOKED_AT).lstrip()
     except OSError:
         return False
-    return start.startswith(_BEGINNINGS) and any(key in start for key in _KEYS)
+    return bool(_PICKLED.match(start)) or (start.startswith(b"{") and any(key in start for key in _KEYS))
 
 
 def read(file: Path, rank: int) -> Dump:

@@ -1,0 +1,88 @@
+"""Dumps of the flight recorder among the files that ``explain`` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpdoctor import registry
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.hang.flight.case import CODES
+from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
+from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
+from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.judge import Verdict, judge
+from ddpdoctor.model import Outcome, Role, Source
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+
+
+@dataclass(frozen=True)
+class Given:
+    """What ``explain`` is given, taken apart."""
+
+    dumps: dict[Path, int]
+    """The files that are dumps, and their ranks."""
+    others: list[str]
+    """The paths that are read as a job's output; a folder that holds nothing but dumps is none."""
+
+
+def take_apart(paths: Sequence[str]) -> Given:
+    """Tell dumps from a job's output.
+
+    Raises:
+        UsageError: the name of a dump does not tell its rank.
+    """
+    given = Given({}, [])
+    for path in paths:
+        files = files_of(Path(path)) if Path(path).exists() else []
+        dumps = [file for file in files if looks_like_dump(file)]
+        for file in dumps:
+            if (rank := rank_of(file)) is not None:
+                given.dumps[file] = rank
+            elif file == Path(path):
+                raise UsageError(
+                    f"the name of the dump {quote(path)} does not tell its rank, as fr_rank_0 does"
+                )
+        if not dumps or len(dumps) < len(files):
+            given.others.append(path)
+    return given
+
+
+def judge_dumps(files: dict[Path, int], log: Callable[[str], None]) -> tuple[list[Verdict], tuple[str, ...]]:
+    """What the checks say of the job that left these dumps, and notes for the report.
+
+    Raises:
+        UsageError: none of them can be read.
+    """
+    dumps = read_files(files)
+    if not dumps.ranks:
+        raise UsageError(_why_none(dumps))
+    trace = Trace((), standstill=Standstill(flight=dumps.ranks, unseen=dumps.left_out))
+    verdicts = judge(Source.RUN, registry.select(Source.RUN, CODES), trace, log)
+    read = f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"
+    return verdicts, (read, *dumps.left_out)
+
+
+def _why_none(dumps: Dumps) -> str:
+    file, reason = next(iter(dumps.refused.items()))
+    return f"{quote(str(file))} is no dump that can be read: {reason}"
+
+
+def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -> list[Verdict]:
+    """What the output says, less what only tells of a wait that the dumps explain."""
+    if not any(verdict.findings for verdict in verdicts):
+        return list(of_log)
+    told = {verdict.result.code for verdict in verdicts if verdict.findings}
+    return [
+        verdict
+        for verdict in of_log
+        if verdict.result.outcome is not Outcome.FAIL
+        or (verdict.result.code not in told and not _is_messenger(verdict))
+    ]
+
+
+def _is_messenger(verdict: Verdict) -> bool:
+    return all(one.seen and one.seen.role in (Role.MESSENGER, Role.UNKNOWN) for one in verdict.findings)
