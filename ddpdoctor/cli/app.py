@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from ddpdoctor import __version__
-from ddpdoctor.cli import bench, runs
+from ddpdoctor.cli import bench, hang, runs
+from ddpdoctor.cli.formats import FailOn, PageFormat, ReportFormat
 from ddpdoctor.model import Level
 
 app = typer.Typer(
@@ -24,30 +24,6 @@ command_line_error: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of all errors that typer raises for a command line; typer does not export it."""
 app.command()(bench.bench)
 app.add_typer(runs.app, name="runs")
-
-
-class ReportFormat(str, Enum):
-    """The formats of ``check``."""
-
-    TERMINAL = "terminal"
-    JSON = "json"
-    JUNIT = "junit"
-    SARIF = "sarif"
-    GITHUB = "github"
-
-
-class PageFormat(str, Enum):
-    """The formats of ``checks``."""
-
-    TERMINAL = "terminal"
-    JSON = "json"
-
-
-class FailOn(str, Enum):
-    """The least level that makes the exit status 1."""
-
-    FAIL = Level.FAIL.value
-    WARN = Level.WARN.value
 
 
 def _print_version(wanted: bool) -> None:
@@ -221,6 +197,9 @@ def check(
             quiet=quiet,
         )
     )
+
+
+app.command()(hang.hang)
 
 
 @app.command()

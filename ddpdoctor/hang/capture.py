@@ -37,7 +37,12 @@ _DEVICE_WAITS = ("StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "
 
 
 def capture(
-    pids: Mapping[int, int | None], *, records: Path | None = None, seconds: float = 0.0, looks: int = 2
+    pids: Mapping[int, int | None],
+    *,
+    records: Path | None = None,
+    seconds: float = 0.0,
+    looks: int = 2,
+    native: bool = True,
 ) -> Standstill:
     """Look at a job.
 
@@ -47,6 +52,7 @@ def capture(
         records: the folder into which our recorder writes where it is in there.
         seconds: since the last sign of progress, where somebody has watched.
         looks: how often; at least two tell a stall from slow work.
+        native: whether to read native frames of those that stand.
     """
     workers = {worker: pid for pid in pids for worker in _children(pid)}
     known = [*pids, *workers]
@@ -56,7 +62,7 @@ def capture(
         taken.append(look(known, records, first=False))
     found = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
     flight, refused = _flights(pids, taken[0].answers)
-    return Standstill(tuple(_with_native(found)), seconds, flight=flight, unseen=refused)
+    return Standstill(tuple(_with_native(found) if native else found), seconds, flight=flight, unseen=refused)
 
 
 def _children(pid: int) -> list[int]:

@@ -28,14 +28,20 @@ LARGEST = 64 << 20
 MOST_FILES = 10_000
 MOST_PROCESSES = 100_000
 MOST_FRAMES = 5_000
+RECORDS = "record"
+"""The folder, inside a kept one, of what our recorder wrote."""
 _LONGEST = 4_000
 """Characters of one text."""
 _OF_A_NAME = re.compile(r"[^\w.-]")
 _Value = TypeVar("_Value")
 
 
-def write(standstill: Standstill, folder: Path) -> Path:
-    """Write it into a folder, which may hold those of other hosts; the path of the file that tells of it."""
+def write(standstill: Standstill, folder: Path, records: Path | None = None) -> None:
+    """Write it into a folder, which may hold those of other hosts.
+
+    Args:
+        records: what our recorder wrote of its processes is copied from there.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     first = min(standstill.processes, key=lambda one: one.pid, default=Process(os.getpid(), None))
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
@@ -56,7 +62,23 @@ def write(standstill: Standstill, folder: Path) -> Path:
     part = file.with_name(f"{file.name}.part")
     part.write_text(json.dumps(said), encoding="utf-8")
     part.replace(file)
-    return file
+    if records is not None:
+        _copy_records(records, folder / RECORDS)
+
+
+def _copy_records(records: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for file in records.glob("*.jsonl"):
+        shutil.copyfile(file, folder / file.name)
+
+
+def move_into(staging: Path, folder: Path) -> None:
+    """Move what was written in one folder into another, which may hold that of other hosts; the first goes away."""
+    for file in [one for one in staging.rglob("*") if one.is_file()]:
+        target = folder / file.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        file.replace(target)
+    shutil.rmtree(staging)
 
 
 def is_kept(folder: Path) -> bool:
@@ -64,17 +86,17 @@ def is_kept(folder: Path) -> bool:
     return next(iter(_files(folder)), None) is not None
 
 
-def read(folder: Path) -> Standstill:
-    """What all hosts wrote into a folder, or into folders right below it, as one.
+def read(*folders: Path) -> Standstill:
+    """What all hosts wrote into some folders, or into folders right below them, as one.
 
     Raises:
         Refused: there is none, or one is not what :func:`write` writes.
     """
-    files = sorted(_files(folder))
+    files = sorted(file for folder in folders for file in _files(folder))
     if not files:
-        raise Refused(f"no file in it ends with {ENDING}, as those of ddpdoctor hang --dump do")
+        raise Refused(f"no file ends with {ENDING}, as those of ddpdoctor hang --dump do")
     if len(files) > MOST_FILES:
-        raise Refused(f"it has {len(files)} files, and {MOST_FILES} are the most")
+        raise Refused(f"there are {len(files)} files, and {MOST_FILES} are the most")
     return _merge([_read(file) for file in files])
 
 

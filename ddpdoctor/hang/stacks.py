@@ -19,6 +19,9 @@ import ddpdoctor
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_INSTALLED = re.compile(r"^.*/(?:site-packages|lib/python3[.\d]+)/(?!.*/site-packages/)")
+_LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
+"""Python's own files and torch's: while they wait they look at the clock now and then, and count."""
 _RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 
 
@@ -40,11 +43,11 @@ def is_ours(file: str) -> bool:
 
 
 def short_path(file: str) -> str:
-    """A source file as people name it: below the working directory, or below site-packages, else in full."""
+    """A source file as people name it: below the working directory, or below Python's libraries, else in full."""
     path = Path(file)
     if path.is_relative_to(Path.cwd()):
         return str(path.relative_to(Path.cwd()))
-    return file.rpartition("/site-packages/")[2]
+    return _INSTALLED.sub("", file)
 
 
 class StacksUnavailable(Exception):
@@ -64,7 +67,7 @@ class Seen:
     stack: tuple[Frame, ...]
     """Outermost frame first."""
     values: str = ""
-    """The local variables of its frames, as py-spy writes them: of a thread that goes on, some change."""
+    """The local variables of its frames, as py-spy writes them: of a script that goes on, some change."""
 
 
 def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
@@ -100,7 +103,8 @@ def _try_one(pid: int, options: Sequence[str]) -> Seen | StacksUnavailable:
         frames = main_thread(dump(pid, "--locals", *options), pid)
     except StacksUnavailable as why:
         return why
-    return Seen(_python(frames), str([one.get("locals") for one in frames]))
+    own = (one for one in frames if not _LIBRARIES.search(one["filename"]))
+    return Seen(_python(frames), str([one.get("locals") for one in own]))
 
 
 def _native_of_one(pid: int) -> tuple[str, ...]:

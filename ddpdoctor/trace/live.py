@@ -5,18 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.hang.kept import RECORDS
 from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.redact import quote
+from ddpdoctor.text import shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.reader import Recorded, read_run
+from ddpdoctor.trace.recording import Recording
+
+LARGEST_RECORD = 1 << 30
+"""Bytes of one process's record; that of a day has a tenth of it."""
 
 
-def live_trace(standstill: Standstill, records: Path | None = None) -> Trace:
+def live_trace(standstill: Standstill, recorded: Recorded) -> Trace:
     """What checks judge.
 
     Args:
-        records: the folder into which our recorder writes, or has written; None where it is not in there.
+        recorded: what our recorder has written so far; nothing where it is not in there.
     """
-    recorded = read_run(records) if records else Recorded()
     joined = [event for one in recorded.ranks.values() for event in one.groups if event.action == "init"]
     size = standstill.world_size or max((event.size or 0 for event in joined), default=0) or None
     timeouts = [event.arguments.get("timeout") for event in joined]
@@ -32,3 +39,25 @@ def live_trace(standstill: Standstill, records: Path | None = None) -> Trace:
     )
     standstill = replace(standstill, world_size=size, timeout=timeout)
     return Trace(ranks, seconds=standstill.seconds, world_size=size, standstill=standstill)
+
+
+def read_records(*folders: Path) -> Recorded:
+    """What our recorder wrote of the same jobs; nothing where it was not in there.
+
+    Raises:
+        Refused: a record is not what it writes.
+    """
+    ranks: dict[int, Recording] = {}
+    others: list[Recording] = []
+    for folder in (one / RECORDS for place in folders for one in (place, *place.glob("*"))):
+        for file in folder.glob("*.jsonl") if folder.is_dir() else ():
+            if not file.is_file() or file.is_symlink() or file.stat().st_size > LARGEST_RECORD:
+                raise Refused(f"{quote(file.name)} is no record: too large, or no file")
+        try:
+            recorded = read_run(folder)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as wrong:
+            said = shorten(f"{type(wrong).__name__}: {wrong}")
+            raise Refused(f"a record is not what the recorder writes: {said}") from None
+        ranks.update(recorded.ranks)
+        others += recorded.others
+    return Recorded(ranks, tuple(others))

@@ -1,0 +1,97 @@
+"""The report of ``ddpdoctor hang``: one cause, or what each rank does where nothing hangs."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddpdoctor import __version__, registry
+from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.hang.stillness import Stillness
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
+from ddpdoctor.text import quote_command
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.verdict import finding_of, verdict_of
+from ddpdoctor.trace.verdict.standing import standings
+from ddpdoctor.trace.verdict.words import states
+
+_NOT_JOINED = "DD301"
+"""The check that has looked where no rank waits in vain."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What is judged, and what the report says of it."""
+
+    trace: Trace
+    stillness: Stillness = Stillness.STILL
+    command: tuple[str, ...] = ()
+    records: Path | None = None
+    """Where our recorder writes, in a job that runs under it."""
+
+
+def report_of(looked: Looked, seconds: float) -> Report:
+    """The report of a look that took so many seconds."""
+    finding = _finding(looked)
+    trace, standstill = looked.trace, looked.trace.standstill or Standstill()
+    ranks = sorted({*standstill.ranks, *standstill.flight})
+    return Report(
+        version=__version__,
+        command=tuple(sys.argv[1:]),
+        exit_status=int(finding is not None and finding.level is Level.FAIL),
+        seconds=seconds,
+        checks=(_line(looked, finding, seconds),),
+        findings=(finding,) if finding else (),
+        run={
+            "nproc": len(ranks),
+            "script": quote_command(looked.command) if looked.command else None,
+            "hang": {
+                "state": looked.stillness.value,
+                "world_size": trace.world_size,
+                "processes": _rows(standstill),
+            },
+        },
+        notes=standstill.unseen if finding is None else (),
+    )
+
+
+def _finding(looked: Looked) -> Finding | None:
+    """What is found; where a rank works while others wait, no more than a warning."""
+    if looked.stillness is Stillness.MOVES:
+        return None
+    slow = looked.stillness is Stillness.SLOW
+    verdict = verdict_of(replace(looked.trace, out_of_time=True) if slow else looked.trace)
+    if verdict is None or (slow and verdict.level is Level.FAIL):
+        return None
+    return finding_of(verdict)
+
+
+def _line(looked: Looked, finding: Finding | None, seconds: float) -> CheckResult:
+    check = registry.by_code(finding.code if finding else _NOT_JOINED)
+    assert check is not None, "every verdict is a check's"
+    if finding is not None:
+        return CheckResult(
+            check.code, check.name, check.family, Outcome(finding.level.value), finding.headline
+        )
+    where = states(standings(looked.trace)) if looked.trace.ranks else ()
+    text = "no rank waits for one that does not come"
+    return CheckResult(check.code, check.name, check.family, Outcome.PASS, text, evidence=where)
+
+
+def _rows(standstill: Standstill) -> list[dict[str, object]]:
+    """Each process, for programs."""
+    return [
+        {
+            "pid": one.pid,
+            "host": one.host,
+            "rank": one.rank,
+            "role": one.role.value,
+            "doing": one.doing.value,
+            "call": one.call,
+            "stands": one.stands,
+            "stack": [str(frame) for frame in one.stack],
+            "native": list(one.native),
+        }
+        for one in standstill.processes
+    ]

@@ -1,0 +1,153 @@
+"""``ddpdoctor hang``: who waits for whom in a job that is stuck now, or was when somebody kept what it showed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddpdoctor.cli.errors import CANNOT_EXAMINE, INTERRUPTED, UsageError
+from ddpdoctor.cli.hang_report import Looked, report_of
+from ddpdoctor.cli.output import open_output, write_report
+from ddpdoctor.cli.signals import stopped_by_signals
+from ddpdoctor.hang import attach, kept
+from ddpdoctor.hang.flight.folder import read_folder
+from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.hang.jobs import Job, NoJob
+from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.hang.stillness import stillness
+from ddpdoctor.job.remains import read_job, read_trace
+from ddpdoctor.progress import Progress
+from ddpdoctor.redact import clean, mask_files, quote
+from ddpdoctor.report import Format
+from ddpdoctor.text import quote_command, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.live import live_trace, read_records
+from ddpdoctor.trace.reader import Recorded, read_run
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of ``hang`` as they were given."""
+
+    subjects: tuple[str, ...] = ()
+    """Process ids, or folders."""
+    dump: str | None = None
+    flight_recorder: str | None = None
+    format: str = "terminal"
+    output: str | None = None
+    verbose: bool = False
+    quiet: bool = False
+
+
+def run_hang(options: Options) -> int:
+    """Look, judge, write the report, and return the exit status.
+
+    Raises:
+        UsageError: there is nothing to look at, or it may not be looked at.
+    """
+    started, file = time.monotonic(), open_output(options.output)
+    try:
+        with stopped_by_signals(), Progress(quiet=options.quiet) as progress:
+            looked = _look(options, progress)
+            if looked is None:
+                return CANNOT_EXAMINE
+            report = report_of(looked, time.monotonic() - started)
+            _keep(looked, options.dump)
+    except KeyboardInterrupt:
+        print("ddpdoctor: stopped; the job goes on", file=sys.stderr)
+        return INTERRUPTED
+    write_report(clean(report, os.environ), Format(options.format), file, verbose=options.verbose)
+    return report.exit_status
+
+
+def _look(options: Options, progress: Progress) -> Looked | None:
+    pids = [int(one) for one in options.subjects if one.isdecimal() and len(one) < 10]
+    folders = [Path(one) for one in options.subjects if not one.isdecimal()]
+    if options.flight_recorder is not None:
+        if options.subjects:
+            raise UsageError("--flight-recorder takes its folder alone, without process ids or other folders")
+        return _by_flight(Path(options.flight_recorder))
+    if folders and pids:
+        raise UsageError("give process ids or folders, not both")
+    if folders:
+        return _by_folders(folders)
+    return _live(pids, progress)
+
+
+def _by_flight(folder: Path) -> Looked:
+    if not folder.parent.is_dir():
+        raise UsageError(f"--flight-recorder {quote(str(folder))} does not exist")
+    try:
+        dumps = read_folder(folder)
+    except Refused as why:
+        raise UsageError(f"--flight-recorder {quote(str(folder))}: {why}") from None
+    standstill = Standstill(flight=dumps.ranks, unseen=dumps.left_out)
+    return Looked(Trace(ranks=(), standstill=standstill))
+
+
+def _by_folders(folders: Sequence[Path]) -> Looked:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{quote(str(folder))} is no folder, and no process id")
+    job = read_job(folders[0]) if len(folders) == 1 and not kept.is_kept(folders[0]) else None
+    if job is not None:
+        trace = read_trace(folders[0])
+        if trace.standstill is None:
+            raise UsageError(f"{quote(str(folders[0]))} holds a run that did not stand still")
+        return Looked(trace, command=job[0].words)
+    try:
+        standstill = kept.read(*folders)
+        return Looked(live_trace(standstill, read_records(*folders)), stillness(standstill))
+    except Refused as why:
+        raise UsageError(f"{', '.join(quote(str(one)) for one in folders)}: {why}") from None
+
+
+def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
+    progress.stage("looking for ranks")
+    try:
+        jobs = attach.find(pids)
+        if len(jobs) > 1:
+            progress.hide()
+            print(_choice(jobs), file=sys.stderr)
+            return None
+        if not jobs:
+            raise UsageError(
+                "no process on this host has RANK in its environment; give the process id of the launcher"
+            )
+        standstill = attach.look_at(jobs[0], progress.stage)
+    except NoJob as why:
+        raise UsageError(str(why)) from None
+    records = jobs[0].records
+    recorded = read_run(records) if records and records.is_dir() else Recorded()
+    return Looked(live_trace(standstill, recorded), stillness(standstill), jobs[0].script, records)
+
+
+def _choice(jobs: Sequence[Job]) -> str:
+    lines = [f"ddpdoctor: error: {len(jobs)} jobs run here; give a process id of one of them:"]
+    for job in jobs:
+        ranks = [rank for rank in job.ranks.values() if rank is not None]
+        lines.append(
+            f"  ddpdoctor hang {min(job.ranks)}    # {ranks_phrase(ranks)}: {quote_command(job.script)}"
+        )
+    return "\n".join(lines)
+
+
+def _keep(looked: Looked, folder: str | None) -> None:
+    """Write down what was looked at, for another time or another host.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    if folder is None:
+        return
+    staging = Path(folder, f".{os.getpid()}.part")
+    try:
+        kept.write(looked.trace.standstill or Standstill(), staging, looked.records)
+        mask_files(staging, os.environ)
+        kept.move_into(staging, Path(folder))
+    except OSError as failed:
+        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None

@@ -1,0 +1,112 @@
+"""Attaches to a job that runs: finds it, looks at it until it is clear whether it stands, and lets it go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ddpdoctor.hang.capture import capture
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
+from ddpdoctor.hang.flight.reading import rank_of
+from ddpdoctor.hang.jobs import Job, NoJob, jobs_among, jobs_of, launchers_among
+from ddpdoctor.hang.spawned import ranks_by_arguments
+from ddpdoctor.hang.standstill import Role, Standstill
+from ddpdoctor.hang.stillness import Stillness, stillness
+from ddpdoctor.host.system import Process, System
+from ddpdoctor.text import fold_ranks, plural
+
+LOOKS = 5
+"""After two that were not clear, seconds apart: a rank that sleeps or computes for a second is no news."""
+
+
+def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> list[Job]:
+    """The jobs of these processes; where none is given, every job on this machine.
+
+    Raises:
+        NoJob: a process is gone, or no job's.
+    """
+    found = System().processes() if processes is None else processes
+    others = [one for one in found if one.pid != os.getpid()]
+    jobs = jobs_of(pids, others) if pids else jobs_among(others)
+    if not jobs:
+        jobs = [
+            told for pid in launchers_among(others) for job in jobs_of([pid], others) if (told := _told(job))
+        ]
+        return [job for job in jobs if any(rank is not None for rank in job.ranks.values())]
+    return [told for job in jobs if (told := _told(job))]
+
+
+def _told(job: Job) -> Job | None:
+    """The job with ranks that its environment does not tell; None where it has only DataLoader workers."""
+    if any(rank is not None for rank in job.ranks.values()):
+        return job
+    ranks = ranks_by_arguments(job.ranks)
+    if not ranks:
+        return None
+    if None in ranks.values() or len(set(ranks.values())) < len(
+        ranks
+    ):  # then by the order in which they started
+        ranks = dict(zip(ranks, range(len(ranks)), strict=True))
+    return replace(job, ranks=ranks, world_size=job.world_size or len(ranks))
+
+
+def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
+    """The job as it stands, or as it goes on.
+
+    Args:
+        stage: is told what begins.
+
+    Raises:
+        NoJob: it ended, or not one of its ranks may be looked at.
+    """
+    stage(f"looking at {plural(len(job.ranks), 'rank')}")
+    records = job.records if job.records and job.records.is_dir() else None
+    standstill = capture(job.ranks, records=records, native=False)
+    if stillness(standstill) is not Stillness.MOVES:
+        stage(f"looking for {LOOKS - 1} s whether they go on")
+        standstill = capture(job.ranks, records=records, looks=LOOKS)
+    _verify(standstill)
+    flight = standstill.flight or _left_dumps(job)
+    return replace(
+        standstill, world_size=job.world_size, flight=flight, unseen=(*standstill.unseen, *_elsewhere(job))
+    )
+
+
+def _verify(standstill: Standstill) -> None:
+    ranks = [one for one in standstill.processes if one.role is Role.RANK]
+    reasons = {one.unseen for one in ranks}
+    if all(one.unseen for one in ranks):
+        raise NoJob(f"no stack of any rank can be seen: {'; '.join(sorted(reasons))}")
+
+
+def _elsewhere(job: Job) -> tuple[str, ...]:
+    missing = set(range(job.world_size or 0)) - set(job.ranks.values())
+    if not missing or len(missing) > 1 << 20:
+        return ()
+    word = "rank" if len(missing) == 1 else "ranks"
+    return (f"{word} {fold_ranks(missing)} not seen: no process of this host has that number",)
+
+
+def _left_dumps(job: Job) -> dict[int, Dump]:
+    """What torch itself wrote of its flight recorders, where that is not of an earlier job."""
+    place = place_in(job.environ)
+    if place is None:
+        return {}
+    began = time.time() - job.age
+    files = {
+        file: rank
+        for file in files_of(place)
+        if (rank := rank_of(file)) is not None and _written(file) > began
+    }
+    return dict(read_files(files).ranks)
+
+
+def _written(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
