@@ -49,7 +49,7 @@ def _tables(results: Results) -> Iterator[str]:
     total = plural(results.setting.batch_size * results.setting.nproc, "sample")
     if results.setting.nproc > 1:
         yield f"strong scaling: {total} in all\n{_scaling(results.strong)}"
-    yield f"where a step goes (weak scaling)\n{_splits(results)}"
+    yield f"where a step goes (exposed: averaging that backward does not hide)\n{_splits(results)}"
     if results.buckets:
         yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_buckets(results)}"
     if results.synced and results.unsynced:
@@ -80,7 +80,7 @@ def _scaling(rows: Sequence[Scaling]) -> str:
 
 def _splits(results: Results) -> str:
     names = ("data", "forward", "backward", "exposed", "optimizer")
-    header = ("ranks", "data", "forward", "backward", "exposed communication", "optimizer")
+    header = ("ranks", "data", "forward", "backward", "exposed", "optimizer")
     rows = [
         (
             str(split.ranks),
@@ -105,7 +105,7 @@ def _buckets(results: Results) -> str:
         )
         for one in results.buckets
     ]
-    return table(("bucket_cap_mb", "step", "middle half", "exposed communication"), rows, "  ")
+    return table(("bucket_cap_mb", "step", "middle half", "exposed"), rows, "  ")
 
 
 def _syncing(results: Results) -> str:

@@ -81,7 +81,7 @@ def _measure(folder: Path, seconds: float, stage: Callable[[str], None]) -> None
             doing = files.read_json(folder / PROGRESS) or doing
             stage(doing)
             if time.monotonic() > deadline:
-                raise BenchFailed(f"the time limit of {seconds:.0f} s was reached: {doing}")
+                raise BenchFailed(f"the time limit of {seconds:g} s was reached: {doing}")
     if ending.status != 0:
         raise BenchFailed(_why(folder))
 

@@ -14,7 +14,7 @@ def limit(results: Results) -> str:
     """What the step of the most ranks spends longer on than that of one, with its numbers."""
     one, most = results.splits[0], results.splits[-1]
     if most.ranks == 1:
-        return f"one rank spends {_parts(one)} of its step; more ranks were not measured."
+        return f"one rank spends {_parts(one)}; more ranks were not measured."
     reached = results.weak[-1].efficiency
     costs = {
         _averaging(results, most): most.exposed,
@@ -31,7 +31,7 @@ def limit(results: Results) -> str:
 
 def _parts(split: Split) -> str:
     largest = max(("data", "forward", "backward", "optimizer"), key=lambda name: float(getattr(split, name)))
-    return f"{share(getattr(split, largest) / split.total)} in {largest}"
+    return f"{share(getattr(split, largest) / split.total)} of its step in {largest}"
 
 
 def _averaging(results: Results, most: Split) -> str:

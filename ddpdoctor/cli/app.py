@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from ddpdoctor import __version__
-from ddpdoctor.cli import bench, hang, runs
+from ddpdoctor.cli import bench, hang, runs, train
 from ddpdoctor.cli.formats import FailOn, PageFormat, ReportFormat
 from ddpdoctor.model import Level
 
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 command_line_error: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of all errors that typer raises for a command line; typer does not export it."""
+app.command()(train.train)
 app.command()(bench.bench)
 app.add_typer(runs.app, name="runs")
 

@@ -122,6 +122,12 @@ class Job:
             "PYTHONPATH": path,
         }
 
+    def plain_environ(self, folder: Path) -> dict[str, str]:
+        """The environment that it runs in where nothing is recorded."""
+        own = _without_launch_defaults(os.environ)
+        own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
+        return {**_compiler_cache(folder), **own}
+
     def to_json(self) -> dict[str, Any]:
         """The job as plain values."""
         return {**asdict(self), "kind": self.kind.value, "words": list(self.words)}

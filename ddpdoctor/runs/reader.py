@@ -108,11 +108,23 @@ def _read_metrics(
         elif value.get("kind") == "checkpoint":
             checkpoints.append(step)
         else:
-            numbers = _numbers(value, Step._fields[2:])
-            _append(steps, Step(step, _count(value.get("epoch")), *numbers))
+            _append(steps, _step(step, value))
     if broken:
         problems.append(f"{plural(broken, 'line')} of {METRICS} cannot be read")
     return tuple(steps), tuple(evaluations), tuple(dict.fromkeys(checkpoints))
+
+
+def parse_step(line: bytes) -> Step | None:
+    """The step that a line of metrics tells of; None where it tells of none."""
+    value = _parse(line)
+    if not isinstance(value, dict) or value.get("kind", "step") != "step":
+        return None
+    step = _count(value.get("step"))
+    return None if step is None else _step(step, value)
+
+
+def _step(step: int, value: Mapping[str, Any]) -> Step:
+    return Step(step, _count(value.get("epoch")), *_numbers(value, Step._fields[2:]))
 
 
 def _append(points: list[_Point], point: _Point) -> None:

@@ -1,0 +1,155 @@
+"""The bundled trainer as a user runs it: its configurations, its launch, and why it failed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.job.command import TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.job.launch import Ending, Running, new_run_id, start
+from ddpdoctor.job.output import Stream
+from ddpdoctor.job.trainer import trainer_script
+from ddpdoctor.plan import Plan
+from ddpdoctor.redact import escape
+from ddpdoctor.text import ranks_phrase
+
+GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL: for the trainer to note that it was stopped."""
+REFUSED = 2
+"""The exit status by which the trainer says that it was asked for what cannot be."""
+_READ = """import json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+from config import TrainerError
+from config_file import read_config
+try:
+    config = read_config(pathlib.Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:])
+except TrainerError as error:
+    sys.exit(str(error))
+print(json.dumps(config.as_dict()))
+"""
+"""The trainer's own reading of a configuration, which needs no torch."""
+_EXITED = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
+"""How torchrun's summary tells the exit status of a rank that failed."""
+
+
+class BadConfiguration(Exception):
+    """The trainer refuses it; the message says why."""
+
+
+def bundled_configs() -> dict[str, Path]:
+    """The configurations that come with the trainer, by name."""
+    return {path.stem: path for path in sorted((trainer_script().parent / "configs").glob("*.yaml"))}
+
+
+def about(config: Path) -> str:
+    """What a configuration is for: the comment that it begins with."""
+    with config.open(encoding="utf-8") as lines:
+        return next(lines, "").lstrip("# ").strip()
+
+
+def read_config(file: Path | None, words: Sequence[str]) -> dict[str, Any]:
+    """A configuration as the trainer would read it: a file's settings, changed by KEY=VALUE words.
+
+    Raises:
+        BadConfiguration: it would refuse it.
+    """
+    command = [sys.executable, "-B", "-c", _READ, str(trainer_script().parent), str(file or ""), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BadConfiguration(done.stderr.strip().rpartition("\n")[2])
+    config: dict[str, Any] = json.loads(done.stdout)
+    return config
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed."""
+
+    text: str
+    """For one line."""
+    refused: bool = False
+    """Whether the trainer said so itself, in its own line."""
+
+
+class TrainingRun:
+    """The trainer under torchrun, under the guard."""
+
+    def __init__(self, words: Sequence[str], plan: Plan, folder: Path) -> None:
+        """Start it.
+
+        Args:
+            words: of the trainer's command line.
+            folder: empty; for what torchrun and the ranks write.
+        """
+        self.plan, self.folder = plan, folder
+        job = Job(Kind.SCRIPT, (str(trainer_script()), *words))
+        self._running: Running = start(
+            job.command(plan, folder),
+            folder=folder,
+            run_id=new_run_id(),
+            environ=job.plain_environ(folder),
+            grace=GRACE_SECONDS,
+            stdout=folder / "launcher.log",
+            stderr=folder / "launcher.log",
+            if_orphaned=[folder],
+        )
+
+    def wait(self, seconds: float) -> Ending | None:
+        """Wait for its end, but no longer than this."""
+        return self._running.wait(seconds)
+
+    def stop(self) -> None:
+        """End every process of it."""
+        self._running.stop()
+
+    def streams(self) -> list[Stream]:
+        """What the ranks write; rank 0 speaks for all, the others by their number."""
+        found = []
+        for rank, own in self._ranks():
+            label = f"[rank {rank}] " if rank else ""
+            found += [Stream(own / "stdout.log", False, label), Stream(own / "stderr.log", True, label)]
+        return found
+
+    def failure(self) -> Failure:
+        """Why it failed: what the first rank said, or how it ended, or what torchrun said."""
+        codes = self._exit_codes()
+        errors = sorted(self._errors())
+        if errors:
+            _, rank, message = errors[0]
+            return Failure(f"rank {rank} failed: {escape(message)}")
+        refused = [rank for rank, code in codes.items() if code == REFUSED]
+        if refused:
+            return Failure(f"{ranks_phrase(refused)} refused to begin", refused=True)
+        if codes:
+            rank, code = next(iter(codes.items()))
+            how = f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
+            return Failure(f"rank {rank} {how}")
+        said = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
+        return Failure(f"torchrun failed: {escape(said[-1])}" if said else "torchrun failed without a word")
+
+    def _ranks(self) -> Iterator[tuple[int, Path]]:
+        first = self.plan.node_rank * self.plan.nproc
+        for own in sorted((self.folder / TORCHRUN_LOGS).glob("*/attempt_*/*")):
+            if own.name.isdigit():
+                yield first + int(own.name), own
+
+    def _errors(self) -> Iterator[tuple[float, int, str]]:
+        """The time, rank and message of each exception that torchrun's ``record`` wrote down."""
+        for rank, own in self._ranks():
+            try:
+                said = json.loads((own / "error.json").read_text(errors="replace"))["message"]
+                yield float(said["extraInfo"]["timestamp"]), rank, str(said["message"]).partition("\n")[0]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+
+    def _exit_codes(self) -> dict[int, int]:
+        """The ranks that failed by themselves, the first one in time first, as torchrun tells it."""
+        text = (self.folder / "launcher.log").read_text(errors="replace")
+        found = [(int(match["rank"]), int(match["code"])) for match in _EXITED.finditer(text)]
+        return dict(reversed(found))  # its root cause stands last

@@ -1,0 +1,98 @@
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import SECONDS, ddpdoctor, environment
+from tests.support.processes import running_below, wait_until
+
+
+def test_a_quick_benchmark_measures_everything_and_leaves_nothing(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    asked = ("bench", "--nproc", "2", "--quick", "--backend", "gloo", "--format", "json", "--quiet")
+    done = ddpdoctor(*asked, cwd=tmp_path, env={"TMPDIR": str(temporary)})
+    assert done.status == 0, done.err
+    told = json.loads(done.out)
+    assert [row["ranks"] for row in told["weak"]] == [row["ranks"] for row in told["strong"]] == [1, 2]
+    assert all(row["step"]["low"] <= row["step"]["median"] <= row["step"]["high"] for row in told["weak"])
+    assert all(row["steps"] >= 8 for row in told["weak"])
+    assert [row["megabytes"] for row in told["buckets"]] == [1.0, 25.0]
+    assert {row["operation"] for row in told["collectives"]} == {
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast",
+    }  # fmt: skip
+    assert all(row["bus_bandwidth"] > 0 for row in told["collectives"] if row["seconds"])
+    assert told["limit"].endswith(".")
+    assert list(temporary.iterdir()) == []
+
+
+def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "ddpdoctor", "bench", "--nproc", "2", "--backend", "gloo"]
+    env = environment({"TMPDIR": str(temporary)})
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: list(temporary.glob("*/progress.json")), SECONDS)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert err.endswith("ddpdoctor: stopped; nothing of it is left running\n")
+    assert running_below(temporary) == []
+    assert list(temporary.iterdir()) == []
+
+
+BROKEN = """
+import os
+if os.environ.get("DDPDOCTOR_RUN"):
+    import torch.distributed as dist
+    def refuse(*arguments, **options):
+        raise RuntimeError("no route to \\x1b[31mhost\\nand more")
+    dist.init_process_group = refuse
+"""
+
+
+def test_a_rank_that_fails_is_named_in_one_line(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(BROKEN)
+    done = ddpdoctor(
+        "bench", "--nproc", "2", "--quick", "-q", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "site")}
+    )
+    assert done.status == 2
+    assert done.err == (
+        "ddpdoctor: error: rank 0 of 1 rank failed, joining the group: RuntimeError: no route to \\x1b[31mhost\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--nproc", "0"], "--nproc 0 is not between 1 and"),
+        (["--batch-size", "0"], "--batch-size 0 is less than 1"),
+        (["--width", "30"], "--width 30 is no multiple of 4"),
+        (["--backend", "mpi"], "--backend mpi is neither gloo nor nccl"),
+        (["--plot", "bench.pdf"], "'bench.pdf' ends neither with .png nor with .svg"),
+        (["--timeout", "0.1", "--quick"], "the time limit of 0.1 s was reached: importing torch"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path, arguments, expected):
+    done = ddpdoctor("bench", *arguments, "-q", cwd=tmp_path)
+    assert done.status == 2
+    assert expected in done.err
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    from ddpdoctor.bench.plot import draw
+    from tests.bench.test_verdict import results
+    from tests.bench.timed import rank
+
+    calls = [{"operation": "all_reduce", "bytes": 1 << 20, "seconds": [0.001, 0.002]}]
+    timed = {"buckets": {"1": rank()["weak"]}, "collectives": calls}
+    for name in ("bench.svg", "bench.png"):
+        draw(results({**rank(), **timed}, {**rank(), **timed}), Path(tmp_path, name))
+        assert Path(tmp_path, name).stat().st_size > 5000
