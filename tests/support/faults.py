@@ -40,76 +40,31 @@ CORRUPTED_ALL_REDUCE = """
         return work
     module.all_reduce = all_reduce
 """
-RAISING_ALL_REDUCE = """
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        if is_rank(1):
-            raise ValueError("image 17 is broken")
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-KILLED_IN_ALL_REDUCE = """
-    import signal
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        if is_rank(1):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-EXITING_IN_ALL_REDUCE = """
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        if is_rank(1):
-            os._exit(7)
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-HANGING_ALL_REDUCE = """
-    import time
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        while is_rank(1):
-            time.sleep(1)
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-LATE_TO_JOIN = """
-    import time
-    right = module.init_process_group
-    def init_process_group(*args, **kwargs):
-        if is_rank(1):
-            time.sleep(8)
-        return right(*args, **kwargs)
-    module.init_process_group = init_process_group
-"""
-SPINNING_ALL_REDUCE = """
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        while is_rank(1):
-            pass
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-STOPPED_IN_ALL_REDUCE = """
-    import signal
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        if is_rank(1):
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
-"""
-IGNORING_SIGTERM = """
+
+
+def _first(does: str, function: str = "all_reduce") -> str:
+    """A function of the module that does something before what it is there for."""
+    return f"""
     import signal, time
-    right = module.all_reduce
-    def all_reduce(tensor, *args, **kwargs):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while is_rank(1):
-            time.sleep(1)
-        return right(tensor, *args, **kwargs)
-    module.all_reduce = all_reduce
+    right = module.{function}
+    def {function}(*args, **kwargs):
+        {does}
+        return right(*args, **kwargs)
+    module.{function} = {function}
 """
+
+
+RAISING_ALL_REDUCE = _first('if is_rank(1): raise ValueError("image 17 is broken")')
+KILLED_IN_ALL_REDUCE = _first("if is_rank(1): os.kill(os.getpid(), signal.SIGKILL)")
+EXITING_IN_ALL_REDUCE = _first("if is_rank(1): os._exit(7)")
+HANGING_ALL_REDUCE = _first("while is_rank(1): time.sleep(1)")
+LATE_TO_JOIN = _first("if is_rank(1): time.sleep(8)", "init_process_group")
+SPINNING_ALL_REDUCE = _first("while is_rank(1): pass")
+STOPPED_IN_ALL_REDUCE = _first("if is_rank(1): os.kill(os.getpid(), signal.SIGSTOP)")
+IGNORING_SIGTERM = _first(
+    """signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while is_rank(1): time.sleep(1)"""
+)
 NO_WEIGHT_SYNC = """
     module._sync_module_states = lambda *args, **kwargs: None
 """
