@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from ddpdoctor import __version__
-from ddpdoctor.cli import bench, hang, runs, train
+from ddpdoctor.cli import bench, hang, runs, train, watch
 from ddpdoctor.cli.formats import FailOn, PageFormat, ReportFormat
+from ddpdoctor.cli.words import WORDS, WordsCommand
 from ddpdoctor.model import Level
 
 app = typer.Typer(
@@ -42,25 +42,13 @@ def main(
     """Say whether this machine and this script train correctly with DistributedDataParallel."""
 
 
-class _CheckCommand(TyperCommand):
-    """``check``, whose own options end where the script, the module or ``--`` begins."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Also note whether the words that follow stand behind ``--``."""
-        given = list(args)
-        rest = super().parse_args(ctx, args)
-        before = given[: len(given) - len(ctx.params["words"] or ())]
-        ctx.meta["is_line"] = before[-1:] == ["--"]
-        return rest
-
-
-@app.command(cls=_CheckCommand, context_settings={"allow_interspersed_args": False})
+@app.command(cls=WordsCommand, context_settings={"allow_interspersed_args": False})
 def check(
     ctx: typer.Context,
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCRIPT ARGS... | -m MODULE ARGS... | -- LAUNCH LINE]",
+            metavar=WORDS,
             help="What to examine: a script for torchrun, or a launch line as it stands. "
             "[default: the bundled trainer]",
         ),
@@ -104,6 +92,10 @@ def check(
     time_limit: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="End the script then, and judge what it showed."),
+    ] = None,
+    hang_after: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Without progress, while ranks wait. [default: from the run]"),
     ] = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Run a script for GPUs and NCCL on the CPU, with gloo.")
@@ -182,6 +174,7 @@ def check(
             batches=batches,
             full=full,
             time_limit=time_limit,
+            hang_after=hang_after,
             rehearse=rehearse,
             rehearse_hosts=rehearse_hosts,
             exact=exact,
@@ -201,6 +194,9 @@ def check(
 
 
 app.command()(hang.hang)
+
+
+app.command(cls=WordsCommand, context_settings={"allow_interspersed_args": False})(watch.watch)
 
 
 @app.command()

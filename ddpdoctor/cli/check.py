@@ -31,7 +31,7 @@ def run_check(options: Options) -> int:
     beside_report = format is not Format.TERMINAL and file is None
     try:
         with stopped_by_signals(), Progress(quiet=options.quiet) as progress:
-            passing = _Passing(progress, beside_report)
+            passing = Passing(progress, beside_report)
             report = examine(replace(request, follow=passing.follow), progress)
     except KeyboardInterrupt:
         print("ddpdoctor: stopped; nothing of it is left running", file=sys.stderr)
@@ -42,7 +42,7 @@ def run_check(options: Options) -> int:
     return report.exit_status
 
 
-class _Passing:
+class Passing:
     """Passes a job's output on to where this command's report leaves room for it."""
 
     def __init__(self, progress: Progress, beside_report: bool) -> None:

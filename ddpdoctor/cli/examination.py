@@ -6,67 +6,26 @@ import shutil
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ddpdoctor import __version__, registry
 from ddpdoctor.check import Check
-from ddpdoctor.cli.job_output import with_output
-from ddpdoctor.cli.notes import facts, notes, unfinished
+from ddpdoctor.cli.judging import Judging, Request
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
-from ddpdoctor.host import Host
-from ddpdoctor.job.command import Job
 from ddpdoctor.job.exact import replay
 from ddpdoctor.job.launch import new_run_id
 from ddpdoctor.job.remains import read_job, read_trace
-from ddpdoctor.job.run import Follow, JobRun
+from ddpdoctor.job.run import Care, JobRun
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_plan
-from ddpdoctor.judge import Verdict, exit_status, judge, merge, skip_all
-from ddpdoctor.model import Evidence, Level, Outcome, Report, Source
+from ddpdoctor.judge import Verdict, skip_all
+from ddpdoctor.model import Evidence, Report, Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files
-from ddpdoctor.silence import Silencer, note_of, without_silenced
-from ddpdoctor.trace import Trace
 
 TIME_LIMIT_SLACK = 15.0
 """Seconds between the time limit, when the recorder ends a script in order, and its end by force."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be examined."""
-
-    host: Host
-    selected: tuple[str, ...]
-    ignored: tuple[str, ...]
-    fail_on: Level
-    command: tuple[str, ...]
-    job: Job | None = None
-    """The user's; None for the bundled trainer."""
-    time_limit: float | None = None
-    """Seconds after which the user wants the job ended."""
-    trace: Path | None = None
-    """The folder of an earlier job, which is judged again; nothing is run then."""
-    keep: bool = False
-    """Whether the run folder stays whatever is found."""
-    silencer: Silencer = field(default_factory=Silencer)
-    follow: Follow | None = None
-    """Passes the output of the user's job on."""
-
-    def checks(self, source: Source) -> tuple[Check, ...]:
-        """The checks wanted of one source."""
-        return registry.select(source, self.selected, self.ignored)
-
-    def checks_of_output(self) -> tuple[Check, ...]:
-        """The checks wanted of what the script prints, which belongs to its run."""
-        run, log = Source.RUN.value, Source.LOG.value
-        selected, ignored = (
-            tuple(log if one == run else one for one in given) for given in (self.selected, self.ignored)
-        )
-        return registry.select(Source.LOG, selected, ignored)
 
 
 def examine(request: Request, progress: Progress) -> Report:
@@ -88,29 +47,24 @@ def examine(request: Request, progress: Progress) -> Report:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-class _Examination:
+class _Examination(Judging):
     def __init__(self, request: Request, progress: Progress, folder: Path) -> None:
-        self.request, self.progress, self.folder = request, progress, folder
-        self.started = time.monotonic()
+        super().__init__(request, folder)
+        self.progress = progress
         self.deadline = self.started + request.host.plan.timeout
-        self.verdicts: list[Verdict] = []
-        self.notes: list[str] = []
-        self.run: dict[str, Any] = {}
         self.job: JobRun | None = None
-        self.unfinished: str | None = None
-        """Why a source could not be examined to its end, where that is so."""
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
         if self.request.trace:
             self._judge_again(self.request.trace)
-            return self._compose()
+            return self.compose()
         plan = self.request.host.plan
         with ExitStack() as started:
             group_checks = self.request.checks(Source.GROUP)
             if group_checks:
                 # First of all, since importing torch takes longer than reading all facts of the host.
-                folder, system = self._subfolder("group"), self.request.host.system
+                folder, system = self.subfolder("group"), self.request.host.system
                 measurements = _measurements(group_checks)
                 group = GroupRun(plan, measurements, folder, new_run_id(), system, if_orphaned=[self.folder])
                 started.callback(group.stop)
@@ -120,7 +74,7 @@ class _Examination:
             self._examine_host()
             broken = self._examine_group(group, started) if group_checks else None
             self._examine_run(broken, started)
-        return self._compose()
+        return self.compose()
 
     def _judge_again(self, folder: Path) -> None:
         """Judge an earlier job by its folder."""
@@ -129,23 +83,11 @@ class _Examination:
         job, plan = found
         self.run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend}
         self.run["script"] = None if job.bundled else job.name
-        self._judge_run(read_trace(folder), folder)
-
-    def _subfolder(self, name: str) -> Path:
-        folder = self.folder / name
-        folder.mkdir()
-        return folder
-
-    def _judge(self, source: Source, facts: Any) -> None:
-        self.verdicts += judge(source, self.request.checks(source), facts, self._log)
-
-    def _log(self, text: str) -> None:
-        with (self.folder / "run.log").open("a", encoding="utf-8") as log:
-            log.write(text + "\n")
+        self.judge_run(read_trace(folder), folder)
 
     def _examine_host(self) -> None:
         self.progress.stage("examining this host")
-        self._judge(Source.HOST, self.request.host)
+        self.judge(Source.HOST, self.request.host)
 
     def _examine_group(self, group: GroupRun, started: ExitStack) -> str | None:
         """Judge the group; why it broke, where it did."""
@@ -153,12 +95,12 @@ class _Examination:
         record = group.finish(self.deadline, self.progress.stage, lambda: self._start_job(started))
         self.unfinished = record.broken
         self._describe(record)
-        cause = self._cause_on_host() if record.broken else None
+        cause = self.cause_on_host() if record.broken else None
         if cause:
             reason = f"the group did not work, which {cause} explains"
             self.verdicts += skip_all(Source.GROUP, self.request.checks(Source.GROUP), reason)
         else:
-            self._judge(Source.GROUP, record)
+            self.judge(Source.GROUP, record)
             self.verdicts = [_with_log(verdict, record) for verdict in self.verdicts]
         return record.broken
 
@@ -171,25 +113,19 @@ class _Examination:
             self.job.release()
 
     def _new_job(self) -> JobRun:
-        plan, folder = self.request.host.plan, self._subfolder("job")
+        plan, folder = self.request.host.plan, self.subfolder("job")
         job = self.request.job
         if job is None:
             plan = trainer_plan(plan)
             job = bundled_trainer(plan, folder)
         follow = None if job.bundled else self.request.follow
-        return JobRun(job, plan, folder, torch=self._torch(), follow=follow, if_orphaned=[self.folder])
+        care = Care(self.request.hang_after, tell=self.progress.stage)
+        torch, orphaned = self._torch(), [self.folder]
+        return JobRun(job, plan, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
 
     def _torch(self) -> str | None:
         torch = self.request.host.torch
         return torch.version if torch else None
-
-    def _cause_on_host(self) -> str | None:
-        """The code of a host finding that explains why ranks cannot start or meet."""
-        breaking = {check.code for check in registry.all_checks() if check.breaks_group}
-        for verdict in self.verdicts:
-            if verdict.result.outcome is Outcome.FAIL and verdict.result.code in breaking:
-                return verdict.result.code
-        return None
 
     def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)
@@ -214,7 +150,7 @@ class _Examination:
                 self._deadline_of_job(),
                 version,
             )
-        self._judge_run(trace, self.folder / "job")
+        self.judge_run(trace, self.folder / "job")
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:
@@ -224,63 +160,11 @@ class _Examination:
         slack = 0.0 if self.request.job.recorder.full else TIME_LIMIT_SLACK
         return self.deadline if limit is None else min(self.deadline, time.monotonic() + limit + slack)
 
-    def _judge_run(self, trace: Trace, folder: Path) -> None:
-        checks = self.request.checks(Source.RUN)
-        self.unfinished = unfinished(trace, self.request.time_limit)
-        cause = self._cause_on_host() if trace.broken else None
-        if cause:
-            what = "the trainer" if trace.bundled else "the script"
-            self.verdicts += skip_all(Source.RUN, checks, f"{what} did not work, which {cause} explains")
-        else:
-            self._judge(Source.RUN, trace)
-            self._read_output(trace, folder)
-        results = [verdict.result for verdict in self.verdicts if verdict.source is Source.RUN]
-        self.notes += notes(trace, results, self.request.time_limit)
-        self.run.update(facts(trace))
-
-    def _read_output(self, trace: Trace, folder: Path) -> None:
-        """Of a script that broke, what it printed may tell more than its exception."""
-        checks = self.request.checks_of_output()
-        if trace.broken and not (trace.timed_out or trace.bundled) and checks:
-            rest = [one for one in self.verdicts if one.source is not Source.RUN]
-            run = [one for one in self.verdicts if one.source is Source.RUN]
-            self.verdicts = [*rest, *with_output(run, folder, checks, self._log)]
-
     def _describe(self, record: GroupRecord) -> None:
         self.run["torch"] = record.torch or None
         self.run["hosts"] = len({rank.host for rank in record.ranks if rank.host}) or 1
         if record.plan.backend != "nccl":
             self.notes.append("no NCCL_DEBUG output: the backend is gloo, which has none")
-
-    def _compose(self) -> Report:
-        plan = self.request.host.plan
-        results, found = merge(self.verdicts)
-        findings, silenced = self.request.silencer.split(found)
-        results = without_silenced(results, findings, silenced)
-        self.notes += filter(None, [note_of(silenced)])
-        status = exit_status(findings, results, self.request.fail_on, self.unfinished)
-        if self.unfinished and status != 1:  # else a finding tells why
-            self.notes.append(f"the examination did not get to its end: {self.unfinished}")
-        name = self.request.job.name if self.request.job else None
-        run = {
-            "nproc": plan.nproc,
-            "nnodes": plan.nnodes,
-            "backend": plan.backend,
-            "torch": None,
-            "script": name,
-        }
-        run.update(self.run)
-        run["fail_on"] = self.request.fail_on.value
-        return Report(
-            version=__version__,
-            command=self.request.command,
-            exit_status=status,
-            seconds=time.monotonic() - self.started,
-            checks=results,
-            findings=tuple(findings),
-            run=run,
-            notes=tuple(self.notes),
-        )
 
 
 def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:

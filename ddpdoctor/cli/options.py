@@ -28,6 +28,7 @@ class Options:
     batches: int | None = None
     full: bool = False
     time_limit: float | None = None
+    hang_after: float | None = None
     rehearse: bool = False
     rehearse_hosts: int | None = None
     exact: bool = False

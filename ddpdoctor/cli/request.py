@@ -11,7 +11,7 @@ from pathlib import Path
 from ddpdoctor import registry
 from ddpdoctor.cli.config import Config, read_config
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.examination import Request
+from ddpdoctor.cli.judging import Request
 from ddpdoctor.cli.options import Options
 from ddpdoctor.cli.output import split_selectors
 from ddpdoctor.cli.target import job_of
@@ -33,6 +33,8 @@ TIMEOUT = 300.0
 """Seconds for the whole check where nobody says otherwise."""
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
 """Seconds; nobody waits longer, and torch cannot count far more."""
+SHORTEST_HANG = 2.0
+"""Seconds; it takes two looks, a second apart, to tell who works."""
 DEFAULT_BATCHES = RecorderOptions().batches
 JOB_FOLDER = "job"
 """The folder of the job, inside the run folder."""
@@ -59,6 +61,7 @@ def request_of(options: Options) -> Request:
         tuple(sys.argv[1:]),
         job=job,
         time_limit=options.time_limit,
+        hang_after=_hang_after(options),
         trace=_trace(options),
         keep=options.keep,
         silencer=Silencer(Path.cwd(), config.folder, config.per_file_ignores),
@@ -97,6 +100,7 @@ def _refuse_without_job(options: Options) -> None:
         "--batches": options.batches,
         "--full": options.full,
         "--time-limit": options.time_limit,
+        "--hang-after": options.hang_after,
         "--rehearse": options.rehearse,
         "--rehearse-hosts": options.rehearse_hosts,
         "--exact": options.exact,
@@ -104,6 +108,15 @@ def _refuse_without_job(options: Options) -> None:
     for name, value in asked.items():
         if value:
             raise UsageError(f"{name} is about a script, and none is given: ddpdoctor check {name} train.py")
+
+
+def _hang_after(options: Options) -> float | None:
+    given = options.hang_after
+    if given is not None and not SHORTEST_HANG <= given <= LONGEST_TIMEOUT:
+        raise UsageError(
+            f"--hang-after {given:g} is less than {SHORTEST_HANG:g} seconds, or more than a week"
+        )
+    return given
 
 
 def _trace(options: Options) -> Path | None:

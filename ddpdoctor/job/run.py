@@ -50,6 +50,8 @@ class Care:
     """Seconds that are waited at least for a rank that is blocked or sleeps, and could come back."""
     grace: float = 0.5
     """Seconds that a launcher has to end its workers by itself; they are killed afterwards in any case."""
+    victim_seconds: float = VICTIM_SECONDS
+    """After a rank failed, that what the others say is waited for."""
     passes_on: bool = False
     """Whether a signal is passed on to the job, which then has all the time it takes."""
     tell: Callable[[str], object] | None = None
@@ -86,6 +88,8 @@ class JobRun:
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
         self._opinion = Opinion(State.FINE)
+        self._told: float | None = None
+        """The failure of a rank after which the job was left alone."""
         self._running = start(
             job.command(plan, folder),
             folder=folder,
@@ -154,6 +158,9 @@ class JobRun:
     def _is_hung(self) -> bool:
         if self._opinion.state is State.HUNG:
             return True
+        failed = self._supervisor.failed_at
+        if self._care.passes_on and failed and failed != self._told:
+            return time.monotonic() - failed > self._care.victim_seconds
         # A launch line may wait in a queue, and other nodes may be started by hand.
         may_wait = self._supervisor.is_line or self.plan.nnodes > 1
         if self._supervisor.watch.ranks() or may_wait:
@@ -168,14 +175,17 @@ class JobRun:
         write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))
         if self._care.on_hang(read_trace(self.folder)):
             return True
+        self._told = self._supervisor.failed_at
         self._supervisor.go_on()
         shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
         return False
 
     def _is_over(self) -> bool:
-        """Whether what is still to come no longer matters."""
+        """Whether what is still to come no longer matters; that of a job which goes its own way always does."""
+        if self._care.passes_on:
+            return False
         failed = self._supervisor.failed_at
-        if failed and time.monotonic() - failed > VICTIM_SECONDS:
+        if failed and time.monotonic() - failed > self._care.victim_seconds:
             return True
         longest = IDLE_SECONDS if self._supervisor.is_line else END_SECONDS
         return self._supervisor.all_ended() and self._supervisor.idle_seconds() > longest

@@ -14,7 +14,7 @@ from ddpdoctor.job.remains import STANDSTILL
 from ddpdoctor.job.sights import Processes, Sights, below
 from ddpdoctor.job.watch import Process, Watch
 from ddpdoctor.plan import Plan
-from ddpdoctor.text import duration, ranks_phrase
+from ddpdoctor.text import ranks_phrase
 
 TELL_SECONDS = 20.0
 """That somebody has to have waited before it is worth a word."""
@@ -45,6 +45,7 @@ class Supervisor:
         self._processes = Processes()
         self._patience = Patience(hang_after, least=least)
         self._busy = time.monotonic()
+        self._told = 0.0
         self.failed_at: float | None = None
         """When a rank was first seen to have failed."""
 
@@ -95,9 +96,13 @@ class Supervisor:
         )
 
     def sentence(self, opinion: Opinion) -> str | None:
-        """What a live line may say of ranks that wait; None where nobody waits for long."""
-        if opinion.state is not State.SLOW or opinion.waited < TELL_SECONDS or not opinion.others:
+        """What to say of ranks that wait; None where nobody waits for long, or no longer than was said."""
+        self._told *= opinion.waited >= self._told  # another wait has begun
+        if opinion.state is not State.SLOW or not opinion.others:
             return None
+        if opinion.waited < max(TELL_SECONDS, 2 * self._told):
+            return None
+        self._told = opinion.waited
         ranks = self.watch.ranks()
         first = opinion.others[0]
         beat = ranks[first].beat if first in ranks else None
@@ -106,7 +111,7 @@ class Supervisor:
         inside = f" in {place.what}" if place and place.what else ""
         return (
             f"rank {first} works{at} while {ranks_phrase(opinion.waiting)} "
-            f"{'waits' if len(opinion.waiting) == 1 else 'wait'}{inside} for {duration(opinion.waited)}"
+            f"{'waits' if len(opinion.waiting) == 1 else 'wait'}{inside} for {opinion.waited:.0f} s"
         )
 
     def _expected(self, ranks: dict[int, Process]) -> range:

@@ -1,0 +1,151 @@
+"""What is to be examined, and the judging of it into one report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import __version__, registry
+from ddpdoctor.check import Check
+from ddpdoctor.cli.job_output import with_output
+from ddpdoctor.cli.notes import facts, notes, unfinished
+from ddpdoctor.host import Host
+from ddpdoctor.job.command import Job
+from ddpdoctor.job.run import Follow
+from ddpdoctor.judge import Verdict, exit_status, merge, skip_all
+from ddpdoctor.judge import judge as judge_all
+from ddpdoctor.model import Level, Outcome, Report, Source
+from ddpdoctor.silence import Silencer, note_of, without_silenced
+from ddpdoctor.trace import Trace
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be examined."""
+
+    host: Host
+    selected: tuple[str, ...]
+    ignored: tuple[str, ...]
+    fail_on: Level
+    command: tuple[str, ...]
+    job: Job | None = None
+    """The user's; None for the bundled trainer."""
+    time_limit: float | None = None
+    """Seconds after which the user wants the job ended."""
+    hang_after: float | None = None
+    """Seconds without progress after which the job has stopped, where the user chose them."""
+    trace: Path | None = None
+    """The folder of an earlier job, which is judged again; nothing is run then."""
+    keep: bool = False
+    """Whether the run folder stays whatever is found."""
+    silencer: Silencer = field(default_factory=Silencer)
+    follow: Follow | None = None
+    """Passes the output of the user's job on."""
+
+    def checks(self, source: Source) -> tuple[Check, ...]:
+        """The checks wanted of one source."""
+        return registry.select(source, self.selected, self.ignored)
+
+    def checks_of_output(self) -> tuple[Check, ...]:
+        """The checks wanted of what the script prints, which belongs to its run."""
+        run, log = Source.RUN.value, Source.LOG.value
+        selected, ignored = (
+            tuple(log if one == run else one for one in given) for given in (self.selected, self.ignored)
+        )
+        return registry.select(Source.LOG, selected, ignored)
+
+
+class Judging:
+    """The verdicts of one command, put together into its report.
+
+    Args:
+        folder: where what cannot go into the report is kept.
+    """
+
+    def __init__(self, request: Request, folder: Path) -> None:
+        self.request, self.folder = request, folder
+        self.started = time.monotonic()
+        self.verdicts: list[Verdict] = []
+        self.notes: list[str] = []
+        self.run: dict[str, Any] = {}
+        self.unfinished: str | None = None
+        """Why a source could not be examined to its end, where that is so."""
+
+    def subfolder(self, name: str) -> Path:
+        """A new folder for a part of the run."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
+    def judge(self, source: Source, facts: Any) -> None:
+        """Ask the checks of a source."""
+        self.verdicts += judge_all(source, self.request.checks(source), facts, self.log)
+
+    def log(self, text: str) -> None:
+        """Write down what helps us, and nobody else."""
+        with (self.folder / "run.log").open("a", encoding="utf-8") as log:
+            log.write(text + "\n")
+
+    def cause_on_host(self) -> str | None:
+        """The code of a host finding that explains why ranks cannot start or meet."""
+        breaking = {check.code for check in registry.all_checks() if check.breaks_group}
+        for verdict in self.verdicts:
+            if verdict.result.outcome is Outcome.FAIL and verdict.result.code in breaking:
+                return verdict.result.code
+        return None
+
+    def judge_run(self, trace: Trace, folder: Path) -> None:
+        """Judge a training run, and where it broke its output, too."""
+        checks = self.request.checks(Source.RUN)
+        self.unfinished = unfinished(trace, self.request.time_limit)
+        cause = self.cause_on_host() if trace.broken else None
+        if cause:
+            what = "the trainer" if trace.bundled else "the script"
+            self.verdicts += skip_all(Source.RUN, checks, f"{what} did not work, which {cause} explains")
+        else:
+            self.judge(Source.RUN, trace)
+            self._read_output(trace, folder)
+        results = [verdict.result for verdict in self.verdicts if verdict.source is Source.RUN]
+        self.notes += notes(trace, results, self.request.time_limit)
+        self.run.update(facts(trace))
+
+    def _read_output(self, trace: Trace, folder: Path) -> None:
+        """Of a script that broke, what it printed may tell more than its exception."""
+        checks = self.request.checks_of_output()
+        if trace.broken and not (trace.timed_out or trace.bundled) and checks:
+            rest = [one for one in self.verdicts if one.source is not Source.RUN]
+            run = [one for one in self.verdicts if one.source is Source.RUN]
+            self.verdicts = [*rest, *with_output(run, folder, checks, self.log)]
+
+    def compose(self) -> Report:
+        """All of it as one report."""
+        plan = self.request.host.plan
+        results, found = merge(self.verdicts)
+        findings, silenced = self.request.silencer.split(found)
+        results = without_silenced(results, findings, silenced)
+        self.notes += filter(None, [note_of(silenced)])
+        status = exit_status(findings, results, self.request.fail_on, self.unfinished)
+        if self.unfinished and status != 1:  # else a finding tells why
+            self.notes.append(f"the examination did not get to its end: {self.unfinished}")
+        name = self.request.job.name if self.request.job else None
+        run = {
+            "nproc": plan.nproc,
+            "nnodes": plan.nnodes,
+            "backend": plan.backend,
+            "torch": None,
+            "script": name,
+        }
+        run.update(self.run)
+        run["fail_on"] = self.request.fail_on.value
+        return Report(
+            version=__version__,
+            command=self.request.command,
+            exit_status=status,
+            seconds=time.monotonic() - self.started,
+            checks=results,
+            findings=tuple(findings),
+            run=run,
+            notes=tuple(self.notes),
+        )
