@@ -51,7 +51,7 @@ class Blame:
     meeting: Meeting | None = None
     """In what they wait."""
     stands: Mapping[int, Entry] | None = None
-    """The oldest thing in which each rank stands."""
+    """In what each rank stands: in that meeting, else in the oldest thing."""
     calls: Mapping[str, tuple[int, ...]] | None = None
     """For a mismatch: the ranks by what they called."""
     skipped: str | None = None
@@ -200,9 +200,13 @@ def _at(
         tuple(waiting.stands),
         missing,
         meeting,
-        _oldest(waiting),
+        _oldest(waiting, meeting),
     )
 
 
-def _oldest(waiting: Waiting) -> dict[int, Entry]:
-    return {rank: next(iter(meetings.values())) for rank, meetings in waiting.stands.items()}
+def _oldest(waiting: Waiting, meeting: Meeting | None = None) -> dict[int, Entry]:
+    """The oldest thing in which each rank stands; of those who stand in this meeting, it."""
+    return {
+        rank: meetings[meeting] if meeting in meetings else next(iter(meetings.values()))
+        for rank, meetings in waiting.stands.items()
+    }

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from ddpdoctor.hang.flight.dump import Entry
 from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 
 Said: TypeAlias = Mapping[str, Any]
@@ -105,7 +106,7 @@ def _frame(said: Said) -> Frame:
 
 
 def text(said: Any) -> str:
-    """A text, cut where it is too long to be shown."""
+    """A text, cut where it is too long to be shown, and on one line."""
     if said.__class__ is not str:
         raise TypeError(f"a text is a {said.__class__.__name__}")
-    return shorten(said, LONGEST)
+    return escape(shorten(said, LONGEST))
