@@ -86,7 +86,7 @@ def reduced(said: list[dict[str, Any]]) -> dict[int, Dump]:
     return dumps
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(CHANGES)
 @example([(0, ("entries", 0, "input_sizes"), NESTED)])
 @example([(1, ("pg_config", "0", "ranks"), "[0, 1, 2, 3, 4, 5]")])
@@ -111,7 +111,7 @@ def bytes_changed(draw: st.DrawFn) -> bytes:
     return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(bytes_changed(), min_size=40, max_size=40))
 def test_changed_bytes_end_in_a_dump_or_a_refusal(files):
     with tempfile.TemporaryDirectory() as place:
