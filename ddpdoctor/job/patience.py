@@ -7,7 +7,7 @@ who waits and nobody who could come, is a hang after a few seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -99,6 +99,7 @@ class Patience:
         self._since: float | None = None
         """When the last sign of progress was seen."""
         self._known: float | None = None
+        self._wakes_at = 0.0
 
     def look(self, now: float, sights: Mapping[int, Sight], timeout: float = OTHER_TIMEOUT) -> Opinion:
         """Take another look.
@@ -118,7 +119,7 @@ class Patience:
             self._end_pause(moved)
         still = now - (self._since or 0.0)
         waited = now - min((sights[rank].moved for rank in waiting), default=now)
-        state = self._state(still, waited, sights, timeout) if waiting else self._alone(still, blocked)
+        state = self._state(now, still, waited, sights, timeout) if waiting else self._alone(still, blocked)
         if state is State.HUNG and self._known == self._since:
             state = State.SLOW
         return Opinion(state, still, waiting, waited, others)
@@ -132,17 +133,25 @@ class Patience:
             self._longest = max(self._longest, moved - self._since)
         self._since = moved
 
-    def _state(self, still: float, waited: float, sights: Mapping[int, Sight], timeout: float) -> State:
+    def _state(
+        self, now: float, still: float, waited: float, sights: Mapping[int, Sight], timeout: float
+    ) -> State:
         if waited > max(_TIMEOUT_SHARE * timeout, min(timeout, _LEAST_TIMEOUT)):
             return State.HUNG
         away = [one for one in sights.values() if one.stand is not Stand.WAITS]
         if any(one.stand is Stand.WORKS for one in away) or (self.elsewhere and not away):
             return State.SLOW
-        sleep = max((one.wakes_in for one in away if one.stand is Stand.SLEEPS), default=0.0)
-        if self._hang_after is None and sleep > _SHORTEST_SLEEP and still + sleep < SLEEP_SECONDS:
+        if self._hang_after is None and now < self._wake_time(now, still, away):
             return State.SLOW
         certain = all(one.stand is Stand.LEFT for one in away)
         return State.HUNG if still >= self._limit(certain) else State.FINE
+
+    def _wake_time(self, now: float, still: float, away: Sequence[Sight]) -> float:
+        """Until when it is known that somebody sleeps who will wake up by itself, and then needs a moment."""
+        sleep = max((one.wakes_in for one in away if one.stand is Stand.SLEEPS), default=0.0)
+        if sleep > _SHORTEST_SLEEP and still + sleep < SLEEP_SECONDS:
+            self._wakes_at = now + sleep + _SHORTEST_SLEEP
+        return self._wakes_at
 
     def _limit(self, certain: bool) -> float:
         """Seconds until a standstill is a hang; nobody comes back from where all wait for each other."""

@@ -1,0 +1,148 @@
+"""What is a hang and what is only slow: the rule on plain data, with real durations."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ddpdoctor.job.patience import Opinion, Patience, Sight, Stand, State
+
+Scene = Callable[[float], dict[int, Sight]]
+WAITS, WORKS, SLEEPS, BLOCKED, LEFT = Stand.WAITS, Stand.WORKS, Stand.SLEEPS, Stand.BLOCKED, Stand.LEFT
+
+
+def verdict_at(scene: Scene, seconds: float, patience: Patience | None = None, **look: float) -> float | None:
+    """When a job is first called hung, looking twice a second; None where it never is."""
+    patience = patience or Patience()
+    for half in range(int(seconds * 2) + 1):
+        if patience.look(half / 2, scene(half / 2), **look).state is State.HUNG:
+            return half / 2
+    return None
+
+
+def still(*stands: Stand, wakes_at: float = 0.0) -> Scene:
+    """Ranks that do this from the beginning on."""
+    return lambda now: {
+        rank: Sight(stand, 0.0, max(0.0, wakes_at - now) if stand is SLEEPS else 0.0)
+        for rank, stand in enumerate(stands)
+    }
+
+
+@pytest.mark.parametrize(
+    "stands",
+    [
+        (WAITS, WAITS),
+        (WAITS, BLOCKED),
+        (WAITS, LEFT),
+        (WAITS, WAITS, WAITS, BLOCKED),
+        (WAITS, LEFT, LEFT, LEFT),
+        (WAITS, SLEEPS),
+    ],
+)
+def test_a_hang_is_told_within_six_seconds(stands: tuple[Stand, ...]) -> None:
+    told = verdict_at(still(*stands), 60)
+    assert told is not None
+    assert 4 <= told <= 6
+
+
+@pytest.mark.parametrize(
+    "stands",
+    [
+        (WORKS, WORKS),  # evaluation on every rank, a first step 20 times slower, compiling
+        (SLEEPS, SLEEPS),  # nobody waits for anybody
+        (WAITS, WORKS),  # rank 1 evaluates, tokenizes, writes a checkpoint
+        (WAITS, WAITS, WAITS, WORKS),
+        (LEFT, LEFT),
+        (LEFT, WORKS),
+    ],
+)
+def test_who_only_takes_long_is_never_hung(stands: tuple[Stand, ...]) -> None:
+    assert verdict_at(still(*stands), 300) is None
+
+
+def test_a_rank_that_works_too_long_for_the_process_group() -> None:
+    assert verdict_at(still(WAITS, WORKS), 400, timeout=600.0) == pytest.approx(300, abs=1)
+
+
+def test_a_short_timeout_of_the_process_group_speaks_for_itself() -> None:
+    assert verdict_at(still(WAITS, WORKS), 30, timeout=30.0) is None
+
+
+def test_everybody_blocked_and_nobody_waits_is_a_hang_after_a_minute() -> None:
+    told = verdict_at(still(BLOCKED, BLOCKED), 90)
+    assert told == pytest.approx(60, abs=1)
+
+
+@pytest.mark.parametrize(("sleep", "is_hung"), [(20.0, False), (50.0, False), (3600.0, True)])
+def test_a_sleep_that_ends_soon_is_waited_for(sleep: float, is_hung: bool) -> None:
+    def scene(now: float) -> dict[int, Sight]:
+        if now < sleep:
+            return still(WAITS, SLEEPS, wakes_at=sleep)(now)
+        return {0: Sight(WORKS, sleep), 1: Sight(WORKS, sleep)}
+
+    assert (verdict_at(scene, 70) is not None) == is_hung
+
+
+def test_a_loop_that_sleeps_for_moments_is_no_sleep_that_ends() -> None:
+    assert verdict_at(lambda now: {0: Sight(WAITS, 0.0), 1: Sight(SLEEPS, 0.0, 0.1)}, 10) is not None
+
+
+def test_a_loop_of_long_sleeps_is_given_a_minute() -> None:
+    told = verdict_at(lambda now: {0: Sight(WAITS, 0.0), 1: Sight(SLEEPS, 0.0, 5.0)}, 90)
+    assert told is not None
+    assert 50 < told <= 62
+
+
+def pauses(*lengths: float, then: Scene) -> Scene:
+    """A job that stands still for as long as this, goes on each time, and stands still in the end."""
+    ends = [sum(lengths[: n + 1]) for n in range(len(lengths))]
+
+    def scene(now: float) -> dict[int, Sight]:
+        moved = max((end for end in ends if end <= now), default=0.0)
+        return {rank: Sight(one.stand, moved) for rank, one in then(now).items()}
+
+    return scene
+
+
+def test_a_run_that_pauses_is_given_three_times_its_longest_pause() -> None:
+    scene = pauses(1, 4, 4, 1, then=still(WAITS, BLOCKED))
+    told = verdict_at(scene, 60)
+    assert told == pytest.approx(10 + 12, abs=0.5)
+
+
+def test_pauses_never_make_it_more_than_a_minute() -> None:
+    patience = Patience(least=30.0)
+    told = verdict_at(pauses(25, 28, then=still(WAITS, BLOCKED)), 200, patience)
+    assert told == pytest.approx(53 + 60, abs=0.5)
+
+
+def test_hang_after_is_obeyed() -> None:
+    assert verdict_at(still(WAITS, BLOCKED), 30, Patience(12.0)) == pytest.approx(12, abs=0.5)
+    assert verdict_at(still(WAITS, SLEEPS, wakes_at=20.0), 15, Patience(3.0)) == pytest.approx(3, abs=0.5)
+    assert verdict_at(still(SLEEPS, SLEEPS, wakes_at=50.0), 45, Patience(3.0)) is None
+
+
+def test_a_production_job_is_given_longer_where_somebody_could_come_back() -> None:
+    assert verdict_at(still(WAITS, BLOCKED), 60, Patience(least=30.0)) == pytest.approx(30, abs=0.5)
+    assert verdict_at(still(WAITS, WAITS), 60, Patience(least=30.0)) == pytest.approx(5, abs=0.5)
+
+
+def test_ranks_on_other_hosts_may_work() -> None:
+    assert verdict_at(still(WAITS, WAITS), 300, Patience(elsewhere=True)) is None
+    assert verdict_at(still(WAITS, BLOCKED), 30, Patience(elsewhere=True)) is not None
+    told = verdict_at(still(WAITS, WAITS), 1000, Patience(elsewhere=True))
+    assert told == pytest.approx(900, abs=1)
+
+
+def test_a_standstill_that_is_known_is_not_told_again() -> None:
+    patience = Patience()
+    assert verdict_at(still(WAITS, BLOCKED), 30, patience) is not None
+    patience.go_on()
+    assert patience.look(50.0, still(WAITS, BLOCKED)(50.0)).state is State.SLOW
+    moved = {0: Sight(WAITS, 51.0), 1: Sight(BLOCKED, 51.0)}
+    assert patience.look(52.0, moved).state is State.FINE
+    assert patience.look(60.0, moved).state is State.HUNG
+
+
+def test_what_is_told_of_who_waits() -> None:
+    told: Opinion = Patience().look(40.0, {0: Sight(WORKS, 0.0), 1: Sight(WAITS, 5.0), 2: Sight(LEFT, 1.0)})
+    assert (told.state, told.waiting, told.others, told.waited) == (State.SLOW, (1,), (0,), 35.0)
