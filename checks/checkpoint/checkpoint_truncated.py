@@ -21,6 +21,14 @@ ERRORS = (
 )
 OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)
 """What torch 2.13 says of a short file; elsewhere it may mean anything."""
+_WHY = (
+    "Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still writing. Every "
+    "job that resumes from it fails alike."
+)
+_FIX = (
+    "resume from the checkpoint before it; and write so that a file is whole or absent:\n"
+    'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")'
+)
 
 
 class CheckpointTruncated(Check):
@@ -64,28 +72,15 @@ class CheckpointTruncated(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        return [
-            self.fail(
-                "a checkpoint is not complete, so it cannot be read",
-                why="Whatever wrote the file did not come to its end: it was killed, its disk was full, or it "
-                "is still "
-                "writing. Every job that resumes from it fails alike.",
-                fix="resume from the checkpoint before it; and write so that a file is whole or absent:\n"
-                'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")',
-                **told_by(*told.by),
-            )
-        ]
+        headline = "a checkpoint is not complete, so it cannot be read"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         load = next(iter(broken.values()))
         return self.fail(
             f"{_name(load)} is not complete, so {ranks_phrase(broken)} cannot read it",
-            why="Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still "
-            "writing. Every job that resumes from it fails alike.",
-            fix="resume from the checkpoint before it; and write so that a file is whole or absent:\n"
-            'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")',
+            why=_WHY,
+            fix=_FIX,
             ranks=tuple(broken),
             where=load.at,
             evidence=tuple(

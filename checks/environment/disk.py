@@ -12,7 +12,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, place, raised_as
+from ddpdoctor.trace.raised import raised_as, raised_by
 
 PROBE_BYTES = 1 << 20
 TIGHT_BYTES = 1 << 30
@@ -108,9 +108,7 @@ class DiskUnusable(Check):
                 f"{ranks_phrase(raised)} could not write a file: {quote(shorten(first.message.splitlines()[0]))[1:-1]}",
                 why=why,
                 fix=fix,
-                ranks=tuple(raised),
-                where=place(trace, raised),
-                evidence=last_lines(raised),
+                **raised_by(trace, raised, ranks=raised),
             )
         ]
 

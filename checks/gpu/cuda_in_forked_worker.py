@@ -3,7 +3,7 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _FORKED = r"Cannot re-initialize CUDA in forked subprocess"
 
@@ -44,27 +44,16 @@ class CudaInForkedWorker(Check):
         raised = raised_as(trace, *self.raises)
         if not raised:
             return Skipped("no exception tells of it, and a rehearsal's workers may use what they like")
-        ranks = with_victims(trace, raised)
         return [
             self.fail(
-                f"a forked process of {ranks_phrase(ranks)} used CUDA after its parent had",
+                f"a forked process of {ranks_phrase(with_victims(trace, raised))} used CUDA after its parent had",
                 why=_WHY,
                 fix=_FIX,
-                ranks=ranks,
-                where=place(trace, raised),
-                evidence=last_lines(raised),
+                **raised_by(trace, raised),
             )
         ]
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FORKED)
-        if told is None:
-            return UNSAID
-        return [
-            self.fail(
-                "a forked process used CUDA after its parent had",
-                why=_WHY,
-                fix=_FIX,
-                **told_by(*told.by),
-            )
-        ]
+        headline = "a forked process used CUDA after its parent had"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID

@@ -10,7 +10,7 @@ from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Device
-from ddpdoctor.trace.raised import last_lines, place, raised_as
+from ddpdoctor.trace.raised import raised_as, raised_by
 
 _NONE = r"No CUDA GPUs are available"
 _ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
@@ -87,14 +87,11 @@ class DeviceOrdinal(Check):
         if asked:
             return [self._asked(asked)]
         if raised:
-            ranks = tuple(raised)
             found = self.fail(
-                f"{ranks_phrase(ranks)} asked for a GPU whose number the process does not have",
+                f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
                 why=_WHY,
                 fix=_FIX,
-                ranks=ranks,
-                where=place(trace, raised),
-                evidence=last_lines(raised),
+                **raised_by(trace, raised, ranks=raised),
             )
             return [found]
         if not any(one.devices for one in recordings.values()):

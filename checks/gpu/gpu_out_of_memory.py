@@ -6,7 +6,7 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, place, raised_as
+from ddpdoctor.trace.raised import raised_as, raised_by
 
 _OUT = r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
@@ -59,9 +59,7 @@ class GpuOutOfMemory(Check):
                 f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
                 why=_why(first.message),
                 fix=_FIX,
-                ranks=tuple(raised),
-                where=place(trace, raised),
-                evidence=last_lines(raised),
+                **raised_by(trace, raised, ranks=raised),
             )
         ]
 

@@ -11,7 +11,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"
 
@@ -88,15 +88,12 @@ class MoreRanksThanGpus(Check):
         )
 
     def _collided(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        ranks = with_victims(trace, raised)
         return self.fail(
-            f"{ranks_phrase(ranks)} found two ranks on one GPU",
+            f"{ranks_phrase(with_victims(trace, raised))} found two ranks on one GPU",
             why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than GPUs, or "
             "where the script does not choose the GPU by LOCAL_RANK before the first collective.",
             fix=_FIX,
-            ranks=ranks,
-            where=place(trace, raised),
-            evidence=last_lines(raised),
+            **raised_by(trace, raised),
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -6,9 +6,17 @@ from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import keys_of, last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import keys_of, raised_as, raised_by, with_victims
 from ddpdoctor.trace.recording import Recording
 
+_WHY = (
+    "The parameter takes part in two backwards that run inside each other, as reentrant checkpointing makes them, or "
+    "is used outside the wrapper's forward too. DDP had sent its first gradient away when the second one came."
+)
+_FIX = (
+    "checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
+    "DistributedDataParallel(model, static_graph=True)"
+)
 _INDEX = re.compile(r"Parameter at index (\d+)(?: with name (\S+))?")
 
 
@@ -46,19 +54,14 @@ class ReadyTwice(Check):
             trace.training()
             return Passed("no gradient arrived twice in a backward")
         rank, first = next(iter(raised.items()))
-        ranks = with_victims(trace, raised)
+        name = _name(trace.recordings()[rank], first)
+        ranks = ranks_phrase(with_victims(trace, raised))
         return [
             self.fail(
-                f"the gradient of {_name(trace.recordings()[rank], first)} arrived twice in one backward on "
-                f"{ranks_phrase(ranks)}",
-                why="The parameter takes part in two backwards that run inside each other, as reentrant "
-                "checkpointing makes them, or is used outside the wrapper's forward too. DDP had sent its first "
-                "gradient away when the second one came.",
-                fix="checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
-                "DistributedDataParallel(model, static_graph=True)",
-                ranks=ranks,
-                where=place(trace, raised),
-                evidence=last_lines(raised),
+                f"the gradient of {name} arrived twice in one backward on {ranks}",
+                why=_WHY,
+                fix=_FIX,
+                **raised_by(trace, raised),
             )
         ]
 
@@ -68,17 +71,8 @@ class ReadyTwice(Check):
             return UNSAID
         found = next((m for one in told.by if (m := _INDEX.search(one.text))), None)
         which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
-        return [
-            self.fail(
-                f"the gradient of {which} arrived twice in one backward",
-                why="The parameter takes part in two backwards that run inside each other, as reentrant "
-                "checkpointing makes "
-                "them, or is used outside the wrapper's forward too.",
-                fix="checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
-                "DistributedDataParallel(model, static_graph=True)",
-                **told_by(*told.by),
-            )
-        ]
+        headline = f"the gradient of {which} arrived twice in one backward"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))]
 
 
 def _name(recording: Recording, raised: Raised) -> str:

@@ -4,7 +4,13 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
+
+_WHY = "DDP learnt in the first step which gradients to wait for, and in this one other parameters took part."
+_FIX = (
+    "leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or use the same parameters "
+    "in every step, loss + 0 * unused.sum()"
+)
 
 
 class StaticGraphViolated(Check):
@@ -37,17 +43,13 @@ class StaticGraphViolated(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            ranks = with_victims(trace, raised)
             return [
                 self.fail(
-                    f"the graph of a model wrapped with static_graph=True changed on {ranks_phrase(ranks)}",
-                    why="DDP learnt in the first step which gradients to wait for, and in this one other parameters "
-                    "took part.",
-                    fix="leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or "
-                    "use the same parameters in every step, loss + 0 * unused.sum()",
-                    ranks=ranks,
-                    where=place(trace, raised),
-                    evidence=last_lines(raised),
+                    "the graph of a model wrapped with static_graph=True changed on "
+                    + ranks_phrase(with_victims(trace, raised)),
+                    why=_WHY,
+                    fix=_FIX,
+                    **raised_by(trace, raised),
                 )
             ]
         wrappers = [wrapper for one in trace.training().values() for wrapper in one.wrappers]
@@ -57,16 +59,5 @@ class StaticGraphViolated(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        return [
-            self.fail(
-                "the graph of a model wrapped with static_graph=True changed",
-                why="DDP learnt in the first step which gradients to wait for, and in this one other "
-                "parameters took part.",
-                fix="leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or "
-                "use the same "
-                "parameters in every step, loss + 0 * unused.sum()",
-                **told_by(*told.by),
-            )
-        ]
+        headline = "the graph of a model wrapped with static_graph=True changed"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID

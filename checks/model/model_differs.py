@@ -7,8 +7,15 @@ from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.odd import by_state, odd_ranks
-from ddpdoctor.trace.raised import last_lines, place, raised_as
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.training import Parameter, Wrapper
+
+_WHY = (
+    "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built from a "
+    "value that differs, such as a count from the rank's own data, or failed to be built on one."
+)
+_FIX = "build the model from values that are equal on every rank, and broadcast what is counted from data"
 
 
 class ModelDiffers(Check):
@@ -48,7 +55,7 @@ class ModelDiffers(Check):
             if len(set(shapes.values())) > 1:
                 return [self._differ(row, odd_ranks(shapes))]
         if raised:
-            return [self._raised(trace)]
+            return [self._raised(trace, raised)]
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         if len(wrapped) < 2:
@@ -58,19 +65,8 @@ class ModelDiffers(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        return [
-            self.fail(
-                "DistributedDataParallel refused a model that is not the same on every rank",
-                why="DDP compares the number and the shapes of all ranks' parameters before it begins. The "
-                "model was built "
-                "from a value that differs, such as a count from the rank's own data, or failed to be built on one.",
-                fix="build the model from values that are equal on every rank, and broadcast what is counted "
-                "from data",
-                **told_by(*told.by),
-            )
-        ]
+        headline = "DistributedDataParallel refused a model that is not the same on every rank"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)
@@ -87,15 +83,12 @@ class ModelDiffers(Check):
             evidence=by_state({rank: _summary(one, reference) for rank, one in row.items()}),
         )
 
-    def _raised(self, trace: Trace) -> Finding:
-        raised = raised_as(trace, *self.raises)
+    def _raised(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         return self.fail(
             f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on every rank",
-            why="DDP compares the number and the shapes of all ranks' parameters before it begins.",
-            fix="build the model from values that are equal on every rank, and broadcast what is counted from data",
-            ranks=tuple(sorted(raised)),
-            where=place(trace, raised),
-            evidence=last_lines(raised),
+            why=_WHY,
+            fix=_FIX,
+            **raised_by(trace, raised, ranks=raised),
         )
 
 

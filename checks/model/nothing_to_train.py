@@ -1,10 +1,16 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
+
+_WHY = "DDP averages gradients, and this module has none: every parameter has requires_grad=False, or it has none."
+_FIX = "use the module without a wrapper; or, where it was to be trained: module.requires_grad_(True)"
 
 
 class NothingToTrain(Check):
@@ -39,22 +45,7 @@ class NothingToTrain(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            ranks = with_victims(trace, raised)
-            failed = [one for one in trace.recordings()[next(iter(raised))].wrappers if one.failed]
-            name = failed[-1].module if failed else "a module"
-            count = f": all {plural(len(failed[-1].parameters), 'parameter')} are frozen" if failed else ""
-            return [
-                self.fail(
-                    f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
-                    f"{ranks_phrase(ranks)}{count if failed and failed[-1].parameters else ''}",
-                    why="DDP averages gradients, and this module has none: every parameter has requires_grad=False.",
-                    fix="use the module without a wrapper; or, where it was to be trained: "
-                    "module.requires_grad_(True)",
-                    ranks=ranks,
-                    where=place(trace, raised),
-                    evidence=last_lines(raised),
-                )
-            ]
+            return [self._frozen(trace, raised)]
         wrapped = [one for seen in trace.recordings().values() for one in seen.wrappers]
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
@@ -62,15 +53,17 @@ class NothingToTrain(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        return [
-            self.fail(
-                "a module without a parameter to train was wrapped in DistributedDataParallel",
-                why="The wrapper averages gradients, and no parameter of this module asks for one: it is "
-                "frozen, or made "
-                "for evaluation.",
-                fix="wrap only what is trained: if any(p.requires_grad for p in model.parameters()): ...",
-                **told_by(*told.by),
-            )
-        ]
+        headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
+        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+
+    def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
+        failed = [one for one in trace.recordings()[next(iter(raised))].wrappers if one.failed]
+        name, own = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
+        return self.fail(
+            f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
+            + ranks_phrase(with_victims(trace, raised))
+            + (f": all {plural(len(own), 'parameter')} are frozen" if own else ""),
+            why=_WHY,
+            fix=_FIX,
+            **raised_by(trace, raised),
+        )

@@ -5,7 +5,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Conversion
 
 _REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
@@ -92,12 +92,9 @@ class SyncbatchnormOrder(Check):
         )
 
     def _on_cpu(self, trace: Trace, raised: dict[int, Raised]) -> Finding:
-        ranks = with_victims(trace, raised)
         return self.fail(
-            f"SyncBatchNorm runs on the CPU on {ranks_phrase(ranks)}",
+            f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
             why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
             fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
-            ranks=ranks,
-            where=place(trace, raised),
-            evidence=last_lines(raised),
+            **raised_by(trace, raised),
         )

@@ -8,7 +8,7 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
+from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Wrapper
 
 _CAUSES = (
@@ -110,9 +110,7 @@ class WrapDeviceMismatch(Check):
             f"DistributedDataParallel's constructor fails on {ranks_phrase(ranks)}: {clause}",
             why=why,
             fix=fix,
-            ranks=ranks,
-            where=place(trace, raised),
-            evidence=last_lines(raised),
+            **raised_by(trace, raised),
         )
 
     def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:

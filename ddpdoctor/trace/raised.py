@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.redact import quote
@@ -27,6 +28,17 @@ def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
         and any(re.search(pattern, f"{one.raised.type}: {one.raised.message}") for pattern in patterns)
     }
     return dict(sorted(found.items(), key=lambda item: item[1].time))
+
+
+def raised_by(
+    trace: Trace, raised: Mapping[int, Raised], *, ranks: Iterable[int] | None = None
+) -> dict[str, Any]:
+    """The fields of a finding that rests on these exceptions, ranks, where and evidence; victims among the ranks."""
+    return {
+        "ranks": with_victims(trace, raised) if ranks is None else tuple(sorted(ranks)),
+        "where": place(trace, raised),
+        "evidence": last_lines(raised),
+    }
 
 
 def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
