@@ -22,6 +22,17 @@ class Record:
             file.write(json.dumps({"k": kind, "t": 0.0, **fields}, separators=(",", ":")) + "\n")
         return self
 
+    def beat(self, moved: float, *stack: tuple[str, str, int]) -> "Record":
+        beat = {
+            "t": moved + 1,
+            "moved": moved,
+            "thread": 3,
+            "at": stack[0] if stack else None,
+            "stack": stack,
+        }
+        self.file.with_suffix(".now").write_text(json.dumps(beat).ljust(4096))
+        return self
+
 
 def looked(folder: Path) -> Watch:
     watch = Watch(folder)
@@ -88,3 +99,41 @@ def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
         file.write(':"returned","status":0}\n')
     watch.look()
     assert watch.all_ended(1)
+
+
+def test_where_a_rank_says_that_it_is(tmp_path: Path) -> None:
+    record = Record(tmp_path, 10, rank=0)
+    watch = looked(tmp_path)
+    assert watch.ranks()[0].beat is None
+    record.beat(7.0, ("main", "/jobs/train.py", 3), ("barrier", "torch/distributed/distributed_c10d.py", 9))
+    watch.look()
+    beat = watch.ranks()[0].beat
+    assert beat is not None
+    assert (beat.moved, str(beat.at), len(beat.stack)) == (7.0, "main (/jobs/train.py:3)", 2)
+    record.file.with_suffix(".now").write_text('{"t":9.0,"mov')  # half of it is there, as a reader may see it
+    watch.look()
+    assert watch.ranks()[0].beat == beat
+
+
+def test_what_is_progress_and_what_is_not(tmp_path: Path) -> None:
+    record = Record(tmp_path, 10, rank=0)
+    watch = looked(tmp_path)
+    before = watch.ranks()[0].moved
+    record.say("open", op="all_reduce").say("note", topic="x")
+    watch.look()
+    assert watch.ranks()[0].moved == before
+    record.say("collective", op="all_reduce")
+    watch.look()
+    assert watch.ranks()[0].moved > before
+
+
+def test_what_a_rank_tells_of_its_group(tmp_path: Path) -> None:
+    given = {"timeout": 20.0, "backend": "gloo"}
+    environ = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1"}
+    Record(tmp_path, 10).say("group.joining", arguments=given, environ=environ)
+    (process,) = looked(tmp_path).ranks().values()
+    assert (process.rank, process.world_size, process.timeout) == (1, 4, 20.0)
+    assert process.local
+    elsewhere = {**environ, "MASTER_ADDR": "node-1"}
+    Record(tmp_path, 11).say("group.joining", arguments={"rank": 2}, environ=elsewhere)
+    assert not looked(tmp_path).ranks()[2].local

@@ -1,0 +1,90 @@
+"""What ranks are seen to do: by what they say, and by what /proc shows of real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
+
+import pytest
+
+from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.job.patience import Sight, Stand
+from ddpdoctor.job.sights import LOOK_SECONDS, Sights
+from ddpdoctor.job.watch import Beat, Process
+
+C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
+MAIN = (Frame("main", "/jobs/train.py", 3),)
+SAVES = (*MAIN, Frame("save_checkpoint", "/jobs/train.py", 5))
+BARRIER = (*MAIN, Frame("barrier", C10D, 9))
+LOCKED = "import threading; threading.Event().wait()"
+BUSY = "while True: pass"
+THREAD = (
+    "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\ntime.sleep(99)"
+)
+CHILD = f"import subprocess\nsubprocess.Popen([sys.executable, '-c', {BUSY!r}])\ntime.sleep(99)"
+
+
+class Case(NamedTuple):
+    """A rank, and what is to be seen of it."""
+
+    code: str
+    stack: tuple[Frame, ...]
+    stand: Stand
+    backend: str = "gloo"
+
+
+CASES = {
+    "in a collective": Case(LOCKED, BARRIER, Stand.WAITS),
+    "in a lock": Case(LOCKED, MAIN, Stand.BLOCKED),
+    "sleeps": Case("time.sleep(50)", MAIN, Stand.SLEEPS),
+    "saves slowly": Case("time.sleep(30)", SAVES, Stand.WORKS),
+    "sleeps for an hour": Case("time.sleep(3600)", SAVES, Stand.SLEEPS),
+    "computes": Case(BUSY, MAIN, Stand.WORKS),
+    "computes inside of a collective": Case(BUSY, BARRIER, Stand.WORKS),
+    "spins in NCCL": Case(BUSY, BARRIER, Stand.WAITS, "nccl"),
+    "has a thread that computes": Case(THREAD, MAIN, Stand.WORKS),
+    "has a child that computes": Case(CHILD, MAIN, Stand.WORKS),
+}
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[dict[str, Sight]]:
+    """What is seen of each case after two looks, its record having said nothing new since it came there."""
+    with ExitStack() as started:
+        pids = [_start(case.code, started) for case in CASES.values()]
+        sights, began = Sights(os.getpid()), time.monotonic() - 10
+        for pause in (1.0, LOOK_SECONDS):
+            time.sleep(pause)
+            beats = [Beat(time.monotonic(), began, stack=case.stack) for case in CASES.values()]
+            ranks = {
+                rank: Process(pid, 1, began, rank, rank, 99, backend=case.backend, beat=beat)
+                for rank, (pid, case, beat) in enumerate(zip(pids, CASES.values(), beats, strict=True))
+            }
+            found = sights.look(time.monotonic(), ranks, ())
+        yield dict(zip(CASES, found.values(), strict=True))
+
+
+def _start(code: str, started: ExitStack) -> int:
+    command = [sys.executable, "-c", f"import sys, time\n{code}"]
+    process = started.enter_context(subprocess.Popen(command, start_new_session=True))
+    started.callback(os.killpg, process.pid, signal.SIGKILL)
+    return process.pid
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_rank_does(seen: dict[str, Sight], name: str) -> None:
+    assert seen[name].stand is CASES[name].stand
+
+
+def test_when_a_sleep_ends(seen: dict[str, Sight]) -> None:
+    assert seen["sleeps"].wakes_in == pytest.approx(47, abs=10)
+
+
+def test_a_rank_that_left_and_one_that_is_not_there() -> None:
+    left = Process(0, 1, 0.0, 0, 0, 2, ended=True)
+    found = Sights(guard=1 << 30).look(time.monotonic(), {0: left}, range(2))
+    assert {rank: one.stand for rank, one in found.items()} == {0: Stand.LEFT, 1: Stand.BLOCKED}
