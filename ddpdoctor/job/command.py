@@ -32,6 +32,8 @@ _FLIGHT_RECORDER = "2000"
 _THREADS = "1"
 """Threads of a rank that computes on the CPU what is meant for a GPU: torchrun's own default, which other launchers
 do not set. Ranks that each take all CPUs wait for each other's threads, ten times as long as they compute."""
+_NO_NUMPY = "ignore:Failed to initialize NumPy"
+"""What torch warns of on every rank where NumPy is absent, which it does not need."""
 _RENAMED_IN = (2, 8)
 """The torch that gave the flight recorder's variable its name, and warns of the older one."""
 
@@ -126,7 +128,7 @@ class Job:
         """The environment that it runs in where nothing is recorded."""
         own = _without_launch_defaults(os.environ)
         own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
-        return {**_compiler_cache(folder), **own}
+        return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **own}
 
     def to_json(self) -> dict[str, Any]:
         """The job as plain values."""

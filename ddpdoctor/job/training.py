@@ -19,7 +19,7 @@ from ddpdoctor.plan import Plan
 from ddpdoctor.redact import escape
 from ddpdoctor.text import ranks_phrase
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL: for the trainer to note that it was stopped."""
 REFUSED = 2
 """The exit status by which the trainer says that it was asked for what cannot be."""

@@ -6,6 +6,8 @@ from pathlib import Path
 from tests.packaging.conftest import build
 
 DATA = {"ddpdoctor/py.typed", "ddpdoctor/report/schema.json"}
+TRAINER = ("configs/*.yaml", "launch/*")
+"""What people copy from beside the trainer."""
 
 
 def installed_names(checkout: Path) -> set[str]:
@@ -16,7 +18,12 @@ def installed_names(checkout: Path) -> set[str]:
         for folder in ("checks", "sample_trainer")
         for file in (checkout / folder).rglob("*.py")
     }
-    return own | inside
+    trainer = checkout / "sample_trainer"
+    copied = {
+        f"ddpdoctor/{file.relative_to(checkout)}" for pattern in TRAINER for file in trainer.glob(pattern)
+    }
+    assert {"ddpdoctor/sample_trainer/launch/train.slurm"} < copied
+    return own | inside | copied
 
 
 def test_the_wheel_installs_one_top_level_name(wheel):

@@ -11,6 +11,7 @@ BEGUN = "2026-01-03T12:00:00.000+00:00"
 def make_run(
     root: Path,
     name: str,
+    /,
     *,
     ranks: int = 2,
     speed: float = 100.0,

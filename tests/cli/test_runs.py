@@ -1,0 +1,164 @@
+import importlib.util
+import json
+import sys
+
+import pytest
+
+from ddpdoctor.cli import run
+from tests.support.run_folders import make_run
+
+ESCAPE = "\x1b[31mred"
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Three runs in ./runs, of one, two and four ranks."""
+    monkeypatch.chdir(tmp_path)
+    for at, (ranks, speed) in enumerate({1: 100.0, 2: 180.0, 4: 240.0}.items()):
+        make_run(tmp_path / "runs", f"2026010{at + 1}-000000-{ranks}_ranks", ranks=ranks, speed=speed)
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def said(capsys):
+    """Runs a command line and returns its status, stdout and stderr."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        status = run(["runs", *arguments])
+        return status, *capsys.readouterr()
+
+    return command
+
+
+def test_list(runs, said):
+    status, out, _ = said("list")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["run", "status", "ranks", "steps", "loss", "eval", "loss", "samples/s", "time"],
+        ["20260101-000000-1_ranks", "finished", "1", "20", "0.250", "-", "100", "30.0", "s"],
+        ["20260102-000000-2_ranks", "finished", "2", "20", "0.250", "-", "180", "30.0", "s"],
+        ["20260103-000000-4_ranks", "finished", "4", "20", "0.250", "-", "240", "30.0", "s"],
+    ]
+
+
+def test_summary_has_speed_up_and_efficiency(runs, said):
+    _, out, _ = said("summary")
+    assert [line.split()[-3:] for line in out.splitlines()[1:4]] == [
+        ["x", "100", "%"], ["x", "90", "%"], ["x", "60", "%"],
+    ]  # fmt: skip
+    assert "2.40 x" in out
+    assert out.endswith("\nagainst 20260101-000000-1_ranks\n")
+    _, out, _ = said("summary", "2_ranks", "4_ranks", "--baseline", "2_ranks")
+    assert "1.33 x" in out
+
+
+def test_a_summary_without_a_single_process_says_so(runs, said):
+    make_run(runs.parent / "others", "20260104-000000-2", ranks=2)
+    _, out, _ = said("summary", "--folder", "others")
+    assert "no run with one process did the same work" in out
+
+
+def test_show_the_latest(runs, said):
+    _, out, _ = said("show")
+    assert out.startswith("20260103-000000-4_ranks  finished\n")
+    assert "4 ranks, cpu, gloo, torch 2.13.0" in out
+    assert "2.40 times 20260101-000000-1_ranks, efficiency 60 %" in out
+    assert "    data.strategy: 'sharded'\n" in out
+
+
+def test_compare_shows_the_settings_that_differ(runs, said):
+    _, out, _ = said("compare", "2_ranks", "4_ranks")
+    assert "parallel.world_size                        2                        4\n" in out
+    assert "data.strategy" not in out
+    assert said("compare", "2_ranks") == (2, "", "ddpdoctor: error: compare takes at least two runs\n")
+
+
+@pytest.mark.parametrize("command", ["list", "summary", "show"])
+def test_json(runs, said, command):
+    _, out, _ = said(command, "--format", "json")
+    last = json.loads(out)[-1]
+    assert (last["name"], last["ranks"], last["samples_per_second"]) == ("20260103-000000-4_ranks", 4, 240.0)
+    assert last["efficiency"] == pytest.approx(0.6)
+
+
+def test_one_line_each(runs, said):
+    _, out, _ = said("list", "--format", "one-line")
+    assert out.splitlines()[1] == (
+        "20260102-000000-2_ranks  finished  2 ranks  20 steps  loss 0.250  180 samples/s  speed-up 1.80  "
+        "efficiency 90 %  30.0 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["show", "0_ranks"], "no run in 'runs' is called '0_ranks'"),
+        (["show", "2026010"], "'2026010' may be 20260101-000000-1_ranks or 20260102-000000-2_ranks or"),
+        (["show", "20260102-000000-2_rank5"], "near it: 20260102-000000-2_ranks"),
+        (["list", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
+        (["plot", "-o", "runs.pdf"], "'runs.pdf' ends neither with .png nor with .svg"),
+        (["plot", "-o", "absent/runs.svg"], "'absent/runs.svg' cannot be written"),
+    ],
+)
+def test_what_cannot_be_is_one_line(runs, said, arguments, expected):
+    if "absent/runs.svg" in arguments:
+        pytest.importorskip("matplotlib")
+    status, out, err = said(*arguments)
+    assert (status, out) == (2, "")
+    assert expected in err
+    assert err.count("\n") == 1
+
+
+def test_hostile_names_move_no_cursor(tmp_path, said, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    facts = {"name": ESCAPE, "status": ESCAPE, "device": ESCAPE, "torch": ESCAPE, "command": [ESCAPE]}
+    make_run(tmp_path / "runs", f"1{ESCAPE}", config={ESCAPE: ESCAPE, "api_token": "s3cr3t-value"}, **facts)
+    make_run(tmp_path / "runs", f"2{ESCAPE}", config={ESCAPE: {ESCAPE: [ESCAPE]}}, **facts)
+    for arguments in (
+        ["list"],
+        ["show", "1"],
+        ["summary"],
+        ["compare", "1", "2"],
+        ["list", "--format", "one-line"],
+    ):
+        status, out, err = said(*arguments)
+        assert status == 0
+        assert "\x1b" not in out + err
+        assert "s3cr3t" not in out
+    assert "\x1b" not in said("list", "--format", "json")[1]
+
+
+def test_a_run_that_was_cut_off_is_shown_with_what_is_wrong(runs, said):
+    with (runs / "20260103-000000-4_ranks" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 21, "lo')
+    assert "problem   1 line of metrics.jsonl cannot be read" in said("show")[1]
+
+
+@pytest.mark.parametrize("name", ["runs.svg", "runs.png"])
+@pytest.mark.parametrize("what", ["curves", "scaling"])
+def test_plot(runs, said, name, what):
+    pytest.importorskip("matplotlib")
+    assert said("plot", "--what", what, "-o", name) == (0, f"{name}\n", "")
+    assert (runs.parent / name).stat().st_size > 5000
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(runs, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    status, _, err = said("plot")
+    assert (status, err) == (2, "ddpdoctor: error: pictures need matplotlib: pip install matplotlib\n")
+
+
+def test_export_to_tensorboard(runs, said):
+    if importlib.util.find_spec("tensorboard") is None:
+        status, _, err = said("export")
+        assert (status, err) == (
+            2,
+            "ddpdoctor: error: event files need TensorBoard: pip install tensorboard\n",
+        )
+        return
+    status, out, _ = said("export")
+    assert (status, out) == (0, "100 values in runs/20260103-000000-4_ranks/tensorboard\n")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(runs / "20260103-000000-4_ranks" / "tensorboard")).Reload()
+    assert [(one.step, one.value) for one in events.Scalars("train/loss")][:2] == [(1, 5.0), (2, 2.5)]
