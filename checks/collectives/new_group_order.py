@@ -3,19 +3,22 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Judgement, Passed, Skipped
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import claim
+from ddpdoctor.trace.verdict import claim, finding_of
+from ddpdoctor.trace.verdict.groups import first_difference, made_by, other_members
 
 
 class NewGroupOrder(Check):
     """Ranks make process groups in different orders, or only the members make them.
 
     What it finds:
-        In a job that stands still in new_group: the ranks that called it alone, or for other members than the rest
-        at the same position, and the line.
+        Ranks that called new_group for other members than the rest at the same position, and, in a job that stands
+        still, ranks that called it alone, or that wait for each other in the collectives of different groups: the
+        ranks and the line.
 
     Why it matters:
         new_group is a collective of the whole job. Every rank has to call it for every group, also for groups that it
-        is no member of, and in the same order, since groups are matched by their order alone.
+        is no member of, and in the same order, since groups are matched by their order alone. What then waits for
+        ever, or fails with a closed connection, are the collectives of other ranks.
 
     Example:
         if rank in (0, 1):
@@ -40,6 +43,9 @@ class NewGroupOrder(Check):
         if hung:
             return hung
         recordings = trace.recordings()
+        row = first_difference({rank: made_by(seen) for rank, seen in recordings.items()})
+        if row and all(row.values()):
+            return [finding_of(other_members({rank: one for rank, one in row.items() if one}))]
         if trace.broken:
             raise NotMeasured(trace.broken)
         made = [one for seen in recordings.values() for one in seen.groups if one.action == "new_group"]

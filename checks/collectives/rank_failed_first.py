@@ -17,7 +17,7 @@ _BY_THE_WAY = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
 )
 """Lines of torch's warnings about connections, and the C++ frames below them."""
-_LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308")
+_LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308", "DD309")
 """Diseases that leave a rank alone in a collective, whose peers have gone."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""

@@ -32,7 +32,7 @@ class RankLeftEarly(Check):
     name = "rank-left-early"
     family = Family.COLLECTIVES
     title = "no rank leaves before the others are done with it"
-    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308")
+    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308", "DD309")
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)

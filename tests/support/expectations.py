@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_COMMENT = re.compile(r"# expect: (?P<code>DD\d{3})(?: ranks (?P<ranks>[\d,-]+))?(?P<nowhere> nowhere)?")
+_COMMENT = re.compile(
+    r"# expect: (?P<code>DD\d{3})(?: ranks (?P<ranks>last|[\d,-]+))?(?: \(of 2: (?P<pair>[\d,-]+)\))?"
+    r"(?P<nowhere> nowhere)?"
+)
 
 
 @dataclass(frozen=True, order=True)
@@ -19,18 +22,24 @@ class Expected:
 
 
 def expectations(script: Path, world_size: int) -> list[Expected]:
-    """What is to be found, from ``# expect: DD206 ranks 1,3-`` on the line to be named; no ranks: every rank."""
+    """What is to be found, from ``# expect: DD206 ranks 1,3-`` on the line to be named; no ranks: every rank.
+
+    ``(of 2: 0-1)`` behind them says which ranks where there are two, of which neither has the majority.
+    """
     return sorted(_expected(script.read_text(), world_size), key=str)
 
 
 def _expected(text: str, world_size: int) -> Iterator[Expected]:
     for number, line in enumerate(text.splitlines(), 1):
         for found in _COMMENT.finditer(line):
-            ranks = _ranks(found["ranks"] or "0-", world_size)
+            of_two = found["pair"] if world_size == 2 else None
+            ranks = _ranks(of_two or found["ranks"] or "0-", world_size)
             yield Expected(found["code"], None if found["nowhere"] else number, ranks)
 
 
 def _ranks(text: str, world_size: int) -> tuple[int, ...]:
+    if text == "last":
+        return (world_size - 1,)
     ranks: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")

@@ -8,10 +8,11 @@ The folder is laid out as that of a job, so it is read back as every job is.
 import atexit
 import json
 import os
+import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -19,14 +20,19 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.job.command import RECORD, Job, Kind, RecorderOptions
+from ddpdoctor.job.patience import State
 from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
+from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 
 ROOT = Path(__file__).parents[2]
+_LOOK_SECONDS = 0.2
+_STOPPED = (-15, -9)
+"""What ends ranks that had to be stopped."""
 SECONDS = 120.0
 """For all ranks of a script; generous, since two cores may be running much else."""
 
@@ -55,6 +61,9 @@ def run_forked(
     nproc: int = 2,
     record: bool = True,
     seconds: float = SECONDS,
+    hang_after: float | None = None,
+    slot: int = 0,
+    environ: Mapping[str, str] | None = None,
     **recorder: Any,
 ) -> Ran:
     """Run a script on forked ranks and judge it.
@@ -62,6 +71,9 @@ def run_forked(
     Args:
         folder: empty, or absent; everything that is written goes there, and it is the working directory.
         record: whether the recorder is there; without it nothing is judged.
+        hang_after: seconds without progress after which it is looked at, stopped and judged as one that hangs.
+        environ: variables of the ranks.
+        slot: which process forks the ranks; each runs one script at a time.
         recorder: fields of RecorderOptions: batches, full, rehearse.
     """
     run, work = folder / "run", folder / "work"
@@ -70,20 +82,25 @@ def run_forked(
     plan = Plan(nproc=nproc)
     job = Job(Kind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
     write_job(run, job, plan)
-    environ = job.recorder.variables(run / RECORD, nproc) if record else {}
+    variables = {**(job.recorder.variables(run / RECORD, nproc) if record else {}), **(environ or {})}
     began = time.monotonic()
-    reply = _server().ask(
+    server = _server(slot)
+    supervisor = Supervisor(job, plan, run / RECORD, server.pid, hang_after) if hang_after else None
+    reply = server.ask(
         {
             "words": job.words,
             "run": str(run),
             "work": str(work),
             "nproc": nproc,
-            "environ": environ,
+            "environ": variables,
             "seconds": seconds,
-        }
+        },
+        (lambda: _stops(supervisor, run)) if supervisor else None,
     )
     statuses = tuple(reply["statuses"])
-    (run / "stderr.log").write_text("".join(_summary(rank, status) for rank, status in enumerate(statuses)))
+    stopped = _STOPPED if reply["timed_out"] else ()
+    ended = {rank: status for rank, status in enumerate(statuses) if status not in stopped}
+    (run / "stderr.log").write_text("".join(_summary(rank, status) for rank, status in ended.items()))
     write_ending(run, _stopped(statuses, time.monotonic() - began, reply["timed_out"]))
     own = [run / "torchrun" / "none" / "attempt_0" / str(rank) for rank in range(nproc)]
     ran = Ran(
@@ -97,6 +114,15 @@ def run_forked(
         ),
     )
     return _judged(ran, run) if record else ran
+
+
+def _stops(supervisor: Supervisor, run: Path) -> bool:
+    """Whether the job has stopped; then what is seen of it is kept."""
+    opinion = supervisor.look()
+    if opinion.state is not State.HUNG:
+        return False
+    supervisor.capture(run, opinion.still)
+    return True
 
 
 def run_alone(script: Path, folder: Path, *arguments: str, seconds: float = SECONDS, **recorder: Any) -> Ran:
@@ -164,11 +190,20 @@ class _Server:
         )
         atexit.register(self._end)
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Have the ranks of a script run to their end."""
+    @property
+    def pid(self) -> int:
+        """Of the process from which the ranks are forked."""
+        return self._process.pid
+
+    def ask(self, request: Mapping[str, Any], stops: Callable[[], bool] | None = None) -> dict[str, Any]:
+        """Have the ranks of a script run to their end, or until it is said that they have stopped."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
+        while stops and not select.select([self._process.stdout], [], [], _LOOK_SECONDS)[0]:
+            if stops():
+                Path(request["run"], "stop").touch()
+                stops = None
         reply = self._process.stdout.readline()
         assert reply, "the preloaded process has died"
         return dict(json.loads(reply))
@@ -180,21 +215,26 @@ class _Server:
 
 
 @cache
-def _server() -> _Server:
+def _server(slot: int) -> _Server:
     return _Server()
 
 
-if __name__ == "__main__":  # python -m tests.support.forked SCRIPT [NPROC]: look at one while writing it
+if (
+    __name__ == "__main__"
+):  # python -m tests.support.forked SCRIPT [NPROC [HANG_AFTER]]: look at one while writing it
     import tempfile
 
     from ddpdoctor.report.detail import finding_lines
 
     with tempfile.TemporaryDirectory() as place:
-        path, size = Path(sys.argv[1]), int((*sys.argv[2:], "2")[0])
+        path, size = Path(sys.argv[1]), int((*sys.argv[2:3], "2")[0])
+        patience = float(sys.argv[3]) if sys.argv[3:] else None
         done = (
             run_alone(path, Path(place, "ran"), str(size))
             if starts_ranks_itself(path)
-            else run_forked(path, Path(place, "ran"), nproc=size, rehearse=int(needs_gpus(path)))
+            else run_forked(
+                path, Path(place, "ran"), nproc=size, hang_after=patience, rehearse=int(needs_gpus(path))
+            )
         )
         for found in done.findings:
             print("\n".join(finding_lines(found, 100)), end="\n\n")

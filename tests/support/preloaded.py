@@ -38,7 +38,7 @@ def serve() -> None:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         ranks = {_fork(rank, port, request): rank for rank in range(request["nproc"])}
-        statuses, timed_out = _wait(ranks, request["seconds"])
+        statuses, timed_out = _wait(ranks, request["seconds"], Path(request["run"], "stop"))
         print(json.dumps({"statuses": statuses, "timed_out": timed_out}), flush=True)
 
 
@@ -54,8 +54,8 @@ def _fork(rank: int, port: int, request: Mapping[str, Any]) -> int:
     return pid
 
 
-def _wait(ranks: Mapping[int, int], seconds: float) -> tuple[list[int], bool]:
-    """The exit statuses by rank; and whether the ranks had to be stopped."""
+def _wait(ranks: Mapping[int, int], seconds: float, stop: Path) -> tuple[list[int], bool]:
+    """The exit statuses by rank; and whether they had to be stopped: by the time, or by a file that asks for it."""
     statuses: dict[int, int] = {}
     deadline, failed, termed = time.monotonic() + seconds, 0.0, 0.0
     timed_out = False
@@ -65,7 +65,7 @@ def _wait(ranks: Mapping[int, int], seconds: float) -> tuple[list[int], bool]:
                 statuses[rank] = os.waitstatus_to_exitcode(found[1])
         now = time.monotonic()
         failed = failed or (now if any(statuses.values()) else 0.0)
-        timed_out = timed_out or (now > deadline and not failed)
+        timed_out = timed_out or ((now > deadline or stop.exists()) and not failed)
         if timed_out or (failed and now - failed > _VICTIM_SECONDS):
             number = signal.SIGKILL if termed and now - termed > _TERM_SECONDS else signal.SIGTERM
             termed = termed or now

@@ -34,18 +34,19 @@ def made_differently(crowd: Crowd, standstill: Standstill) -> Verdict | None:
     if not inside:
         return None
     seen = recordings_of(crowd)
-    orders = {rank: _made(one) for rank, one in seen.items()}
+    orders = {rank: made_by(one) for rank, one in seen.items()}
     if len(orders) == len(crowd):
-        row = _first_difference(orders)
+        row = first_difference(orders)
         return None if row is None else _differ(crowd, row, standstill)
     return _alone(crowd, inside, others, standstill, Confidence.LIKELY) if others else None
 
 
-def _made(recording: Recording) -> list[GroupEvent]:
+def made_by(recording: Recording) -> list[GroupEvent]:
+    """The groups that a rank has called for, in order."""
     return [one for one in recording.groups if one.action in ("making", "new_group") and not one.local]
 
 
-def _first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
+def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
     """What each rank made at the first position at which they differ."""
     for position in range(max(map(len, orders.values()))):
         row = {rank: made[position] if position < len(made) else None for rank, made in orders.items()}
@@ -64,10 +65,17 @@ def _differ(crowd: Crowd, row: Mapping[int, GroupEvent | None], standstill: Stan
             if all(crowd[rank].waits or crowd[rank].left for rank in others)
             else None
         )
-    members = {rank: one.ranks for rank, one in row.items() if one is not None}
+    return other_members({rank: one for rank, one in row.items() if one is not None}, crowd, standstill)
+
+
+def other_members(
+    row: Mapping[int, GroupEvent], crowd: Crowd | None = None, standstill: Standstill | None = None
+) -> Verdict:
+    """Ranks that made different groups at one position."""
+    members = {rank: one.ranks for rank, one in row.items()}
     odd = odd_ranks(members)
     first, other = odd[0], next(rank for rank in members if members[rank] != members[odd[0]])
-    event = row[first]
+    more = evidence(crowd, standstill) if crowd and standstill else ()
     return Verdict(
         "DD309",
         f"{ranks_phrase(odd)} called new_group for {_for(members[first])} where rank {other} called it for "
@@ -78,8 +86,8 @@ def _differ(crowd: Crowd, row: Mapping[int, GroupEvent | None], standstill: Stan
         fix=_FIX,
         culprits=odd,
         waiting=tuple(rank for rank in members if rank not in odd),
-        where=event.at if event else None,
-        evidence=(*_orders(members), *evidence(crowd, standstill)),
+        where=row[first].at,
+        evidence=(*_orders(members), *more),
     )
 
 
@@ -95,7 +103,7 @@ def _alone(
     crowd: Crowd, called: list[int], others: list[int], standstill: Standstill, confidence: Confidence
 ) -> Verdict:
     first = crowd[called[0]]
-    made = _made(first.recording) if first.recording else []
+    made = made_by(first.recording) if first.recording else []
     return Verdict(
         "DD309",
         f"{ranks_phrase(called)} alone called new_group, and {they(called, 'waits', 'wait')} there for "

@@ -11,6 +11,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.verdict.elsewhere import blocked, busy, is_blocked, none_late, unseen
 from ddpdoctor.trace.verdict.groups import made_differently
 from ddpdoctor.trace.verdict.left import gone
+from ddpdoctor.trace.verdict.pairs import groups_in_a_circle, no_partner
 from ddpdoctor.trace.verdict.parted import Crowd, by_records, by_stacks, lines_differ
 from ddpdoctor.trace.verdict.standing import standings
 from ddpdoctor.trace.verdict.waits import follow
@@ -60,7 +61,9 @@ def _outside(trace: Trace, standstill: Standstill, crowd: Crowd, ranks: Sequence
 
 def _of_circle(standstill: Standstill, crowd: Crowd, circle: Sequence[int]) -> Verdict:
     return (
-        by_records(crowd, circle, standstill)
+        no_partner(crowd, circle, standstill)
+        or groups_in_a_circle(crowd, circle, standstill)
+        or by_records(crowd, circle, standstill)
         or _by_flight(standstill)
         or by_stacks(crowd, circle, standstill)
     )

@@ -213,7 +213,7 @@ def by_stacks(crowd: Crowd, circle: Sequence[int], standstill: Standstill) -> Ve
     states = sorted(lines.items(), key=lambda pair: (-len(pair[1]), pair[1]))
     (_, most), *fewer = states
     odd = tuple(sorted(rank for _, ranks in fewer for rank in ranks))
-    culprits = odd if len(most) > len(odd) else tuple(sorted(row))
+    culprits = odd if odd and len(most) > len(odd) else tuple(sorted(row))
     said = ", ".join(
         f"{ranks_phrase(ranks)} {they(ranks, 'waits', 'wait')} in {waiting_in(crowd, ranks)}"
         for _, ranks in sorted(states, key=lambda pair: pair[1])[:3]

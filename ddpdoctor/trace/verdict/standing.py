@@ -114,10 +114,9 @@ def _left(traced: RankTrace | None, process: Process | None) -> str:
 
 def _place(process: Process | None, recording: Recording | None) -> Place | None:
     """By its stack; by its record where there is none."""
-    if process is not None and process.doing is not Doing.STOPPED:
-        found = place_of(process, nccl=_uses_nccl(recording))
-        if found is not None:
-            return found
+    found = place_of(process, nccl=_uses_nccl(recording)) if process is not None else None
+    if found is not None or (process is not None and process.doing is Doing.STOPPED):
+        return found
     return _recorded_place(recording) if recording is not None else None
 
 

@@ -60,7 +60,8 @@ def _verb(one: Standing) -> str:
     if place.kind in _SELF:
         return _SELF[place.kind]
     if place.blocks:
-        call = f", in {process.call}" if process and process.call and process.call != place.what else ""
+        told = process is not None and place.kind is Kind.READ and process.call not in ("", place.what)
+        call = f", in {process.call}" if process is not None and told else ""
         return f"waits in {place.what}{call}"
     if process is not None and process.doing is Doing.COMPUTES:
         return "works"

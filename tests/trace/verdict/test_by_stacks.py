@@ -37,7 +37,7 @@ def test_a_rank_in_a_queue_is_to_blame_and_not_the_many_in_the_barrier():
     found = judged(standstill({0: BARRIER, 1: queue(12), 2: BARRIER}))
     assert (found.code, found.culprits, found.waiting) == ("DD307", (1,), (0, 2))
     assert found.headline == (
-        "rank 1 waits in Queue.get, in futex at train.py:12, while ranks 0, 2 wait in barrier at train.py:30"
+        "rank 1 waits in Queue.get at train.py:12, while ranks 0, 2 wait in barrier at train.py:30"
     )
     assert found.where is not None
     assert found.where.line == 12
@@ -87,7 +87,7 @@ def test_a_sample_that_sleeps_in_the_rank_itself_is_stuck():
     [
         ((python("subprocess.py", "Popen.wait"),), "wait4", "waits for a process that it started"),
         ((python("socket.py", "SocketIO.readinto"),), "recvfrom", "waits in SocketIO.readinto, in recvfrom"),
-        ((python("multiprocessing/queues.py", "Queue.put"),), "futex", "waits in Queue.put, in futex"),
+        ((python("multiprocessing/queues.py", "Queue.put"),), "futex", "waits in Queue.put"),
         ((), "read of a pipe", "waits in read of a pipe"),
         ((), "flock", "waits in flock"),
     ],

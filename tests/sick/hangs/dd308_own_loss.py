@@ -1,0 +1,37 @@
+"""Rank 1 stops early on the loss of its own shard, and waits for the others behind the loop."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+
+def fit(model, loader, limit):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    for step, (batch,) in enumerate(loader):  # expect: DD308 ranks 1
+        optimizer.zero_grad()
+        loss = (model(batch) - 2 * batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        if step > 1 and loss.item() < limit:
+            break
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    x = torch.linspace(0, 1, 24 * world_size).reshape(-1, 1)
+    x[1::world_size] = 0  # of rank 1's shard nothing is left to learn
+    sampler = DistributedSampler(TensorDataset(x), shuffle=False)
+    loader = DataLoader(TensorDataset(x), batch_size=4, sampler=sampler)
+    model = DistributedDataParallel(nn.Linear(1, 1, bias=False))
+    fit(model, loader, limit=1e-4)
+    dist.barrier()
+    if rank == 0:
+        torch.save(model.module.state_dict(), "model.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Rank 0 makes a group for itself inside its own branch, and waits there for all others."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(dist.get_rank())
+model = DistributedDataParallel(nn.Linear(4, 1))
+if dist.get_rank() == 0:
+    log_group = dist.new_group([0])  # expect: DD309 ranks 0
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()

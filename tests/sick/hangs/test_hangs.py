@@ -1,0 +1,58 @@
+"""Every script here stands still until the timeout of its process group: who is to blame is found in seconds.
+
+Each runs at 2, 3 and 4 ranks at once, with gloo's default timeout of 30 minutes, and once more with the flight recorder
+switched off. Scripts say what is to be found as those of the folder above do; ``# at least 3 ranks`` leaves out 2.
+To look at one while writing it:
+
+    python -m tests.support.forked tests/sick/hangs/dd307_stopped.py 3 1.5
+"""
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Level
+from tests.support.expectations import Expected, as_expected, expectations
+from tests.support.forked import Ran, run_forked
+
+SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
+HANG_AFTER = 1.5
+"""Seconds; a user's job gets 5 and more."""
+
+
+def sizes(script: Path) -> list[int]:
+    least = re.search(r"# at least (\d) ranks", script.read_text())
+    return [size for size in (2, 3, 4) if size >= int(least[1] if least else 2)]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_the_culprit_and_its_line_are_named(script: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as pool:
+        runs = {size: pool.submit(hang, script, tmp_path, size) for size in sizes(script)}
+    for size, run in runs.items():
+        ran = run.result()
+        assert told(ran, script) == expectations(script, size), f"{size} ranks: {explain(ran)}"
+
+
+def hang(script: Path, folder: Path, size: int) -> Ran:
+    # One size of each with the flight recorder off, so that nothing depends on it.
+    environ = {"TORCH_FR_BUFFER_SIZE": "0"} if size == 3 else {}
+    return run_forked(
+        script, folder / f"of_{size}", nproc=size, hang_after=HANG_AFTER, slot=size, environ=environ
+    )
+
+
+def told(ran: Ran, script: Path) -> list[Expected]:
+    found = (one for one in ran.findings if one.level is not Level.INFO)
+    return sorted((as_expected(one, script) for one in found), key=str)
+
+
+def explain(ran: Ran) -> str:
+    return "\n\n".join([*(str(one) for one in ran.findings), *ran.errors])
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_script_is_named_for_its_disease(script: Path) -> None:
+    assert {one.code.lower() for one in expectations(script, 3)} == {script.stem.partition("_")[0]}
