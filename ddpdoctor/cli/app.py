@@ -141,6 +141,9 @@ def check(
         ReportFormat.TERMINAL
     ),
     output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write what each rank did when, for ui.perfetto.dev.")
+    ] = None,
     verbose: Annotated[
         bool,
         typer.Option("--verbose", "-v", help="List every check, with what it saw or why it was skipped."),
@@ -187,6 +190,7 @@ def check(
             timeout=timeout,
             format=format_.value,
             output=output,
+            timeline=timeline,
             verbose=verbose,
             quiet=quiet,
         )

@@ -27,6 +27,9 @@ def hang(
         ReportFormat.TERMINAL
     ),
     output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write what each rank did when, for ui.perfetto.dev.")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Tell where each rank is, though nothing hangs.")
     ] = False,
@@ -39,5 +42,5 @@ def hang(
     from ddpdoctor.cli.hang_run import Options, run_hang
 
     return run_hang(
-        Options(tuple(subjects or ()), dump, flight_recorder, format_.value, output, verbose, quiet)
+        Options(tuple(subjects or ()), dump, flight_recorder, format_.value, output, verbose, quiet, timeline)
     )

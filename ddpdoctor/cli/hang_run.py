@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, INTERRUPTED, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
-from ddpdoctor.cli.output import open_output, write_report
+from ddpdoctor.cli.output import open_output, write_report, write_timeline
 from ddpdoctor.cli.signals import stopped_by_signals
 from ddpdoctor.hang import attach, kept
 from ddpdoctor.hang.flight.folder import read_folder
@@ -41,6 +41,7 @@ class Options:
     output: str | None = None
     verbose: bool = False
     quiet: bool = False
+    timeline: str | None = None
 
 
 def run_hang(options: Options) -> int:
@@ -50,6 +51,7 @@ def run_hang(options: Options) -> int:
         UsageError: there is nothing to look at, or it may not be looked at.
     """
     started, file = time.monotonic(), open_output(options.output)
+    timeline = open_output(options.timeline, "--timeline")
     try:
         with stopped_by_signals(), Progress(quiet=options.quiet) as progress:
             looked = _look(options, progress)
@@ -57,6 +59,7 @@ def run_hang(options: Options) -> int:
                 return CANNOT_EXAMINE
             report = report_of(looked, time.monotonic() - started)
             _keep(looked, options.dump)
+            write_timeline(looked.trace, timeline)
     except KeyboardInterrupt:
         print("ddpdoctor: stopped; the job goes on", file=sys.stderr)
         return INTERRUPTED

@@ -11,6 +11,7 @@ from ddpdoctor import __version__, registry
 from ddpdoctor.check import Check
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
+from ddpdoctor.cli.output import write_timeline
 from ddpdoctor.host import Host
 from ddpdoctor.job.command import Job
 from ddpdoctor.job.run import Follow
@@ -43,6 +44,8 @@ class Request:
     silencer: Silencer = field(default_factory=Silencer)
     follow: Follow | None = None
     """Passes the output of the user's job on."""
+    timeline: Path | None = None
+    """Where the timeline of the run goes, where it was asked for."""
 
     def checks(self, source: Source) -> tuple[Check, ...]:
         """The checks wanted of one source."""
@@ -98,6 +101,7 @@ class Judging:
 
     def judge_run(self, trace: Trace, folder: Path) -> None:
         """Judge a training run, and where it broke its output, too."""
+        write_timeline(trace, self.request.timeline)
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.time_limit)
         cause = self.cause_on_host() if trace.broken else None

@@ -41,6 +41,7 @@ class Options:
     timeout: float | None = None
     format: str = "terminal"
     output: str | None = None
+    timeline: str | None = None
     verbose: bool = False
     quiet: bool = False
 

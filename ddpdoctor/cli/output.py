@@ -11,6 +11,7 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.model import Report
 from ddpdoctor.redact import quote
 from ddpdoctor.report import Format, render
+from ddpdoctor.trace import Trace
 
 
 def write_out(text: str) -> None:
@@ -36,7 +37,7 @@ def _discard_the_rest() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def open_output(path: str | None) -> Path | None:
+def open_output(path: str | None, option: str = "--output") -> Path | None:
     """Refuse an output file that cannot be written before anything else is done.
 
     Raises:
@@ -50,7 +51,23 @@ def open_output(path: str | None) -> Path | None:
         with Path(path).open("a"):
             return Path(path)
     except OSError as failed:
-        raise UsageError(f"--output {quote(path)} cannot be written: {failed.strerror}") from None
+        raise UsageError(f"{option} {quote(path)} cannot be written: {failed.strerror}") from None
+
+
+def write_timeline(trace: Trace, file: Path | None) -> None:
+    """Write what the ranks did and when, where that was asked for.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if file is None:
+        return
+    from ddpdoctor.trace import timeline
+
+    try:
+        timeline.write(trace, file)
+    except OSError as failed:
+        raise UsageError(f"--timeline {quote(str(file))} cannot be written: {failed.strerror}") from None
 
 
 def write_report(report: Report, format: Format, output: Path | None, *, verbose: bool) -> None:

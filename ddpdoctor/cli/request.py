@@ -13,7 +13,7 @@ from ddpdoctor.cli.config import Config, read_config
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.judging import Request
 from ddpdoctor.cli.options import Options
-from ddpdoctor.cli.output import split_selectors
+from ddpdoctor.cli.output import open_output, split_selectors
 from ddpdoctor.cli.target import job_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
@@ -65,6 +65,7 @@ def request_of(options: Options) -> Request:
         trace=_trace(options),
         keep=options.keep,
         silencer=Silencer(Path.cwd(), config.folder, config.per_file_ignores),
+        timeline=open_output(options.timeline, "--timeline"),
     )
 
 

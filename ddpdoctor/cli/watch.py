@@ -58,6 +58,9 @@ def watch(
         ReportFormat.TERMINAL
     ),
     output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
+    timeline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write what each rank did when, for ui.perfetto.dev.")
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List every check, with what it saw.")
     ] = False,
@@ -85,6 +88,7 @@ def watch(
         fail_on=Level(fail_on.value),
         format=format_.value,
         output=output,
+        timeline=timeline,
         verbose=verbose,
         quiet=quiet,
     )

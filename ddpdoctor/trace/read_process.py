@@ -118,6 +118,7 @@ class ProcessReader:
             "torch": self._header.get("torch", ""),
             "script": argv[0],
             "started": self._header.get("t", 0.0),
+            "clock": self._header.get("began", 0) / 1e9 - self._header.get("t", 0.0),
             "environ": self._header.get("environ", {}),
             "groups": tuple(self._groups),
             "devices": tuple(self._devices),

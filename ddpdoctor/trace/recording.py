@@ -36,6 +36,8 @@ class Recording:
     script: str = ""
     """The main script, absolute; the module's name for ``-m``."""
     started: float = 0.0
+    clock: float = 0.0
+    """What makes one of its times, which are its host's, into seconds since the epoch."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The launcher's variables when it started."""
     groups: tuple[GroupEvent, ...] = ()

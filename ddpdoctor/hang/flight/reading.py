@@ -51,18 +51,23 @@ def read(file: Path, rank: int) -> Dump:
     Raises:
         Refused: it is too large, or not what torch writes.
     """
-    return reduce(_content(file), rank, file)
+    return reduce(content(file), rank, file)
 
 
 def entry(dump: Dump, group: str, number: int) -> Entry | None:
     """One collective in full, read again from its file; None where it is not there any more."""
     try:
-        return entry_at(_content(dump.file), dump.rank, group, number)
+        return entry_at(content(dump.file), dump.rank, group, number)
     except (OSError, Refused):
         return None
 
 
-def _content(file: Path) -> dict[str, Any]:
+def content(file: Path) -> dict[str, Any]:
+    """What a dump holds, a dictionary with a list of entries, whatever they are.
+
+    Raises:
+        Refused: it is too large, or not that.
+    """
     length = file.stat().st_size
     if length > LARGEST:
         raise Refused(f"it has {size(length)}, and {size(LARGEST)} are the most")

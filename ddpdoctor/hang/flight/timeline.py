@@ -1,0 +1,59 @@
+"""When the calls were made that a dump holds, read again from its file, one dump at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ddpdoctor.hang.flight import fields
+from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.hang.flight.reading import content
+from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.hang.place import is_of_script
+
+_MOST_NANOSECONDS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, in seconds since the epoch."""
+
+    operation: str
+    group: str
+    number: int
+    state: str
+    shapes: str
+    begin: float
+    end: float | None
+    """None where it is not told, as gloo's; the time of the last entry where it did not complete."""
+    at: str | None
+    """The script's line."""
+
+
+def calls(dump: Dump) -> Iterator[Call]:
+    """The calls of a dump, oldest first; none where its file is not there any more."""
+    try:
+        entries = content(dump.file)["entries"]
+        last = max((_time(one, "time_created_ns") or 0.0 for one in entries), default=0.0)
+        for position, one in enumerate(entries):
+            yield _call(one, dump.rank, position, last)
+    except (OSError, Refused, *fields.WRONG):
+        return
+
+
+def _call(one: fields.Said, rank: int, position: int, last: float) -> Call:
+    said = fields.entry(one, rank, position)
+    begin = _time(one, "time_created_ns") or 0.0
+    end = last if fields.is_pending(one) else _time(one, "time_discovered_completed_ns")
+    frame = next((frame for frame in said.frames if is_of_script(frame)), None)
+    number = one["p2p_seq_id"] if one.get("is_p2p") else said.number
+    at = f"{frame.file}:{frame.line} in {frame.function}" if frame else None
+    return Call(said.operation, said.group, number, said.state, said.shapes, begin, end, at)
+
+
+def _time(one: fields.Said, name: str) -> float | None:
+    nanoseconds: Any = one.get(name)
+    if nanoseconds.__class__ is not int or not 0 < nanoseconds < _MOST_NANOSECONDS:
+        return None
+    return float(nanoseconds) / 1e9
