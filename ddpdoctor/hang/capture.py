@@ -22,16 +22,11 @@ from ddpdoctor.hang.look import Look, call_of, doing_of, look, state_of
 from ddpdoctor.hang.stacks import take_native
 from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.host.moment import wakes
+from ddpdoctor.host.programs import SERVANTS
 from ddpdoctor.text import quote_command, ranks_phrase
 
 PAUSE = 1.0
 """Seconds between looks: in less, single ticks of a busy machine pass for work."""
-SERVANTS = (
-    "multiprocessing.resource_tracker",
-    "multiprocessing.semaphore_tracker",
-    "multiprocessing.forkserver",
-)
-"""Children of multiprocessing's own, which wait all the time and belong to nobody's work."""
 _DEVICE_WAITS = ("StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "CtxSynchronize")
 """What CUDA's and ROCm's functions are called that wait for a GPU; they use a CPU all the time."""
 

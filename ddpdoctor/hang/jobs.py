@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpdoctor.hang.capture import SERVANTS
-from ddpdoctor.host.activity import folder_of
+from ddpdoctor.host.programs import SERVANTS, loads_torch, runs_python
 from ddpdoctor.host.system import Process
 
 RECORD = "DDPDOCTOR_RECORD"
@@ -74,24 +73,6 @@ class Programs:
     """Whether torch is loaded."""
 
 
-def runs_python(pid: int) -> bool:
-    """Whether a process runs Python, whatever it calls itself."""
-    folder = folder_of(pid)
-    try:
-        return folder is not None and "python" in (folder / "exe").readlink().name
-    except OSError:  # another user's may not be looked at
-        return False
-
-
-def loads_torch(pid: int) -> bool:
-    """Whether a process has torch's library in memory."""
-    folder = folder_of(pid)
-    try:
-        return folder is not None and "/libtorch" in (folder / "maps").read_text(errors="replace")
-    except OSError:
-        return False
-
-
 LIVE = Programs(runs_python, loads_torch)
 
 
@@ -127,7 +108,7 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
         line = {pid, *(one.pid for one in _above(by_pid[pid], by_pid))}
         below = {one.pid for one in _below(pid, processes)}
         own = [job for job in found if line & job.ranks.keys() or below & job.ranks.keys()]
-        for job in own or [_without_variables(by_pid[pid], processes, programs)]:
+        for job in own or [_without_variables(_launcher(by_pid[pid], by_pid), processes, programs)]:
             jobs[tuple(job.ranks)] = job
     return list(jobs.values())
 
@@ -196,6 +177,11 @@ def _job(ranks: Sequence[Process]) -> Job:
         max(one.age for one in ordered),
         first.user,
     )
+
+
+def _launcher(given: Process, by_pid: Mapping[int, Process]) -> Process:
+    """The process that has started it by multiprocessing's spawn; else itself."""
+    return by_pid.get(given.parent, given) if _SPAWNED in given.command else given
 
 
 def _without_variables(given: Process, processes: Sequence[Process], programs: Programs) -> Job:

@@ -12,6 +12,7 @@ from ddpdoctor.hang.stacks import Frame, Seen, is_ours, look_into
 from ddpdoctor.hang.standstill import Doing
 from ddpdoctor.host.calls import Call
 from ddpdoctor.host.moment import BUSY_SHARE, MUCH_DATA, Moment, moment_of, work_share
+from ddpdoctor.host.programs import program_of
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
     moments = {pid: moment_of(pid) for pid in pids}
     now = time.monotonic()
     running = [pid for pid, moment in moments.items() if state_of(moment) is not Doing.GONE]
-    taken = look_into(running, [pid for pid in running if state_of(moments[pid]) is Doing.STOPPED])
+    python = [pid for pid in running if "python" in (program_of(pid) or "python")]
+    taken = look_into(python, [pid for pid in running if state_of(moments[pid]) is Doing.STOPPED])
     seen = {pid: one for pid, one in taken.items() if isinstance(one, Seen)}
     hidden = {pid: str(one) for pid, one in taken.items() if not isinstance(one, Seen)}
-    wanted = running if first else list(hidden)
+    wanted = python if first else list(hidden)
     return Look(now, moments, seen, hidden, ask(records, wanted) if records and wanted else {})
 
 
