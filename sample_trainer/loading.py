@@ -144,18 +144,20 @@ class Stream(IterableDataset[Sample]):
     def __iter__(self) -> Iterator[Sample]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        given = self._given([self._count(one, workers) for one in range(workers)])[number]
-        mine = self._indices(self._rank, number, workers)
-        for index in itertools.islice(mine, given * self._data.batch_size, None):
+        turns = self._turns([self._count(one, workers) for one in range(workers)])
+        given, coming = turns[: self._skipped], turns[self._skipped :]
+        # A DataLoader asks worker 0 first, so after a resume that one takes the part of the one whose turn it is.
+        part = (number + (coming[0] if coming else 0)) % workers
+        mine = self._indices(self._rank, part, workers)
+        for index in itertools.islice(mine, given.count(part) * self._data.batch_size, None):
             yield self._dataset[index]
 
-    def _given(self, samples: Sequence[int]) -> list[int]:
-        """Batches that each worker has given already: they take turns, and one without more is passed over."""
+    def _turns(self, samples: Sequence[int]) -> list[int]:
+        """Which worker gives each batch: they take turns, and one without more is passed over."""
         size = self._data.batch_size
         batches = [one // size if self._data.uneven == "drop" else -(-one // size) for one in samples]
         turns = sorted((turn, worker) for worker, count in enumerate(batches) for turn in range(count))
-        given = [worker for _, worker in turns[: self._skipped]]
-        return [given.count(worker) for worker in range(len(samples))]
+        return [worker for _, worker in turns]
 
     def _random(self) -> random.Random:
         """The same on every rank and worker, so that each knows what the others take."""
