@@ -14,7 +14,7 @@ WARM_UP = 0.1
 """Share of the logged steps that the speed leaves out: the first import, allocate and connect."""
 SAME_WORK = ("model", "data")
 """Parts of a configuration that two runs must share, beside the device, for their speeds to be compared."""
-HOW_NOT_WHAT = frozenset({"strategy", "uneven", "workers", "pin_memory"})
+HOW_NOT_WHAT = frozenset({"strategy", "uneven", "workers", "pin_memory", "batch_size"})
 """Settings of the data that say how it reaches the ranks, and not what it is."""
 
 
@@ -113,9 +113,11 @@ def summarize_all(
 
 
 def _baseline(run: Run, alone: Sequence[Run]) -> Summary | None:
-    work = _work(run)
-    same = (summarize(one) for one in reversed(alone) if one.folder == run.folder or _work(one) == work)
-    return next((one for one in same if one.samples_per_second), None)
+    """The last run of one process that did the same work, with batches like these where there is one."""
+    work, batches = _work(run), _batches(run)
+    same = [one for one in reversed(alone) if one.folder == run.folder or _work(one) == work]
+    same.sort(key=lambda one: one.folder != run.folder and not batches & _batches(one))
+    return next((told for told in map(summarize, same) if told.samples_per_second), None)
 
 
 def _against(summary: Summary, baseline: Summary | None) -> Summary:
@@ -142,6 +144,13 @@ def _work(run: Run) -> Mapping[str, Any]:
         "device": device,
         "precision": train.get("precision") if isinstance(train, dict) else None,
     }
+
+
+def _batches(run: Run) -> set[int]:
+    """Samples of a step: of one rank, and of all."""
+    data = run.config.get("data")
+    own = data.get("batch_size") if isinstance(data, dict) else None
+    return {own, own * (run.world_size or 1)} if isinstance(own, int) else set()
 
 
 def _best_evaluation(run: Run) -> Any:

@@ -19,18 +19,34 @@ def test_speed_up_and_efficiency_are_against_the_single_process(runs):
     assert found == [(1, 1.0, 1.0), (2, pytest.approx(1.8), pytest.approx(0.9)), (4, 2.4, pytest.approx(0.6))]
 
 
-def test_a_run_of_other_work_is_no_baseline(runs, tmp_path):
-    other = read_run(make_run(tmp_path, "larger batches", batch_size=64, ranks=2))
+def changed(folder, section, **values):
+    """The run, with other settings."""
+    described = json.loads((folder / "run.json").read_text())
+    described["config"][section] |= values
+    (folder / "run.json").write_text(json.dumps(described))
+    return read_run(folder)
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [("model", {"width": 64}), ("train", {"precision": "bfloat16"}), ("data", {"task": "digits"})],
+)
+def test_a_run_of_other_work_is_no_baseline(runs, tmp_path, section, values):
+    other = changed(make_run(tmp_path, "other"), section, **values)
     (summary,) = summarize_all([other], runs)
     assert (summary.baseline, summary.speed_up, summary.efficiency) == (None, None, None)
 
 
+def test_the_baseline_has_the_same_batch_of_a_rank_or_of_all_where_there_is_one(tmp_path):
+    alone = [read_run(make_run(tmp_path, f"alone-{n}", ranks=1, batch_size=n)) for n in (8, 16, 64)]
+    two = read_run(make_run(tmp_path, "two", ranks=2, batch_size=8))
+    baselines = [summarize_all([two], known)[0].baseline for known in (alone, alone[:1], alone[2:])]
+    assert baselines == ["alone-16", "alone-8", "alone-64"]
+
+
 def test_another_way_of_dividing_the_same_data_is_the_same_work(runs, tmp_path):
-    other = make_run(tmp_path, "dispatched", ranks=2, speed=150.0)
-    described = json.loads((other / "run.json").read_text())
-    described["config"]["data"]["strategy"] = "dispatched"
-    (other / "run.json").write_text(json.dumps(described))
-    (summary,) = summarize_all([read_run(other)], runs)
+    other = changed(make_run(tmp_path, "dispatched", speed=150.0), "data", strategy="dispatched")
+    (summary,) = summarize_all([other], runs)
     assert (summary.baseline, summary.speed_up) == ("1-ranks", 1.5)
 
 
