@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpdoctor.hang.answers import Answer, ask
+from ddpdoctor.hang.beats import recorders_threads
 from ddpdoctor.hang.stacks import Frame, Seen, is_ours, look_into
 from ddpdoctor.hang.standstill import Doing
 from ddpdoctor.host.calls import Call
@@ -44,7 +45,8 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
             that py-spy does not see at each.
     """
     # Before py-spy halts them: a halted process would be seen as stopped.
-    moments = {pid: moment_of(pid) for pid in pids}
+    ours = recorders_threads(records)
+    moments = {pid: moment_of(pid, ours) for pid in pids}
     now = time.monotonic()
     running = [pid for pid, moment in moments.items() if state_of(moment) is not Doing.GONE]
     python = [pid for pid in running if "python" in (program_of(pid) or "python")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,8 +42,8 @@ class Moment:
     call: Call = field(default_factory=Call)
 
 
-def moment_of(pid: int) -> Moment | None:
-    """The process now; None where it is gone."""
+def moment_of(pid: int, ignored: Collection[int] = ()) -> Moment | None:
+    """The process now, as if some threads were not there; None where it is gone."""
     folder = folder_of(pid)
     try:
         stat = (folder / "stat").read_text(errors="replace") if folder else ""
@@ -53,7 +53,9 @@ def moment_of(pid: int) -> Moment | None:
         return None
     main = int(folder.name)
     state = stat.rpartition(")")[2].split()[0]
-    return Moment(state, main, _threads(folder), _moved(folder), call_of(folder, main))
+    threads = {thread: ran for thread, ran in _threads(folder).items() if thread not in ignored}
+    moved = _moved(folder) - sum(_moved(folder / "task" / str(thread)) for thread in ignored)
+    return Moment(state, main, threads, moved, call_of(folder, main))
 
 
 def work_share(before: Moment, after: Moment, seconds: float) -> float:

@@ -53,8 +53,8 @@ class Processes:
             return
         self._seconds, self._looked = now - self._looked, now
         ours = set(own_threads)
-        found = {pid: moment for pid in pids if (moment := moment_of(pid)) is not None}
-        self._before, self._now = self._now, {pid: _without(one, ours) for pid, one in found.items()}
+        found = {pid: moment for pid in pids if (moment := moment_of(pid, ours)) is not None}
+        self._before, self._now = self._now, found
 
     def moment(self, pid: int) -> Moment | None:
         """What was seen last; None where it is gone."""
@@ -73,10 +73,6 @@ class Processes:
         disk = not main and (much or "D" in before.state + after.state)
         runnable = before.state == after.state == "R"
         return disk or runnable or work_share(before, after, self._seconds) > least
-
-
-def _without(moment: Moment, ours: set[int]) -> Moment:
-    return replace(moment, threads={t: ran for t, ran in moment.threads.items() if t not in ours})
 
 
 def _main_of(moment: Moment) -> Moment:

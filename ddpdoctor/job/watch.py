@@ -9,30 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.hang.beats import NOW, Beat, read_beat
 
 _KINDS = ("start", "group.joining", "group.init", "raised", "exit")
 _BEGINNINGS = tuple(f'{{"k":"{kind}"'.encode() for kind in _KINDS)
 """How the lines of interest begin, so that the others need not be read."""
 _NO_PROGRESS = tuple(f'{{"k":"{kind}"'.encode() for kind in ("open", "site", "note"))
 """The same of lines that the background thread may write while the script stands still."""
-NOW = ".now"
-"""How the file ends in which the recorder says where the main thread is."""
-
-
-@dataclass(frozen=True)
-class Beat:
-    """Where a process said last that its main thread is."""
-
-    time: float
-    moved: float
-    """When it was last in a place, or had counted something, that was new."""
-    thread: int = 0
-    """The recorder's own, which is no sign of work."""
-    at: Frame | None = None
-    """The innermost of the script's own."""
-    stack: tuple[Frame, ...] = ()
-    """The innermost frames, outermost first."""
 
 
 @dataclass
@@ -83,7 +66,7 @@ class Watch:
                 self._take(file, event)
         for file, process in self._processes.items():
             if not process.ended:
-                process.beat = _beat(file.with_suffix(NOW)) or process.beat
+                process.beat = read_beat(file.with_suffix(NOW)) or process.beat
 
     def _new_events(self, file: Path) -> Iterator[dict[str, Any]]:
         offset = self._offsets.get(file, 0)
@@ -161,17 +144,6 @@ def _is_local(address: str) -> bool:
     return address.startswith("file://") or any(
         name in address for name in ("127.0.0.1", "localhost", "[::1]")
     )
-
-
-def _beat(file: Path) -> Beat | None:
-    """What stands in the file; None where it is absent, or is being written."""
-    try:
-        said = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    at = Frame(*said["at"]) if said["at"] else None
-    stack = tuple(Frame(*frame) for frame in said["stack"])
-    return Beat(said["t"], said["moved"], said["thread"], at, stack)
 
 
 def _number(text: object, default: int | None = None) -> int | None:

@@ -30,7 +30,7 @@ class Heartbeat:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._file = -1
-        self._pid = 0
+        self._pid = self._length = 0
         self._counted: dict[str, Any] = {}
         self._places: set[Any] = set()
         """Where it was since the counts last changed: who waits in a loop comes to the same few again and again."""
@@ -81,7 +81,8 @@ class Heartbeat:
             path = os.path.join(writer.folder, writer.name + SUFFIX)
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._pid = os.getpid()
-        os.pwrite(self._file, text.ljust(_SIZE), 0)
+        self._length = max(self._length, len(text))  # what was there before is written over
+        os.pwrite(self._file, text.ljust(self._length), 0)
 
 
 def _innermost(frame: FrameType | None) -> list[FrameType]:

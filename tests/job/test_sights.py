@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
+from ddpdoctor.hang.beats import Beat
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.job.patience import Sight, Stand
 from ddpdoctor.job.sights import LOOK_SECONDS, Sights
-from ddpdoctor.job.watch import Beat, Process
+from ddpdoctor.job.watch import Process
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = (Frame("main", "/jobs/train.py", 3),)

@@ -1,0 +1,88 @@
+"""Two ranks forked from one process, so that torch is imported once: ``python forks.py MODE FOLDER``."""
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+
+import torch.distributed as dist
+
+
+def lock(rank: int) -> None:
+    """Rank 1 waits for a lock that nobody gives back."""
+    if rank == 1:
+        threading.Event().wait()
+
+
+def pause(rank: int) -> None:
+    """Rank 1 is blocked for some seconds, and then goes on."""
+    if rank == 1:
+        select.select([os.pipe()[0]], [], [], 9)
+
+
+def leave(rank: int) -> None:
+    """Rank 1 leaves with success while rank 0 waits."""
+    if rank == 1:
+        os._exit(0)
+
+
+def late(rank: int) -> None:
+    """All that looks like a hang and is none: every rank evaluates, rank 0 works, rank 0 writes a checkpoint."""
+    evaluate()
+    dist.barrier()
+    if rank == 0:
+        ends = time.monotonic() + 4
+        while time.monotonic() < ends:
+            pass
+    dist.barrier()
+    if rank == 0:
+        save_checkpoint()
+
+
+def evaluate() -> None:
+    time.sleep(4)
+
+
+def save_checkpoint() -> None:
+    time.sleep(4)
+
+
+def wait_for_sigterm(rank: int) -> None:
+    """Each rank ends in order when it is told to."""
+
+    def save(number: int, frame: object) -> None:
+        print(f"rank {rank} saves", flush=True)
+        time.sleep(1)
+        print(f"rank {rank} saved", flush=True)
+        os._exit(7)
+
+    signal.signal(signal.SIGTERM, save)
+    print("ready", flush=True)
+    while True:
+        time.sleep(0.1)
+
+
+def run(rank: int, mode: str, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    dist.barrier()
+    globals()[mode](rank)
+    dist.barrier()
+    print(f"rank {rank} is done", flush=True)
+
+
+def main() -> None:
+    pids = []
+    for rank in range(2):
+        pids.append(os.fork())
+        if not pids[-1]:
+            run(rank, *sys.argv[1:])
+            os._exit(0)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    sys.exit(max(statuses))
+
+
+if __name__ == "__main__":
+    main()
