@@ -38,6 +38,9 @@ MUST_NOT_IMPORT = {
     "group": ("ddpdoctor.cli", "ddpdoctor.report"),
     "job": ("ddpdoctor.cli", "ddpdoctor.report"),
     "hang": ("ddpdoctor.cli", "ddpdoctor.report", "torch"),
+    "runs": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
+    "bench": ("ddpdoctor.cli", "ddpdoctor.report"),
+    "bench/supervise.py": ("torch",),
     "recorder": ("ddpdoctor",),
     "recorder/__init__.py": ("torch",),
     "recorder/after_import.py": ("torch",),
@@ -141,21 +144,29 @@ def test_a_file_that_grows_long_becomes_two():
     assert set(LONGER_FOR_A_REASON) <= long, "an exception that is not needed any more"
 
 
-def loads_torch(*arguments: str) -> bool:
-    """Whether a fresh interpreter has imported torch, or tried to, after these arguments."""
+def loads_torch(*arguments: str, names: str = "torch") -> bool:
+    """Whether a fresh interpreter has imported torch, or tried to, after these arguments; or what else is named."""
     command = [sys.executable, "-X", "importtime", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr, done.stderr
-    return re.search(r"\| +torch$", done.stderr, re.MULTILINE) is not None
+    return re.search(rf"\| +({names})$", done.stderr, re.MULTILINE) is not None
 
 
 def test_the_probe_sees_an_import_of_torch():
     assert loads_torch("-c", "import torch")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["checks"], ["explain", "DD002"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["checks"], ["explain", "DD002"], ["train", "--list"], ["runs", "list"]],
+)
 def test_the_command_line_starts_without_torch(arguments):
     assert not loads_torch("-m", "ddpdoctor", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--list"], ["runs", "list"]])
+def test_the_command_line_starts_without_what_only_pictures_need(arguments):
+    assert not loads_torch("-m", "ddpdoctor", *arguments, names="matplotlib|numpy|rich")
 
 
 def test_the_host_is_examined_without_torch():
