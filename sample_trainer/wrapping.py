@@ -9,6 +9,7 @@ import inspect
 from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from config import Config, TrainerError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -46,6 +47,8 @@ def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedD
 
 def _register_hook(wrapped: DistributedDataParallel, name: str) -> None:
     """Send gradients in another form than they have."""
+    if name == "bfloat16" and dist.get_backend() != "nccl":
+        raise TrainerError("ddp.communication_hook=bfloat16 needs NCCL; float16 works everywhere")
     if name in ("float16", "bfloat16"):
         hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
         hook = hooks.fp16_compress_hook if name == "float16" else hooks.bf16_compress_hook
