@@ -64,8 +64,11 @@ class WorldSizeMismatch(Check):
     ) -> Finding:
         rank, names = next(iter(contradicted.items()))
         given, told = _given(recordings[rank], names[0]), recordings[rank].environ[names[0].upper()]
+        several = names[0] == "rank" and len(contradicted) > 1
         return self.fail(
-            f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
+            f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: rank {given} by RANK={told}"
+            if several
+            else f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
             f"{names[0].upper()}={told}",
             why="The launcher started one process for each rank and gave it its place. The script counts "
             "otherwise, mostly because it starts processes itself or has a number written into it, so processes wait "

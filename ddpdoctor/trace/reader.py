@@ -66,11 +66,19 @@ def read_run(folder: Path) -> Recorded:
 
 def _sort(recordings: list[Recording]) -> Recorded:
     ranks: dict[int, Recording] = {}
-    for recording in sorted(recordings, key=lambda one: one.started):  # after a restart, the last counts
+    # After a restart the last counts; where several took one rank, it is those that were given another that went wrong.
+    for recording in sorted(recordings, key=lambda one: (_took_another(one), one.started)):
         if recording.rank is not None and (recording.groups or recording.rank not in ranks):
             ranks[recording.rank] = recording
     rest = [one for one in recordings if one.rank is None and not one.script.endswith(_LAUNCHERS)]
     return Recorded(dict(sorted(ranks.items())), tuple(rest))
+
+
+def _took_another(recording: Recording) -> bool:
+    """Whether it joined with another rank than its launcher gave it."""
+    return bool(recording.groups) and recording.environ.get("RANK", str(recording.rank)) != str(
+        recording.rank
+    )
 
 
 @dataclass

@@ -54,6 +54,23 @@ def test_a_rank_of_a_spawned_process() -> None:
     assert finding.headline == "rank 1 joined with rank 0 where the launcher said RANK=1"
 
 
+def test_ranks_that_spawned_processes_of_each_rank_took() -> None:
+    """mp.spawn under torchrun: each of its two processes starts two."""
+
+    def change(rank: int, one: Recording) -> Recording:
+        told = {**AGENT, "RANK": str(1 - rank), "WORLD_SIZE": "2"}
+        joining = GroupEvent(
+            "init", 0.0, where(20), "gloo", rank, 2, arguments={"rank": rank, "world_size": 2}, environ=told
+        )
+        return replace(one, environ=told, groups=(joining,))
+
+    (finding,) = CHECK.examine_run(recorded(change=change))
+    assert finding.headline == (
+        "ranks 0-1 were taken by processes that the launcher gave others: rank 0 by RANK=1"
+    )
+    assert [one.text for one in finding.evidence] == ["rank 0 where RANK=1", "rank 1 where RANK=0"]
+
+
 def test_another_launcher_may_count_nodes() -> None:
     """mp.spawn on one of two nodes, with RANK and WORLD_SIZE of the node, as in torch's imagenet example."""
 
