@@ -1,0 +1,48 @@
+"""Which process a rank's record is, where several have one rank."""
+
+import json
+
+from ddpdoctor.trace.reader import SCHEMA, read_run
+
+
+def write(folder, pid, *, given, joined, began):
+    """The record of a process that its launcher gave one rank, and that joined as another."""
+    environ = {"RANK": str(given), "TORCHELASTIC_RUN_ID": "none"}
+    events = [
+        {
+            "k": "start",
+            "schema": SCHEMA,
+            "pid": pid,
+            "parent": 1,
+            "t": began,
+            "environ": environ,
+            "argv": ["train.py"],
+        },
+        {
+            "k": "group.joining",
+            "t": began + 1,
+            "arguments": {"rank": joined, "world_size": 2},
+            "environ": environ,
+        },
+    ]
+    (folder / f"{pid}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_after_a_restart_the_last_counts(tmp_path):
+    write(tmp_path, 10, given=0, joined=0, began=1.0)
+    write(tmp_path, 11, given=0, joined=0, began=5.0)
+    assert read_run(tmp_path).ranks[0].pid == 11
+
+
+def test_of_several_that_took_one_rank_it_is_the_one_that_was_given_another(tmp_path):
+    """Whichever was the last: mp.spawn inside of torchrun starts them all at once."""
+    for given in (0, 1):
+        for joined in (0, 1):
+            write(
+                tmp_path, 20 + 2 * given + joined, given=given, joined=joined, began=1.0 + abs(given - joined)
+            )
+            write(
+                tmp_path, 30 + 2 * given + joined, given=given, joined=joined, began=4.0 - abs(given - joined)
+            )
+    ranks = read_run(tmp_path).ranks
+    assert {rank: one.environ["RANK"] for rank, one in ranks.items()} == {0: "1", 1: "0"}
