@@ -49,7 +49,7 @@ def save_checkpoint() -> None:
     time.sleep(4)
 
 
-def wait_for_sigterm(rank: int) -> None:
+def wait_for_a_signal(rank: int) -> None:
     """Each rank ends in order when it is told to."""
 
     def save(number: int, frame: object) -> None:
@@ -59,6 +59,7 @@ def wait_for_sigterm(rank: int) -> None:
         os._exit(7)
 
     signal.signal(signal.SIGTERM, save)
+    signal.signal(signal.SIGINT, save)
     print("ready", flush=True)
     while True:
         time.sleep(0.1)
@@ -79,7 +80,8 @@ def main() -> None:
         if not pids[-1]:
             run(rank, *sys.argv[1:])
             os._exit(0)
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     statuses = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     sys.exit(max(statuses))
 
