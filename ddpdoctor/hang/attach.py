@@ -16,6 +16,7 @@ from ddpdoctor.hang.jobs import Job, NoJob, jobs_among, jobs_of, launchers_among
 from ddpdoctor.hang.spawned import ranks_by_arguments
 from ddpdoctor.hang.standstill import Role, Standstill
 from ddpdoctor.hang.stillness import Stillness, stillness
+from ddpdoctor.host.programs import loads_torch
 from ddpdoctor.host.system import Process, System
 from ddpdoctor.text import fold_ranks, plural
 
@@ -31,13 +32,18 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
     """
     found = System().processes() if processes is None else processes
     others = [one for one in found if one.pid != os.getpid()]
-    jobs = jobs_of(pids, others) if pids else jobs_among(others)
+    jobs = jobs_of(pids, others) if pids else _of_torch(jobs_among(others))
     if not jobs:
         jobs = [
             told for pid in launchers_among(others) for job in jobs_of([pid], others) if (told := _told(job))
         ]
         return [job for job in jobs if any(rank is not None for rank in job.ranks.values())]
     return [told for job in jobs if (told := _told(job))]
+
+
+def _of_torch(jobs: list[Job]) -> list[Job]:
+    """Those of which a rank has loaded torch, where there are such."""
+    return [job for job in jobs if any(map(loads_torch, job.ranks))] or jobs
 
 
 def _told(job: Job) -> Job | None:

@@ -83,14 +83,19 @@ def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[
     ranks = [one for one in known if not _is_worker(one, by_pid, programs)]
     launchers = {above.pid for one in ranks for above in _above(one, by_pid)}
     ranks = [one for one in ranks if one.pid not in launchers and not _is_servant(one)]
-    # A tool that was started in a job's container has its variables, too.
-    ranks = [one for one in ranks if programs.torch(one.pid)] or [
-        one for one in ranks if _RANK[0] in one.environ
-    ]
     groups: dict[tuple[str, ...], list[Process]] = {}
     for one in ranks:
         groups.setdefault((one.user, *(one.environ.get(name, "") for name in _KEY)), []).append(one)
-    return [job for group in groups.values() for job in _apart(group)]
+    return [job for group in groups.values() for job in _apart(_with_torch(group, programs))]
+
+
+def _with_torch(group: Sequence[Process], programs: Programs) -> Sequence[Process]:
+    """Those that have it; a tool that was started in a job's container has the job's variables, too.
+
+    Where none has it, those that torch's own variables number: a rank may hang before it has imported torch.
+    """
+    loaded = [one for one in group if programs.torch(one.pid)]
+    return loaded or [one for one in group if _RANK[0] in one.environ]
 
 
 def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
@@ -155,10 +160,10 @@ def _below(pid: int, processes: Sequence[Process]) -> Iterator[Process]:
 
 
 def _apart(group: Sequence[Process]) -> Iterator[Job]:
-    """One job; or several that cannot be told apart but by their launchers, since a rank is there twice."""
+    """One job, or none; or several that only their launchers tell apart, since a rank is there twice."""
     ranks = [_rank(one) for one in group]
     if len(set(ranks)) == len(ranks):
-        yield _job(group)
+        yield from [_job(group)] if group else []
         return
     by_parent: dict[int, list[Process]] = {}
     for one in group:

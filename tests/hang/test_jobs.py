@@ -100,10 +100,10 @@ def test_ranks_that_only_slurm_numbers():
 
 
 def test_a_tool_in_the_jobs_container_has_its_variables_and_no_torch():
-    tool = python(500, 1, "tensorboard", RANK="0", MASTER_PORT="29500")
+    train, tool = (python(pid, 1, RANK="0", MASTER_PORT="29500") for pid in (101, 500))
     programs = Programs(python=lambda pid: True, torch=lambda pid: pid < 500)
-    (job,) = jobs_among([*TORCHRUN[1:], tool], programs)
-    assert job.ranks == {101: 0, 102: 1}
+    (job,) = jobs_among([train, tool], programs)
+    assert job.ranks == {101: 0}
 
 
 def test_ranks_that_have_not_imported_torch_yet_are_found():

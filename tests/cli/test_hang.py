@@ -1,0 +1,268 @@
+"""``ddpdoctor hang`` as a user runs it, on ranks that wait as torch's do and need no seconds to import it.
+
+Their ``torch`` is a file that lies where torch's lies and waits on a pipe.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.command import SECONDS, Done, ddpdoctor
+from tests.support.processes import alive
+
+C10D = """\
+import mmap, os, select
+library = mmap.mmap(os.open(f"{os.path.dirname(__file__)}/libtorch.so", os.O_RDWR | os.O_CREAT), 1)
+def barrier():
+    ends = os.pipe()
+    while not select.select([ends[0]], [], [], 1000)[0]: pass
+"""
+SCRIPT = """\
+import os, sys, threading, time
+from torch.distributed import distributed_c10d as dist
+rank = int(os.environ["RANK"])
+print("here", flush=True)
+def main():
+    if rank == 0:
+        {late}
+    dist.barrier()
+main()
+"""
+LOCK = "lock = threading.Lock(); lock.acquire(); lock.acquire()"
+WORK = "for step in range(10**9): sum(range(10000))"
+GOES_ON = """\
+import os, time
+from torch.distributed import distributed_c10d
+print("here", flush=True)
+for step in range(10**9):
+    time.sleep(0.002)
+"""
+
+
+class Job:
+    """Ranks of one job, each in a session of its own."""
+
+    def __init__(
+        self, folder: Path, script: str, ranks: Sequence[int] = (0, 1), size: int = 2, **environ: str
+    ) -> None:
+        packages = folder / "site-packages"
+        (packages / "torch" / "distributed").mkdir(parents=True, exist_ok=True)
+        for file, text in {
+            "__init__.py": "",
+            "distributed/__init__.py": "",
+            "distributed/distributed_c10d.py": C10D,
+        }.items():
+            (packages / "torch" / file).write_text(text)
+        (packages / "torch" / "distributed" / "libtorch.so").write_text("not it")
+        (folder / "train.py").write_text(script)
+        self.folder = folder
+        self.ranks = {rank: self._start(rank, size, packages, environ) for rank in ranks}
+        for one in self.ranks.values():
+            assert one.stdout is not None
+            assert one.stdout.readline() == b"here\n"
+
+    def _start(
+        self, rank: int, size: int, packages: Path, environ: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
+        kept = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "MASTER_"))
+        }
+        own = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(size),
+            "LOCAL_RANK": str(rank),
+            "PYTHONPATH": str(packages),
+        }
+        job = {"TORCHELASTIC_RUN_ID": str(self.folder), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+        command = [sys.executable, str(self.folder / "train.py")]
+        return subprocess.Popen(
+            command,
+            env={**kept, **own, **job, **environ},
+            stdout=subprocess.PIPE,
+            cwd=self.folder,
+            start_new_session=True,
+        )
+
+    @property
+    def pids(self) -> list[str]:
+        return [str(one.pid) for one in self.ranks.values()]
+
+    def end(self) -> None:
+        for one in self.ranks.values():
+            if one.poll() is None:
+                os.killpg(one.pid, signal.SIGKILL)
+            one.wait()
+
+
+@contextmanager
+def running(folder: Path, script: str, **options: object) -> Iterator[Job]:
+    job = Job(folder, script, **options)
+    try:
+        yield job
+    finally:
+        job.end()
+
+
+@pytest.fixture(scope="module")
+def stuck(tmp_path_factory) -> Iterator[Job]:
+    with running(tmp_path_factory.mktemp("stuck"), SCRIPT.format(late=LOCK)) as job:
+        yield job
+
+
+@pytest.fixture(scope="module")
+def looked(stuck) -> Done:
+    """What is said of the stuck job, which is kept in its folder ``kept``."""
+    return ddpdoctor("hang", stuck.pids[1], "--format", "json", "--dump", "kept", cwd=stuck.folder)
+
+
+def test_who_keeps_the_others_waiting_is_named_with_its_line(looked, stuck):
+    assert looked.status == 1
+    (finding,) = looked.report["findings"]
+    assert (finding["code"], finding["ranks"]) == ("DD307", [0])
+    assert (finding["where"]["file"], finding["where"]["line"]) == ("train.py", 7)
+    assert finding["headline"] == (
+        "rank 0 waits in a lock at train.py:7, while rank 1 waits in barrier at train.py:8"
+    )
+
+
+def test_what_was_seen_of_each_process_is_in_the_report(looked, stuck):
+    seen = looked.report["run"]["hang"]
+    assert (seen["state"], seen["world_size"]) == ("still", 2)
+    assert {str(one["pid"]): one["rank"] for one in seen["processes"]} == dict(
+        zip(stuck.pids, (0, 1), strict=True)
+    )
+    assert [one["call"] for one in seen["processes"]] == ["futex", "select"]
+
+
+def test_the_job_goes_on_as_it_was(looked, stuck):
+    assert all(alive(one.pid) for one in stuck.ranks.values())
+
+
+def test_what_was_kept_is_judged_again_without_the_job(looked, stuck, tmp_path):
+    again = ddpdoctor("hang", "kept", "--format", "json", cwd=stuck.folder)
+    assert again.status == 1
+    assert again.report["findings"] == looked.report["findings"]
+    assert again.report["run"]["hang"]["processes"] == looked.report["run"]["hang"]["processes"]
+
+
+def test_a_person_reads_it_at_80_columns(looked, stuck):
+    done = ddpdoctor("hang", "kept", cwd=stuck.folder, env={"NO_COLOR": "1", "COLUMNS": "80"})
+    assert done.out.startswith("ddpdoctor 0.1.0, 2 ranks on 1 host")
+    assert "FAIL[DD307]: rank 0 waits in a lock at train.py:7" in done.out
+    assert "\x1b" not in done.out
+    assert done.err == ""
+
+
+def test_a_job_of_two_hosts_is_judged_from_what_both_kept(tmp_path):
+    script = SCRIPT.format(late=LOCK)
+    for host, ranks in (("node-a", (0, 1)), ("node-b", (2, 3))):
+        # On one machine they would be found together.
+        with running(tmp_path / host, script, ranks=ranks, size=4) as job:
+            done = ddpdoctor("hang", job.pids[0], "--dump", str(tmp_path / "kept"), cwd=tmp_path)
+            assert done.status == 1, done.err
+            missing = "2-3" if host == "node-a" else "0-1"
+            assert f"ranks {missing} not seen" in " ".join(done.out.split())
+    done = ddpdoctor("hang", "kept", "--format", "json", cwd=tmp_path)
+    (finding,) = done.report["findings"]
+    assert (finding["code"], finding["ranks"]) == ("DD307", [0])
+    assert "ranks 1-3 wait in barrier" in finding["headline"]
+    assert done.report["notes"] == []
+
+
+def test_a_rank_that_works_while_others_wait_is_slow_and_not_stuck(tmp_path):
+    with running(tmp_path, SCRIPT.format(late=WORK)) as job:
+        done = ddpdoctor("hang", job.pids[0], "--format", "json", cwd=tmp_path)
+    assert done.status == 0
+    (finding,) = done.report["findings"]
+    assert (finding["code"], finding["level"], finding["ranks"]) == ("DD306", "warn", [0])
+
+
+def test_a_job_that_goes_on_hangs_nowhere(tmp_path):
+    with running(tmp_path, GOES_ON) as job:
+        done = ddpdoctor("hang", job.pids[0], "--verbose", cwd=tmp_path)
+    assert done.status == 0
+    assert "no rank waits for one that does not come" in done.out
+
+
+def test_several_jobs_are_listed_and_none_is_chosen(stuck, tmp_path):
+    with running(tmp_path, GOES_ON) as other:
+        done = ddpdoctor("hang", "--quiet", cwd=tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert "jobs run here; give a process id of one of them:" in done.err.splitlines()[0]
+    for job in (stuck, other):
+        assert f"  ddpdoctor hang {min(map(int, job.pids))}    # ranks 0-1: " in done.err
+
+
+SAID = {
+    "gone": (["999999999"], "there is no process 999999999"),
+    "not Python": (["SLEEP"], "runs no Python, and none runs below it"),
+    "no folder": (["nowhere"], "'nowhere' is no folder, and no process id"),
+    "an empty folder": (["."], "no file ends with .standstill.json, as those of ddpdoctor hang --dump do"),
+    "both": ([".", "1"], "give process ids or folders, not both"),
+    "no dumps": (
+        ["--flight-recorder", "."],
+        "--flight-recorder '.': there is no file whose name tells a rank",
+    ),
+    "no such dumps": (
+        ["--flight-recorder", "/nowhere/at/all"],
+        "--flight-recorder '/nowhere/at/all' does not exist",
+    ),
+    "dumps and a job": (["1", "--flight-recorder", "."], "--flight-recorder takes its folder alone"),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_cannot_be_looked_at_is_one_clear_line_and_status_2(tmp_path, case):
+    words, said = SAID[case]
+    with subprocess.Popen(["sleep", "1000"]) as sleep:
+        try:
+            words = [word.replace("SLEEP", str(sleep.pid)) for word in words]
+            done = ddpdoctor("hang", "--quiet", *words, cwd=tmp_path)
+        finally:
+            sleep.kill()
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("ddpdoctor: error: ")
+    assert said in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_folder_that_somebody_made_up_is_refused(tmp_path):
+    (tmp_path / "a.standstill.json").write_text(json.dumps({"schema": 1, "\x1b[31m": []}))
+    done = ddpdoctor("hang", ".", cwd=tmp_path)
+    assert done.status == 2
+    assert done.err == (
+        "ddpdoctor: error: '.': a.standstill.json is not what ddpdoctor writes: KeyError: 'flight'\n"
+    )
+
+
+def test_a_folder_that_cannot_be_written_is_told(stuck):
+    done = ddpdoctor("hang", "--quiet", stuck.pids[0], "--dump", "/proc/nowhere", cwd=stuck.folder)
+    assert done.status == 2
+    assert "--dump '/proc/nowhere' cannot be written" in done.err
+
+
+def test_ctrl_c_leaves_the_job_as_it_was(stuck):
+    command = [sys.executable, "-m", "ddpdoctor", "hang", stuck.pids[0]]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stderr is not None
+    while "looking at" not in process.stderr.readline():
+        pass
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 130
+    assert said.endswith("ddpdoctor: stopped; the job goes on\n")
+    time.sleep(0.2)
+    assert all(state(one.pid) == "S" for one in stuck.ranks.values())
+
+
+def state(pid: int) -> str:
+    """The kernel's letter: t where a tracer left it halted."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
