@@ -124,6 +124,8 @@ def all_or_none() -> Iterator[None]:
         yield
     except TrainerError as raised:
         error = raised
+    except OSError as raised:
+        error = TrainerError(f"{raised.filename}: {raised.strerror}")
     size = dist.get_world_size()
     first = torch.tensor([dist.get_rank() if error else size])
     if dist.get_backend() == "nccl":

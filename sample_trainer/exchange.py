@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from checkpoint_files import CheckpointError
 from components import checksum, leaves
+from config import TrainerError
 from torch import Tensor
 
 PIECE = 64 << 20  # bytes that are sent at once: on NCCL they pass through the memory of the GPU
@@ -30,7 +31,7 @@ def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
     if dist.get_rank() == 0:
         try:
             answer = b"+" + (act() or b"")
-        except CheckpointError as error:
+        except TrainerError as error:
             answer = f"-{error}".encode()
         except OSError as error:
             answer = f"-{failure}: {error.strerror or error}".encode()

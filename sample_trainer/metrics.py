@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from config import TrainerError
+
 Kind = Literal["step", "evaluation", "checkpoint"]
 
 
@@ -68,8 +70,11 @@ class RunFolder:
     def add(self, kind: Kind, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Append one line, whole: somebody may be reading."""
         line = json.dumps({"kind": kind, "step": step, "epoch": epoch, **values})
-        with self._file.open("a") as file:
-            file.write(line + "\n")
+        try:
+            with self._file.open("a") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise TrainerError(f"{self._file} cannot be written: {error.strerror}") from None
         if self._board:
             for name, value in values.items():
                 if isinstance(value, int | float):
@@ -86,7 +91,7 @@ class RunFolder:
             self.finish("stopped" if kind is KeyboardInterrupt else f"failed: {kind.__name__}: {told}")
 
     def finish(self, status: str) -> None:
-        """Say how it ended: "finished", "stopped early", "stopped" from outside, or "failed: ..."."""
+        """Say how it ended: "finished", "stopped early", "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing."""
         self._facts |= {"finished": _now(), "status": status}
         self._write_run()
         if self._board:
@@ -111,6 +116,10 @@ def _now() -> str:
 
 
 def _tensorboard(folder: Path) -> Any:
-    from torch.utils.tensorboard import SummaryWriter  # needs the package tensorboard
-
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise TrainerError(
+            "run.tensorboard=true needs the package tensorboard: pip install tensorboard"
+        ) from None
     return SummaryWriter(folder)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
-import signal
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -47,8 +45,6 @@ def open_run(
     config: Config, folder: Path, device: torch.device, steps: int
 ) -> AbstractContextManager[RunFolder | None]:
     """The run folder's files while the run lasts; on rank 0."""
-    if dist.get_rank() != 0:
-        return contextlib.nullcontext()
     facts = {
         "name": config.run.name,
         "world_size": dist.get_world_size(),
@@ -58,16 +54,13 @@ def open_run(
         "steps": steps,
         "config": config.as_dict(),
     }
-    run = RunFolder(folder, facts, tensorboard=config.run.tensorboard)
-
-    def stop(number: int, frame: object) -> None:
-        """Asked to end, as torchrun does when another rank failed: say so, and end as if nobody had listened."""
-        run.finish("stopped")
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    signal.signal(signal.SIGTERM, stop)
-    return run
+    opened: list[RunFolder] = []
+    # Where rank 0 cannot write, the others have to hear of it.
+    on_rank_0(
+        lambda: opened.append(RunFolder(folder, facts, tensorboard=config.run.tensorboard)),
+        "the run folder cannot be written",
+    )
+    return opened[0] if opened else contextlib.nullcontext()
 
 
 def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:
@@ -81,4 +74,5 @@ def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any])
         "python": platform.python_version(),
         **values,
     }
-    write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(summary))
+    with all_or_none():
+        write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(summary))

@@ -9,13 +9,11 @@ import torch
 from components import (
     Component,
     Kind,
-    Position,
     buffers_component,
     component,
     model_component,
     random_component,
 )
-from progress import Progress
 from torch import nn
 
 if TYPE_CHECKING:
@@ -25,8 +23,7 @@ if TYPE_CHECKING:
 def components_of(
     model: nn.Module,
     replicated: dict[str, Any],
-    position: Position,
-    progress: Progress,
+    place: dict[str, Any],
     device: torch.device,
     broadcast_buffers: bool,
 ) -> dict[str, Component]:
@@ -34,14 +31,14 @@ def components_of(
 
     Args:
         replicated: the same on every rank: optimizer, schedule, scaler.
+        place: how far the run has come.
         broadcast_buffers: whether DDP gives every rank rank 0's; otherwise each rank has its own.
     """
     return {
         "model": model_component(model),
         **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
         **{name: component(Kind.REPLICATED, one) for name, one in replicated.items()},
-        "position": component(Kind.GLOBAL, position),
-        "progress": component(Kind.GLOBAL, progress),
+        **{name: component(Kind.GLOBAL, one) for name, one in place.items()},
         # Last, since whatever is made before may draw from the generators.
         "random": random_component(device),
     }

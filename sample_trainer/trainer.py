@@ -64,9 +64,7 @@ class DDPTrainer:
         self, config: Config, material: Material, model: nn.Module, device: torch.device, folder: Path
     ) -> None:
         self.config, self.device, self.checkpoints = config, device, folder / "checkpoints"
-        self.texts = {
-            "vocabulary.json": material.vocabulary
-        }  # beside the weights, which are of no use without
+        self.texts = {"vocabulary.json": material.vocabulary}  # saved beside the weights
         self.model = wrap(model, config, device)
         self.optimizer = create_optimizer(self.model.parameters(), config.optimizer)
         self.planned = planned_steps(config, len(material.training), dist.get_world_size())
@@ -76,6 +74,7 @@ class DDPTrainer:
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == torch.float16)
         self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
         self.position, self.progress = Position(), Progress()
+        self.place = {"position": self.position, "progress": self.progress}
         inputs, targets = material.training[0]
         self.nothing = torch.zeros_like(inputs)[None], torch.full_like(targets, IGNORED)[None]
         # Ranks count their data in host memory, which NCCL does not reach: a GPU would have to be waited for.
@@ -83,14 +82,8 @@ class DDPTrainer:
         self.joining = config.data.uneven == "join"
         self.counts = Counts(device)
         self.meter = Meter(self.position, self.progress, device)
-        self.components = components_of(
-            self.bare_model,
-            self.replicated,
-            self.position,
-            self.progress,
-            device,
-            config.ddp.broadcast_buffers,
-        )
+        buffers = config.ddp.broadcast_buffers
+        self.components = components_of(self.bare_model, self.replicated, self.place, device, buffers)
         self.saved_at: int | None = None
         self.saver = create_saver(asynchronous=config.checkpoint.asynchronous)
 
@@ -120,8 +113,8 @@ class DDPTrainer:
                 if self.position.step % (self.config.checkpoint.every or sys.maxsize) == 0:
                     self.save_checkpoint()
         if self.joining:
-            rest = self.replicated | {"position": self.position, "progress": self.progress}
-            self.meter.add_missed(catch_up(rest, self.position.step, self.device))
+            missed = catch_up(self.replicated | self.place, self.position.step, self.device)
+            self.meter.add_missed(missed)
         self.meter.log_steps()
 
     def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
@@ -230,6 +223,7 @@ class DDPTrainer:
     def load_checkpoint(self) -> bool:
         """Go on from the newest checkpoint of the run folder; False where there is none."""
         if checkpoints.find(self.checkpoints) is None:
+            log.warning("no checkpoint in %s: begins at step 0", self.checkpoints)
             return False
         # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
         # So that the first step is the one that would have been, the first backward is one of nothing.

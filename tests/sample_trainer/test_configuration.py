@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.sample_trainer.loaded import TRAINER, module
+from tests.sample_trainer.bundled import FOLDER, module
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +84,13 @@ def test_a_missing_file_is_refused(reader, tmp_path):
     assert refusal(reader, file=tmp_path / "no.yaml").endswith("no.yaml: No such file or directory")
 
 
-@pytest.mark.parametrize("file", sorted((TRAINER / "configs").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((FOLDER / "configs").glob("*.yaml")), ids=lambda file: file.stem)
 def test_a_configuration_of_ours_says_what_it_is(reader, file):
     assert file.read_text().startswith("# ")
     reader.read_config(file)
 
 
 def test_what_is_shown_is_read_again(reader, tmp_path):
-    config = reader.read_config(TRAINER / "configs" / "digits.yaml", ["run.name=shown", "train.steps=3"])
+    config = reader.read_config(FOLDER / "configs" / "digits.yaml", ["run.name=shown", "train.steps=3"])
     (tmp_path / "shown.yaml").write_text(module("config").show(config))
     assert reader.read_config(tmp_path / "shown.yaml") == config

@@ -4,14 +4,15 @@ One launch trains in all the ways; see scripts/equality.py and scripts/helpers.p
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.sample_trainer.loaded import SCRIPTS
 from tests.support.forked import run_forked
 
 RANKS = 3
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @pytest.fixture(scope="module")
