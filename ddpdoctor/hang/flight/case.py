@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from ddpdoctor.hang.flight import words
 from ddpdoctor.hang.flight.blame import Blame, Kind, blame
 from ddpdoctor.hang.flight.dump import Dump, Entry
 from ddpdoctor.hang.flight.reading import entry as read_again
 from ddpdoctor.hang.flight.waits import Meeting
-from ddpdoctor.hang.place import is_of_script
-from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Evidence, Where
-from ddpdoctor.text import listing, ranks_phrase, shorten
 
 CODES = ("DD301", "DD302", "DD303", "DD309")
 """Of the checks whose diseases dumps can show."""
-_SIGNATURE = re.compile(r"(\S+) \[(.*)\] \[(.*)\]")
-_LONGEST_CALL = 80
+
 _FIX_ORDER = "bring every rank through the same collectives in the same order"
 
 
@@ -43,31 +39,32 @@ def case_of(
 
 def _not_joined(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
     assert found.meeting is not None
-    who, many = ranks_phrase(found.culprits), len(found.culprits) > 1
     here = [rank for rank, entry in _stands(found).items() if _same(entry, found.meeting)]
-    others, what = ranks_phrase(here), _what(found, here)
-    dead = bool(found.missing) and set(found.missing) == set(found.culprits)
-    wait = "wait" if len(here) > 1 else "waits"
-    if found.meeting.halves:
-        did = "did not send to" if found.meeting.halves[0] == "recv" else "did not receive from"
-        headline = f"{who} {did} {others}, which {wait} for it in {found.meeting.halves[0]}"
-        headline = f"{who} left no dump, and {others} {wait} for it in {what}" if dead else headline
-    elif dead:
-        headline = f"{who} left no dump, and {others} {wait} for {'them' if many else 'it'} in {what}"
-    else:
-        headline = f"{who} did not join {what}, in which {others} {wait}"
-    why = _why_dead(many) if dead else _why_late(many, len(here) == 1 and many)
+    dead, many = set(found.missing) == set(found.culprits), len(found.culprits) > 1
+    who = words.who(found.culprits)
     return Verdict(
         "DD301",
-        headline,
-        why,
+        _not_joined_headline(found, here, dead=dead),
+        _why_dead(many) if dead else _why_late(many, len(here) == 1 and many),
         _fix_dead(who) if dead else _fix_late(who),
         culprits=found.culprits,
         waiting=found.waiting,
-        where=_last_line(found.culprits, flight) or _line(_stands(found)[here[0]]),
+        where=_last_line(found.culprits, flight) or words.line(_stands(found)[here[0]]),
         evidence=_evidence(found, flight),
         confidence=Confidence.LIKELY if found.missing else Confidence.CERTAIN,
     )
+
+
+def _not_joined_headline(found: Blame, here: list[int], *, dead: bool) -> str:
+    assert found.meeting is not None
+    who, others, what = words.who(found.culprits), words.who(here), _what(found, here)
+    wait, them = "wait" if len(here) > 1 else "waits", "them" if len(found.culprits) > 1 else "it"
+    if dead:
+        return f"{who} left no dump, and {others} {wait} for {them} in {what}"
+    if found.meeting.halves is None:
+        return f"{who} did not join {what}, in which {others} {wait}"
+    did = "send to" if found.meeting.halves[0] == "recv" else "receive from"
+    return f"{who} did not {did} {others}, which {wait} for {them} in {found.meeting.halves[0]}"
 
 
 def _why_late(many: bool, alone: bool) -> str:
@@ -108,16 +105,18 @@ def _fix_dead(who: str) -> str:
 def _mismatch(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
     calls = found.calls or {}
     (most, majority), (call, fewer), *_ = calls.items()
-    who, others = ranks_phrase(found.culprits or fewer), ranks_phrase(majority)
+    who, others = words.who(found.culprits or fewer), words.who(majority)
     team = found.mismatch.team.title if found.mismatch else ""
     position = f" at position {found.number} of {team}," if team else ""
     code = "DD303" if found.skipped or found.extra else "DD302"
     if found.skipped:
-        headline = f"{who} left out {_call(found.skipped)}{position} which {others} called"
+        headline = f"{who} left out {words.call(found.skipped)}{position} which {others} called"
     elif found.extra:
-        headline = f"{who} alone called {_call(found.extra)}{position} where {others} called {_call(most)}"
+        headline = (
+            f"{who} alone called {words.call(found.extra)}{position} where {others} called {words.call(most)}"
+        )
     else:
-        headline = f"{who} called {_call(call)}{position} where {others} called {_call(most)}"
+        headline = f"{who} called {words.call(call)}{position} where {others} called {words.call(most)}"
     entries = _entries_of(found, flight)
     return Verdict(
         code,
@@ -127,7 +126,7 @@ def _mismatch(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
         f"{_FIX_ORDER}, with the same shapes: no collective under a condition that differs between ranks",
         culprits=found.culprits,
         waiting=found.waiting,
-        where=_line(entries.get(fewer[0])) or _line(entries.get(majority[0])),
+        where=words.line(entries.get(fewer[0])) or words.line(entries.get(majority[0])),
         evidence=tuple(Evidence(_called(one, entries.get(by[0])), by) for one, by in calls.items()),
     )
 
@@ -138,31 +137,24 @@ def _members(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
     (members, most), (other, fewer), *_ = told
     return Verdict(
         "DD309",
-        f"group {found.group} is of {ranks_phrase(members)} on {ranks_phrase(most)}, and of {ranks_phrase(other)} on "
-        f"{ranks_phrase(fewer)}",
+        f"group {found.group} is of {words.who(members)} on {words.who(most)}, "
+        f"and of {words.who(other)} on {words.who(fewer)}",
         "Groups are numbered in the order in which a rank makes them, so ranks that make them in different orders, or "
         "leave some out, mean different groups by one number, and wait in them for each other.",
         "call dist.new_group for every group on every rank, in the same order, also on ranks that are no members",
         culprits=found.culprits,
         waiting=found.waiting,
         where=_last_line(found.culprits or fewer, flight),
-        evidence=tuple(Evidence(f"group {found.group} is of {ranks_phrase(one)}", by) for one, by in told),
+        evidence=tuple(Evidence(f"group {found.group} is of {words.who(one)}", by) for one, by in told),
     )
 
 
 def _order(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
     stands = _stands(found)
-    odd = len(found.culprits) == 1
     first = found.culprits[0]
-    other = next(rank for rank in stands if rank != first and not _equal(stands[rank], stands[first]))
-    between = "waits" if odd else "wait"
     return Verdict(
         "DD302",
-        f"{ranks_phrase(found.culprits)} {between} in {_title(stands[first], flight)} while {ranks_phrase([other])} "
-        f"waits in {_title(stands[other], flight)}, each for the other"
-        if odd
-        else f"{ranks_phrase(found.culprits)} wait for each other in a circle, the first of them in "
-        f"{_title(stands[first], flight)}",
+        _order_headline(found, flight),
         "Each came first to what another does later: they call the same groups, or each other, in different orders, so "
         "none can go on.",
         "use groups, sends and receives in one order on every rank: by the number of the group, and of two ranks "
@@ -171,22 +163,32 @@ def _order(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
         "for work in dist.batch_isend_irecv(ops): work.wait()    # for exchanges, in any order",
         culprits=found.culprits,
         waiting=found.waiting,
-        where=_line(stands[first]),
+        where=words.line(stands[first]),
         evidence=_evidence(found, flight),
     )
+
+
+def _order_headline(found: Blame, flight: Mapping[int, Dump]) -> str:
+    stands, (first, *more) = _stands(found), found.culprits
+    place = words.title(stands[first], flight)
+    if len(more) > 1:
+        return f"{words.who(found.culprits)} wait for each other in a circle, the first of them in {place}"
+    other = more[0] if more else next(one for one in stands if not _equal(stands[one], stands[first]))
+    its_place = words.title(stands[other], flight)
+    return f"rank {first} waits in {place}, and rank {other} in {its_place}, each for the other"
 
 
 def _stuck(found: Blame, flight: Mapping[int, Dump]) -> Verdict:
     here = list(_stands(found))
     return Verdict(
         "DD301",
-        f"{ranks_phrase(here)} came to {_what(found, here)}, and it does not complete",
+        f"{words.who(here)} came to {_what(found, here)}, and it does not complete",
         "Every rank joined it with an equal call and none gets an answer: data does not pass between them (a firewall, "
         "the wrong interface, a GPU or a link that failed), or a GPU has not finished what comes before it.",
         "NCCL_DEBUG=INFO shows the interface and the transport: choose another by NCCL_SOCKET_IFNAME\n"
         "ddpdoctor check    # examines the group and the network of this host",
         waiting=found.waiting,
-        where=_line(_stands(found)[here[0]]),
+        where=words.line(_stands(found)[here[0]]),
         evidence=_evidence(found, flight),
         confidence=Confidence.LIKELY,
     )
@@ -225,26 +227,9 @@ def _what(found: Blame, ranks: Iterable[int]) -> str:
     return f"{operation}{number} of {found.meeting.team.title}"
 
 
-def _title(entry: Entry, flight: Mapping[int, Dump]) -> str:
-    if entry.peer is not None:
-        return f"{entry.operation} {'from' if entry.operation == 'recv' else 'to'} rank {entry.peer}"
-    group = flight[entry.rank].groups[entry.group]
-    name = "the default group" if group.description == "default_pg" else f"group {entry.group}"
-    return f"{entry.operation} {entry.number} of {name}"
-
-
-def _call(signature: str) -> str:
-    """``all_reduce of Float [1024]`` of a signature."""
-    found = _SIGNATURE.fullmatch(signature)
-    if found is None or not found[2]:
-        return shorten(found[1] if found else signature, _LONGEST_CALL)
-    types = listing(sorted(set(found[3].replace("'", "").split(", "))))
-    return shorten(f"{found[1]} of {types} {found[2]}", _LONGEST_CALL)
-
-
 def _called(signature: str, entry: Entry | None) -> str:
-    where = _line(entry)
-    return f"called {_call(signature)}{_at(where)}"
+    where = words.line(entry)
+    return f"called {words.call(signature)}{words.at(where)}"
 
 
 def _entries_of(found: Blame, flight: Mapping[int, Dump]) -> dict[int, Entry]:
@@ -263,33 +248,20 @@ def _evidence(found: Blame, flight: Mapping[int, Dump]) -> tuple[Evidence, ...]:
         if rank not in _stands(found):
             states[_was(rank, flight)].append(rank)
     for rank, entry in _stands(found).items():
-        states[f"waits in {_title(entry, flight)}{_at(_line(entry))}"].append(rank)
+        states[f"waits in {words.title(entry, flight)}{words.at(words.line(entry))}"].append(rank)
     return tuple(Evidence(text, tuple(ranks)) for text, ranks in states.items())
 
 
 def _was(rank: int, flight: Mapping[int, Dump]) -> str:
     if rank not in flight:
         return "left no dump"
-    last = _last(flight[rank])
-    return f"came last to {_title(last, flight)}{_at(_line(last))}" if last else "came to no collective"
-
-
-def _last(dump: Dump) -> Entry | None:
-    return max(dump.last.values(), key=lambda one: one.position, default=None)
+    last = words.last(flight[rank])
+    if last is None:
+        return "came to no collective"
+    return f"came last to {words.title(last, flight)}{words.at(words.line(last))}"
 
 
 def _last_line(ranks: Iterable[int], flight: Mapping[int, Dump]) -> Where | None:
     """The line from which one of them called its last collective."""
-    lines = (_line(_last(flight[rank])) for rank in ranks if rank in flight)
+    lines = (words.line(words.last(flight[rank])) for rank in ranks if rank in flight)
     return next((line for line in lines if line), None)
-
-
-def _line(entry: Entry | None) -> Where | None:
-    """The innermost line of the script's own."""
-    frames = entry.frames if entry else ()
-    frame = next((one for one in frames if is_of_script(one)), None)
-    return Where(short_path(frame.file), frame.line, frame.function) if frame else None
-
-
-def _at(where: Where | None) -> str:
-    return f" at {where.file}:{where.line} in {where.function}" if where else ""

@@ -192,7 +192,9 @@ def test_groups_made_in_another_order_are_told_by_their_members(size):
     found = case_of({**dumps, culprit: own[culprit]})
     assert found is not None
     assert (found.code, found.culprits) == ("DD309", (culprit,))
-    assert found.headline.startswith("group 1 is of ranks 0, 2, 4")
+    assert found.headline.startswith("group 1 is of")
+    assert "0, 2, 4, 6" in found.headline
+    assert len(found.headline) < 250
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -209,7 +211,8 @@ def test_two_receives_that_face_each_other(size):
     assert found is not None
     assert (found.code, found.culprits) == ("DD302", (0, 1))
     assert (
-        "ranks 0-1 wait for each other in a circle, the first of them in recv from rank 1" in found.headline
+        found.headline
+        == "rank 0 waits in recv from rank 1, and rank 1 in recv from rank 0, each for the other"
     )
 
 
