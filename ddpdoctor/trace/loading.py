@@ -15,6 +15,7 @@ from typing import TypeAlias
 from ddpdoctor.model import Where
 from ddpdoctor.trace.data import Loader, Pass, Sampler
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.together import train_one_model
 from ddpdoctor.trace.training import Forward
 
 _Key: TypeAlias = tuple[object, ...]
@@ -165,7 +166,10 @@ def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
     """The sets of ranks that average gradients with each other, and so need data of their own.
 
     All ranks, unless a wrapper was given a process group of fewer: ranks of one tensor-parallel group share data.
+    None where each rank trains a model of its own.
     """
+    if not train_one_model(recordings):
+        return []
     own = {rank: _group_of(rank, one, recordings) for rank, one in recordings.items()}
     return sorted({group for group in own.values() if len(group) > 1})
 

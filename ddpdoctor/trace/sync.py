@@ -11,8 +11,8 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.loading import training_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.together import train_one_model
 from ddpdoctor.trace.training import Backward, Collective, Forward, OptimizerStep, TrainingStep, Wrapper
 
 Group = Mapping[int, Recording]
@@ -100,39 +100,10 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
         raise NotMeasured("each process group has one rank, which has no other to differ from")
-    together = [group for group in several if _trains_one_model(group)]
+    together = [group for group in several if train_one_model(group)]
     if not together:
         raise NotMeasured("each rank trains a model of its own: nothing says that they are one")
     return together
-
-
-def _trains_one_model(group: Group) -> bool:
-    """Whether anything says that ranks mean to train one model, and not one each: a fold or a learning rate of its own.
-
-    A wrapper says so, data divided by a sampler, and gradients or weights that were handed on. So do ranks that speak
-    to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
-    """
-    recordings = group.values()
-    return (
-        any(seen.wrappers for seen in recordings)
-        or any(one.divided for one in training_rounds(group))
-        or any(one.weight_of or one.gradient_of for seen in recordings for one in seen.collectives)
-        or (any(_speaks_while_it_trains(seen) for seen in recordings) and not _began_unequal(group))
-    )
-
-
-def _began_unequal(group: Group) -> bool:
-    first = next(updates(group), None)
-    return first is not None and len({repr(one.hyperparameters) for one in first.taken.values()}) > 1
-
-
-def _speaks_while_it_trains(recording: Recording) -> bool:
-    times: dict[int, list[float]] = {}
-    for step in recording.steps:
-        for one in step.optimizer_steps:
-            times.setdefault(one.optimizer, []).append(one.time)
-    spans = [(min(own), max(own)) for own in times.values()]
-    return any(first < issued.time < last for issued in recording.collectives for first, last in spans)
 
 
 def updates(group: Group) -> Iterator[Update]:

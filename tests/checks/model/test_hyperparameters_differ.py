@@ -43,7 +43,7 @@ def test_unequal_metrics_that_change_nothing_are_no_finding():
 def test_ranks_that_train_a_model_each_may_try_what_they_like():
     def change(rank, one):
         steps = tuple(with_update(own, hyperparameters=({"lr": rank},)) for own in one.steps)
-        return replace(one, wrappers=(), passes=(), steps=steps)
+        return replace(one, wrappers=(), loaders=(), steps=steps)
 
     assert skipped("DD208", Source.RUN, recorded(2, change)).reason.startswith(
         "each rank trains a model of its own"

@@ -33,8 +33,8 @@ def test_a_loss_that_is_averaged_for_the_log_changes_nothing():
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"passes": ()}, id="data of their own"),
-        pytest.param({"passes": (), "collectives": (SCORE,)}, id="scores gathered at the end"),
+        pytest.param({"loaders": ()}, id="data of their own"),
+        pytest.param({"loaders": (), "collectives": (SCORE,)}, id="scores gathered at the end"),
     ],
 )
 def test_models_of_their_own_on_purpose(changes):
@@ -45,7 +45,7 @@ def test_models_of_their_own_on_purpose(changes):
 @pytest.mark.parametrize("equal", [True, False])
 def test_ranks_that_speak_while_they_train_mean_one_model_unless_they_began_unequal(equal):
     def change(rank, one):
-        one = replace(alone(rank, one, replace(SCORE, time=2.0)), passes=())
+        one = replace(alone(rank, one, replace(SCORE, time=2.0)), loaders=())
         rates = ({"lr": 0.1 if equal else rank},)
         return replace(one, steps=tuple(with_update(own, hyperparameters=rates) for own in one.steps))
 
