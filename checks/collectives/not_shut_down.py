@@ -1,15 +1,24 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Family, Judgement, Passed, Role, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+
+_WARNED = r"destroy_process_group\(\) was not called before program exit|process group has NOT been destroyed before"
+_WHY = (
+    "The group is then torn down with the interpreter, in no particular order: NCCL warns about it, and a rank may "
+    "wait for one that has gone."
+)
+_FIX = "try:\n    main()\nfinally:\n    dist.destroy_process_group()"
 
 
 class NotShutDown(Check):
     """A script ends without destroying its process group.
 
     What it finds:
-        Ranks that came to the end of the script and never called destroy_process_group. What happens to a process
+        Ranks that came to the end of the script and never called destroy_process_group; and NCCL's warning of it in
+        the output of a job that did not fail. What happens to a process
         after its script's end, an abort in gloo for instance, is not held against the script.
 
     Why it matters:
@@ -33,6 +42,8 @@ class NotShutDown(Check):
     family = Family.COLLECTIVES
     title = "the process group is destroyed at the end"
 
+    log_words = ("destroy_process_group", "NOT been destroyed")
+
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         ended = {
@@ -50,10 +61,18 @@ class NotShutDown(Check):
         return [
             self.info(
                 f"{ranks_phrase(kept)} ended without destroy_process_group",
-                why="The group is then torn down with the interpreter, in no particular order: NCCL warns about it, "
-                "and a rank may wait for one that has gone.",
-                fix="try:\n    main()\nfinally:\n    dist.destroy_process_group()",
+                why=_WHY,
+                fix=_FIX,
                 ranks=tuple(kept),
                 where=made,
             )
         ]
+
+    def examine_log(self, log: Log) -> Judgement:
+        lines = log.find(_WARNED)
+        if not lines:
+            return UNSAID
+        if log.failed:
+            return Skipped("the job failed, and did not come to its end")
+        headline = "the job ended without destroy_process_group"
+        return [self.info(headline, why=_WHY, fix=_FIX, **told_by(*lines[:8], role=Role.MESSENGER))]
