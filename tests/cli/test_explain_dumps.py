@@ -84,6 +84,15 @@ def test_a_hostile_dump_ends_in_a_sentence_and_status_2(tmp_path, said, why):
     assert not (tmp_path / "was-here").exists()
 
 
+def test_hang_refuses_it_the_same_way(tmp_path):
+    (tmp_path / "fr_rank_0\x1b[31m").write_bytes(pickle.dumps(Runs(), protocol=2))
+    done = ddpdoctor("hang", "--flight-recorder", ".", "--quiet", cwd=tmp_path)
+    assert (done.status, done.out) == (2, "")
+    assert "it asks for posix.system" in done.err
+    assert "\x1b" not in done.err
+    assert not (tmp_path / "was-here").exists()
+
+
 def test_no_control_character_of_a_frame_reaches_the_terminal(tmp_path):
     write_job(
         tmp_path / "dumps",
