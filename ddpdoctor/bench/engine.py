@@ -57,7 +57,8 @@ def _note_signals(folder: Path, ranks: int, statuses: list[int | None]) -> None:
     for rank, status in enumerate(statuses):
         path = worker.failure_file(folder, ranks, rank)
         if status is not None and status < 0 and not path.exists():
-            doing = files.read_json(folder / worker.PROGRESS) or ""
+            # Rank 0 tells of all what they do: "2 ranks: weak scaling".
+            doing = str(files.read_json(folder / worker.PROGRESS) or "").partition(": ")[2]
             files.write_json(path, {"doing": doing, "error": f"signal {-status} ended it"})
 
 

@@ -130,8 +130,15 @@ class TrainingRun:
             rank, code = next(iter(codes.items()))
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
             return Failure(f"rank {rank} {how}")
+        return Failure(self._why_not_launched())
+
+    def _why_not_launched(self) -> str:
         said = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
-        return Failure(f"torchrun failed: {escape(said[-1])}" if said else "torchrun failed without a word")
+        if not said:
+            return "torchrun failed without a word"
+        if "EADDRINUSE" in said[-1]:
+            return f"another program has the port {self.plan.master_port}; without --master-port a free one is taken"
+        return f"torchrun failed: {escape(said[-1])}"
 
     def _ranks(self) -> Iterator[tuple[int, Path]]:
         first = self.plan.node_rank * self.plan.nproc

@@ -49,21 +49,30 @@ import os
 if os.environ.get("DDPDOCTOR_RUN"):
     import torch.distributed as dist
     def refuse(*arguments, **options):
-        raise RuntimeError("no route to \\x1b[31mhost\\nand more")
+        {instead}
     dist.init_process_group = refuse
 """
 
 
-def test_a_rank_that_fails_is_named_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("instead", "expected"),
+    [
+        (
+            'raise RuntimeError("no route to \\x1b[31mhost\\nand more")',
+            "RuntimeError: no route to \\x1b[31mhost",
+        ),
+        ("os.kill(os.getpid(), 9)", "signal 9 ended it"),
+    ],
+    ids=["an exception", "a signal"],
+)
+def test_a_rank_that_fails_is_named_in_one_line(tmp_path, instead, expected):
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(BROKEN)
-    done = ddpdoctor(
-        "bench", "--nproc", "2", "--quick", "-q", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "site")}
-    )
+    (tmp_path / "site" / "sitecustomize.py").write_text(BROKEN.format(instead=instead))
+    path = {"PYTHONPATH": str(tmp_path / "site")}
+    done = ddpdoctor("bench", "--nproc", "2", "--quick", "-q", cwd=tmp_path, env=path)
     assert done.status == 2
-    assert done.err == (
-        "ddpdoctor: error: rank 0 of 1 rank failed, joining the group: RuntimeError: no route to \\x1b[31mhost\n"
-    )
+    where = "rank 0 of 1 rank failed, joining the group"
+    assert done.err == f"ddpdoctor: error: {where}: {expected}\n"
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,8 @@ def test_a_signal_or_a_status_is_told_where_nobody_said_anything(tmp_path):
 def test_torchrun_itself_may_fail(tmp_path):
     assert failure(tmp_path, "Traceback\nOSError: port\n").text == "torchrun failed: OSError: port"
     assert failure(tmp_path).text == "torchrun failed without a word"
+    taken = "torch.distributed.DistNetworkError: ... port: 29500, ... name: EADDRINUSE, message: ..."
+    assert failure(tmp_path, taken).text.startswith("another program has the port 29500;")
 
 
 def test_a_broken_error_file_is_passed_over(tmp_path):

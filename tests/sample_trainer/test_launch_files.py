@@ -184,6 +184,10 @@ def test_each_rank_has_its_gpu_and_every_mount_its_volume():
     assert "/dev/shm" in {one["mountPath"] for one in CONTAINER["volumeMounts"]}
 
 
+def test_the_configuration_is_a_bundled_one():
+    assert (TRAINER.parent / "configs" / Path(argument("config")).name).exists()
+
+
 def test_torchrun_takes_the_arguments():
     """By its own parser, in this process: it imports no more than argparse needs."""
     run = pytest.importorskip("torch.distributed.run")
