@@ -5,7 +5,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.leaving import last_pass, left_a_loop, loop_of
+from ddpdoctor.trace.leaving import last_pass, leavers, loop_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import claim
 
@@ -55,7 +55,7 @@ class LocalDecision(Check):
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
-        early = tuple(rank for rank in seen if left_a_loop(seen, rank))
+        early = tuple(leavers(seen))
         if not early or len(early) == len(steps):
             raise NotMeasured(trace.broken)
         return [self._decided(seen, early, steps)]

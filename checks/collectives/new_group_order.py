@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Judgement, Level, Passed, Skipped
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.verdict import claim, finding_of
@@ -45,7 +47,8 @@ class NewGroupOrder(Check):
         recordings = trace.recordings()
         row = first_difference({rank: made_by(seen) for rank, seen in recordings.items()})
         if row and all(row.values()):
-            return [finding_of(other_members({rank: one for rank, one in row.items() if one}))]
+            found = finding_of(other_members({rank: one for rank, one in row.items() if one}))
+            return [found if trace.broken else replace(found, level=Level.WARN)]
         if trace.broken:
             raise NotMeasured(trace.broken)
         made = [one for seen in recordings.values() for one in seen.groups if one.action == "new_group"]

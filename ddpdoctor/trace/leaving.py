@@ -13,28 +13,35 @@ Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""
 
 
-def left_a_loop(seen: Mapping[int, Recording], rank: int, places: Places | None = None) -> bool:
-    """Whether a rank has done with a loop over data, or with training, that others still went on with."""
-    others = [one for at, one in seen.items() if at != rank]
-    own, last = seen[rank], last_pass(seen[rank])
-    if last is not None and last.ended == "left" and any(_goes_on(last, last_pass(one)) for one in others):
-        return True
-    # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
-    return _is_done(own, (places or {}).get(rank)) and any(begun(one) > begun(own) for one in others)
+def leavers(seen: Mapping[int, Recording], places: Places | None = None) -> list[int]:
+    """The ranks that have done with a loop over data, or with training, that others still went on with."""
+    furthest, most = _furthest(seen), max(map(begun, seen.values()), default=0)
+    return [
+        rank
+        for rank, own in seen.items()
+        if _is_behind_in_pass(own, furthest, "left")
+        # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
+        or (begun(own) < most and _is_done(own, (places or {}).get(rank)))
+    ]
 
 
-def ran_out(seen: Mapping[int, Recording], rank: int) -> bool:
-    """Whether a rank has come to the end of its batches in a pass in which others have drawn more."""
-    last = last_pass(seen[rank])
-    if last is None or last.ended != "exhausted":
-        return False
-    others = (last_pass(one) for at, one in seen.items() if at != rank)
-    return any(_goes_on(last, other) for other in others)
+def out_of_batches(seen: Mapping[int, Recording]) -> list[int]:
+    """The ranks that have come to the end of their batches in a pass in which others have drawn more."""
+    furthest = _furthest(seen)
+    return [rank for rank, own in seen.items() if _is_behind_in_pass(own, furthest, "exhausted")]
 
 
-def _goes_on(left: Pass, other: Pass | None) -> bool:
-    """Whether another rank took more batches of the pass that one left."""
-    return other is not None and other.number == left.number and other.drawn > left.drawn
+def _furthest(seen: Mapping[int, Recording]) -> dict[int, int]:
+    """The most batches that a rank took of the last pass that it made, by the number of the pass."""
+    found: dict[int, int] = {}
+    for last in filter(None, map(last_pass, seen.values())):
+        found[last.number] = max(last.drawn, found.get(last.number, 0))
+    return found
+
+
+def _is_behind_in_pass(own: Recording, furthest: Mapping[int, int], ended: str) -> bool:
+    last = last_pass(own)
+    return last is not None and last.ended == ended and last.drawn < furthest[last.number]
 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:

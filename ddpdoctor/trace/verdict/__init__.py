@@ -20,12 +20,14 @@ def verdict_of(trace: Trace) -> Verdict | None:
     """The one cause of a standstill; None where there is none, or where no rank waits in vain."""
     if trace.standstill is None:
         return None
-    if not _LAST or _LAST[0][0] is not trace:
+    last = next((one for one in _LAST if one[0] is trace), None)
+    if last is None:
         # Here: networkx takes longer to import than all of a healthy job's judging.
         from ddpdoctor.trace.verdict.judging import judge_standstill
 
-        _LAST[:] = [(trace, judge_standstill(trace, trace.standstill))]
-    return _LAST[0][1]
+        last = trace, judge_standstill(trace, trace.standstill)
+        _LAST[:] = [last]
+    return last[1]
 
 
 def claim(check: Check, trace: Trace) -> list[Finding] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeAlias
 
 from ddpdoctor.hang.place import Kind
 from ddpdoctor.hang.standstill import Standstill
@@ -16,6 +17,7 @@ from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import evidence, they
 
 Crowd = Mapping[int, Standing]
+Members: TypeAlias = "tuple[int, ...] | None"
 _WHY = (
     "new_group is a collective of the whole job: every rank has to call it for every group, in the same order, also "
     "for groups that it is no member of. "
@@ -36,9 +38,12 @@ def made_differently(crowd: Crowd, standstill: Standstill) -> Verdict | None:
     seen = recordings_of(crowd)
     orders = {rank: made_by(one) for rank, one in seen.items()}
     if len(orders) == len(crowd):
+        extra = made_alone(orders)
+        if extra:
+            return _alone(crowd, extra, [one for one in crowd if one not in extra], standstill)
         row = first_difference(orders)
         return None if row is None else _differ(crowd, row, standstill)
-    return _alone(crowd, inside, others, standstill, Confidence.LIKELY) if others else None
+    return _alone(crowd, inside, others, standstill) if others else None
 
 
 def made_by(recording: Recording) -> list[GroupEvent]:
@@ -61,7 +66,7 @@ def _differ(crowd: Crowd, row: Mapping[int, GroupEvent | None], standstill: Stan
     if others:
         # Who is busy before it comes to new_group is judged for that.
         return (
-            _alone(crowd, called, others, standstill, Confidence.CERTAIN)
+            _alone(crowd, called, others, standstill)
             if all(crowd[rank].waits or crowd[rank].left for rank in others)
             else None
         )
@@ -99,20 +104,55 @@ def _for(ranks: tuple[int, ...] | None) -> str:
     return f"ranks {fold_ranks(ranks)}" if ranks and len(ranks) > 1 else f"rank {fold_ranks(ranks or ())}"
 
 
-def _alone(
-    crowd: Crowd, called: list[int], others: list[int], standstill: Standstill, confidence: Confidence
-) -> Verdict:
+def _alone(crowd: Crowd, called: list[int], others: list[int], standstill: Standstill) -> Verdict:
     first = crowd[called[0]]
     made = made_by(first.recording) if first.recording else []
+    alone = next((one for one in made if called_by_some(crowd, one)), made[-1] if made else None)
     return Verdict(
         "DD309",
-        f"{ranks_phrase(called)} alone called new_group, and {they(called, 'waits', 'wait')} there for "
-        f"{ranks_phrase(others)}",
-        why=f"{_WHY}{ranks_phrase(others).capitalize()} went on to other things.",
+        f"{ranks_phrase(called)} alone called new_group"
+        + (f" for {_for(alone.ranks)}" if alone else f", and {they(called, 'waits', 'wait')} there")
+        + f", and {ranks_phrase(others)} did not",
+        why=f"{_WHY}From there on {ranks_phrase(called)} and {ranks_phrase(others)} count groups differently, and the "
+        "next group, or this one, waits for ranks that do not come.",
         fix=_FIX,
         culprits=tuple(called),
         waiting=tuple(others),
-        where=first.where or (made[-1].at if made else None),
+        where=alone.at if alone else first.where,
         evidence=evidence(crowd, standstill),
-        confidence=confidence,
+        confidence=Confidence.CERTAIN if made else Confidence.LIKELY,
     )
+
+
+def called_by_some(crowd: Crowd, made: GroupEvent) -> bool:
+    """Whether there are ranks that never called for this group."""
+    return any(
+        made.ranks not in [one.ranks for one in made_by(seen)] for seen in recordings_of(crowd).values()
+    )
+
+
+def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
+    """The few ranks that made one group more, and then those that the others made."""
+    lists = {rank: [one.ranks for one in made] for rank, made in orders.items()}
+    heads = _heads(lists)
+    for group in {head[0] for head in heads.values() if head}:
+        with_it = [rank for rank, head in heads.items() if head[:1] == [group]]
+        others = [rank for rank in heads if rank not in with_it]
+        goes_on = {head[1] for head in heads.values() if head[:1] == [group] and len(head) > 1}
+        unknown = all(group not in lists[rank] for rank in others)
+        if (
+            unknown
+            and 2 * len(with_it) <= len(heads)
+            and goes_on & {one for r in others for one in heads[r][:1]}
+        ):
+            return with_it
+    return []
+
+
+def _heads(lists: Mapping[int, list[Members]]) -> dict[int, list[Members]]:
+    """What each rank made at the first position at which they differ, and next; nothing where they do not."""
+    for position in range(max(map(len, lists.values()))):
+        heads = {rank: made[position : position + 2] for rank, made in lists.items()}
+        if len({tuple(head[:1]) for head in heads.values()}) > 1:
+            return heads
+    return {}

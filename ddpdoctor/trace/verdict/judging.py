@@ -42,10 +42,11 @@ def _by_waits(trace: Trace, standstill: Standstill, crowd: Crowd) -> Verdict:
     if found.circle:
         return _of_circle(standstill, crowd, found.circle)
     missing = [rank for rank in crowd if rank not in here]
-    said = _by_flight(standstill)
+    parted = not missing and lines_differ(crowd, here)
+    said = (by_records(crowd, tuple(here), standstill) if parted else None) or _by_flight(standstill)
     if said is None and missing:
         said = unseen(crowd, missing, standstill)
-    if said is None and lines_differ(crowd, here):
+    if said is None and parted:
         said = by_stacks(crowd, tuple(here), standstill)
     return said or none_late(crowd, standstill)
 

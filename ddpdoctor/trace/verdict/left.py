@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace.leaving import last_pass, left_a_loop, loop_of, ran_out
+from ddpdoctor.trace.leaving import last_pass, leavers, loop_of, out_of_batches
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import doing, evidence, they, waiting_in
@@ -18,10 +18,10 @@ Crowd = Mapping[int, Standing]
 def gone(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
     """Why ranks whose script ended with status 0 are missed by the others."""
     seen = recordings_of(crowd)
-    early = [rank for rank in ranks if rank in seen and ran_out(seen, rank)]
+    early = [rank for rank in out_of_batches(seen) if rank in ranks]
     if early:
         return fewer_batches(crowd, early, standstill)
-    early = [rank for rank in ranks if rank in seen and left_a_loop(seen, rank)]
+    early = [rank for rank in leavers(seen) if rank in ranks]
     if early:
         return left_the_loop(crowd, early, standstill)
     return _ended(crowd, ranks, standstill)

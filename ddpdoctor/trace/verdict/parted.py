@@ -9,7 +9,7 @@ from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace.leaving import left_a_loop, ran_out
+from ddpdoctor.trace.leaving import leavers, out_of_batches
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.stations import Station, alone, mismatch, parting
 from ddpdoctor.trace.training import Backward, TrainingStep
@@ -29,9 +29,9 @@ def by_records(crowd: Crowd, circle: Sequence[int], standstill: Standstill) -> V
     places = {rank: one.where for rank, one in part.items()}
     rules = (
         (_unused, [rank for rank in seen if _left_unreduced(part[rank], part)]),
-        (fewer_batches, [rank for rank in seen if ran_out(seen, rank)]),
+        (fewer_batches, out_of_batches(seen)),
         (_skipped, _skippers(part, seen)),
-        (left_the_loop, [rank for rank in seen if left_a_loop(seen, rank, places)]),
+        (left_the_loop, leavers(seen, places)),
     )
     for tell, found in rules:
         if found and len(found) < len(part):

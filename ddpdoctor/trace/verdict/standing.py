@@ -74,7 +74,7 @@ def standings(trace: Trace) -> dict[int, Standing]:
     standstill = trace.standstill or Standstill()
     by_rank = {one.rank: one for one in trace.ranks}
     processes = standstill.ranks
-    size = standstill.world_size or trace.world_size or 0
+    size = standstill.world_size or trace.world_size or _wanted(trace)
     known = {*by_rank, *processes, *standstill.flight, *range(size)}
     workers: dict[int, list[Process]] = {}
     for one in standstill.processes:
@@ -84,6 +84,13 @@ def standings(trace: Trace) -> dict[int, Standing]:
         rank: _standing(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
         for rank in sorted(known)
     }
+
+
+def _wanted(trace: Trace) -> int:
+    """How many ranks those that wait to join a group have been told of; 0 where none was."""
+    events = [event for one in trace.ranks if one.recording for event in one.recording.groups]
+    told = (event.arguments.get("world_size", event.environ.get("WORLD_SIZE", "")) for event in events)
+    return max((int(size) for size in map(str, told) if size.isdigit()), default=0)
 
 
 def _standing(
