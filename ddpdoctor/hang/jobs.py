@@ -191,20 +191,20 @@ def _launcher(given: Process, by_pid: Mapping[int, Process]) -> Process:
 
 def _without_variables(given: Process, processes: Sequence[Process], programs: Programs) -> Job:
     """The job of a launcher that gives its ranks no variables, as ``mp.spawn``; or of one process alone."""
-    children = [
-        one
-        for one in processes
-        if one.parent == given.pid and not _is_servant(one) and programs.python(one.pid)
-    ]
-    if given.pid != 0 and not programs.python(given.pid) and not children:
+    own = [one for one in (given, *_below(given.pid, processes)) if not _is_servant(one)]
+    python = [one for one in own if programs.python(one.pid)]
+    if not python:
         raise NoJob(_why_not(given))
+    parents = [one.parent for one in python if _SPAWNED in one.command]
+    launcher = next((one for one in own if one.pid in parents), python[0])
+    children = [one for one in python if one.parent == launcher.pid]
     spawned = [one for one in children if _SPAWNED in one.command] or children
-    ranks = sorted(spawned, key=lambda one: (-one.age, one.pid)) or [given]
+    ranks = sorted(spawned, key=lambda one: (-one.age, one.pid)) or [launcher]
     return Job(
         {one.pid: None for one in ranks},
         None,
         ranks[0].environ,
-        given.command,
+        (launcher if launcher in python else ranks[0]).command,
         max(one.age for one in ranks),
         given.user,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.cli import run
 from tests.support.command import SECONDS, Done, ddpdoctor
 from tests.support.processes import alive
 
@@ -220,31 +221,32 @@ SAID = {
 
 
 @pytest.mark.parametrize("case", SAID)
-def test_what_cannot_be_looked_at_is_one_clear_line_and_status_2(tmp_path, case):
+def test_what_cannot_be_looked_at_is_one_clear_line_and_status_2(tmp_path, monkeypatch, capsys, case):
     words, said = SAID[case]
+    monkeypatch.chdir(tmp_path)
     with subprocess.Popen(["sleep", "1000"]) as sleep:
         try:
-            words = [word.replace("SLEEP", str(sleep.pid)) for word in words]
-            done = ddpdoctor("hang", "--quiet", *words, cwd=tmp_path)
+            status = run(["hang", "--quiet", *(word.replace("SLEEP", str(sleep.pid)) for word in words)])
         finally:
             sleep.kill()
-    assert (done.status, done.out) == (2, "")
-    assert done.err.startswith("ddpdoctor: error: ")
-    assert said in done.err
-    assert len(done.err.splitlines()) == 1
+    out, err = capsys.readouterr()
+    assert (status, out) == (2, "")
+    assert err.startswith("ddpdoctor: error: ")
+    assert said in err
+    assert len(err.splitlines()) == 1
 
 
-def test_a_folder_that_somebody_made_up_is_refused(tmp_path):
+def test_a_folder_that_somebody_made_up_is_refused(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.standstill.json").write_text(json.dumps({"schema": 1, "\x1b[31m": []}))
-    done = ddpdoctor("hang", ".", cwd=tmp_path)
-    assert done.status == 2
-    assert done.err == (
+    monkeypatch.chdir(tmp_path)
+    assert run(["hang", "."]) == 2
+    assert capsys.readouterr().err == (
         "ddpdoctor: error: '.': a.standstill.json is not what ddpdoctor writes: KeyError: 'flight'\n"
     )
 
 
-def test_a_folder_that_cannot_be_written_is_told(stuck):
-    done = ddpdoctor("hang", "--quiet", stuck.pids[0], "--dump", "/proc/nowhere", cwd=stuck.folder)
+def test_a_folder_that_cannot_be_written_is_told(looked, stuck):
+    done = ddpdoctor("hang", "--quiet", "kept", "--dump", "/proc/nowhere", cwd=stuck.folder)
     assert done.status == 2
     assert "--dump '/proc/nowhere' cannot be written" in done.err
 

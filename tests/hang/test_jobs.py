@@ -119,11 +119,20 @@ SPAWN = [
 ]
 
 
-@pytest.mark.parametrize("pid", [100, 102])
+@pytest.mark.parametrize("pid", [10, 100, 102])
 def test_children_of_mp_spawn_have_no_number_yet(pid):
-    (job,) = jobs_of([pid], SPAWN, ALL)
+    (job,) = jobs_of([pid], [shell(10), *SPAWN], ALL)
     assert (job.ranks, job.command) == ({102: None, 103: None}, ("python", "spawn.py"))
     assert launchers_among(SPAWN, ALL) == [100]
+
+
+def test_ranks_that_have_lost_their_launcher_are_called_by_their_own_command():
+    orphans = [
+        Process(1, ("/sbin/init",), "root", 0),
+        *(Process(pid, SPAWNED, "user", 1, 60.0) for pid in (102, 103)),
+    ]
+    (job,) = jobs_of(launchers_among(orphans, ALL), orphans, ALL)
+    assert (job.ranks, job.command) == ({102: None, 103: None}, SPAWNED)
 
 
 def test_a_process_alone_is_a_job_of_one():
