@@ -1,11 +1,13 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any, TypeAlias
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.logs.log import UNSAID, Log
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.text import duration, ranks_phrase, size
+from ddpdoctor.redact import escape
+from ddpdoctor.text import duration, listing, ranks_phrase, size
 
 FAR_OFF = 10.0
 """How many times the median the slow one takes."""
@@ -34,7 +36,7 @@ class SlowTransport(Check):
         A rank that takes 0.1 s or more to start a collective, before it waits for anybody; a rank that its
         neighbours in a ring wait for ten times as long as others wait; or a collective that takes ten times as
         long as the others for each byte. The fastest of several attempts counts, so that a busy machine is not
-        mistaken for a slow one.
+        mistaken for a slow one. In a job's output, hosts on which NCCL uses sockets where others use InfiniBand.
 
     Why it matters:
         A collective ends when its slowest rank has taken part. One rank with a slow connection, or one
@@ -74,6 +76,32 @@ class SlowTransport(Check):
         if op is not None:
             return [self._collective(op, seconds, ranks, table)]
         return Passed(_summary(seconds), (*table, *ranks.nccl))
+
+    def examine_log(self, log: Log) -> Judgement:
+        networks = {process: facts.network for process, facts in log.nccl.items() if facts.network}
+        slow = _hosts(process for process, network in networks.items() if network == "Socket")
+        fast = _hosts(process for process, network in networks.items() if network != "Socket") - slow
+        if not networks:
+            return UNSAID
+        if not slow or not fast:
+            return Passed(f"NCCL uses the network {listing(sorted(set(networks.values())))} on every host")
+        return [self._fell_back(sorted(slow), networks)]
+
+    def _fell_back(self, slow: list[str], networks: Mapping[str, str]) -> Finding:
+        others = sorted({network for network in networks.values() if network != "Socket"})
+        return self.warn(
+            f"NCCL uses sockets on {listing(slow)}, and {listing(others)} on the other hosts",
+            why="Every collective waits for its slowest rank. NCCL found no fast network on these hosts and fell back "
+            "to sockets, which carry a tenth of what InfiniBand does, so the whole job goes at that speed.",
+            fix="ibv_devinfo    # on each host: is the device there, its port active, and visible in the container?\n"
+            "NCCL_NET=IB    # has NCCL stop where it would fall back",
+            evidence=tuple(
+                Evidence(f"{escape(process)}: Using network {escape(network)}")
+                for process, network in sorted(
+                    networks.items(), key=lambda item: (item[1] != "Socket", item)
+                )[:8]
+            ),
+        )
 
     def _launch(self, launches: Launches, table: tuple[Evidence, ...]) -> Finding:
         slow = {rank: ops for rank, ops in _slow_starts(launches).items() if ops}
@@ -129,6 +157,11 @@ class SlowTransport(Check):
             ranks=tuple(one.rank for one in ranks.ranks),
             evidence=table,
         )
+
+
+def _hosts(processes: Iterable[str]) -> set[str]:
+    """The hosts of processes as NCCL names them: ``host:pid``."""
+    return {process.partition(":")[0] for process in processes}
 
 
 def _seconds(values: Mapping[int, Mapping[str, Any]]) -> Timings:
