@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.command import Done, ddpdoctor
 from tests.support.processes import running_below, wait_until
+from tests.support.timelines import events_of
 
 GROUP = """
     import os, sys, time
@@ -265,8 +266,11 @@ def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> 
     assert " -m package.train\n" in done.out
     assert "note:  cut short: 2 passes over DataLoaders to 8 batches" in done.out
     (folder,) = re.findall(r"^kept:  (.*)$", done.out, re.MULTILINE)
-    again = ddpdoctor("check", "--trace", folder, "--format", "json", cwd=tmp_path)
+    asked = ("--trace", folder, "--timeline", "timeline.json", "--format", "json")
+    again = ddpdoctor("check", *asked, cwd=tmp_path)
     assert again.codes() == {"DD103"}, again.out
+    shown = events_of(tmp_path / "timeline.json")
+    assert {one["pid"] for one in shown if one["name"] == "training over loader 0"} == {0, 1}
     assert again.report["run"]["script"] == "-m package.train"
 
 

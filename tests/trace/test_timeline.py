@@ -1,7 +1,5 @@
 """The timeline is a file of Chrome's trace events: what its format demands, and what people look for in it."""
 
-import json
-from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -14,41 +12,13 @@ from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.training import Collective
 from tests.support.flight import half, ring, waiting, write_job
 from tests.support.recordings import recorded, where
+from tests.support.timelines import events_of
 
 
 def written(trace, tmp_path) -> list[dict]:
     file = tmp_path / "timeline.json"
     timeline.write(trace, file)
-    events = json.loads(file.read_text())["traceEvents"]
-    _is_valid(events)
-    return events
-
-
-def _is_valid(events: list[dict]) -> None:
-    """What Chrome's format asks of every event, and Perfetto of slices on one track."""
-    named, ends = set(), defaultdict(list)
-    for event in events:
-        assert event["ph"] in ("M", "X", "i")
-        assert isinstance(event["name"], str)
-        assert isinstance(event["pid"], int)
-        assert isinstance(event["tid"], int)
-        assert all(value is None or isinstance(value, str | int | float) for value in event["args"].values())
-        track = event["pid"], event["tid"]
-        if event["ph"] == "M":
-            named.add(track)
-            continue
-        assert track in named
-        assert isinstance(event["ts"], int)
-        assert event["ts"] >= 0
-        if event["ph"] == "i":
-            assert event["s"] in ("t", "p", "g")
-            continue
-        open_ends = ends[track]
-        while open_ends and open_ends[-1] <= event["ts"]:
-            open_ends.pop()
-        assert event["dur"] >= 0
-        assert not open_ends or event["ts"] + event["dur"] <= open_ends[-1], "slices of one track cross"
-        open_ends.append(event["ts"] + event["dur"])
+    return events_of(file)
 
 
 def named(events: list[dict], name: str, rank: int = 0) -> list[dict]:
