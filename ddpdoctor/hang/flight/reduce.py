@@ -80,13 +80,14 @@ class _Course:
 def _reduce(said: Said, rank: int, file: Path) -> Dump:
     entries: Sequence[Said] = said["entries"]
     courses, texts = _courses(entries)
+    used = {name: _description(one.last[1]) for name, one in courses.items()}
     waits, traffic = _sends_and_receives(entries, rank)
     waits += [_entry(one.oldest, rank) for one in courses.values() if one.oldest]
     return Dump(
         rank,
         file,
         fields.text(said.get("host_name", "")),
-        _groups(said, (*courses, *(name for name, _, _ in traffic))),
+        _groups(said, {**dict.fromkeys(name for name, _, _ in traffic), **used}),
         {name: one.ring for name, one in courses.items()},
         texts,
         tuple(sorted(waits, key=lambda one: one.position)),
@@ -192,11 +193,20 @@ def _number_of_batch(placed: Placed) -> tuple[str, int]:
     return placed[1]["process_group"][0], placed[1]["p2p_seq_id"]
 
 
-def _groups(said: Said, used: Iterable[str]) -> dict[str, Group]:
+def _description(one: Said) -> str:
+    """What an entry says of its group, since gloo's are not described elsewhere."""
+    return fields.text(one["process_group"][1])
+
+
+def _groups(said: Said, used: Mapping[str, str | None]) -> dict[str, Group]:
+    """The groups that are described, and those that the entries used, with what these say of them."""
     described, status = said.get("pg_config") or {}, said.get("pg_status") or {}
-    names = dict.fromkeys((*(fields.text(name) for name in described if name != ""), *used))
+    names = {fields.text(name): used.get(name) for name in described if name != ""} | dict(used)
     _check_count(names)
-    return {name: _group(name, described.get(name, {}), status.get(name, {})) for name in names}
+    return {
+        name: _group(name, described.get(name) or {"desc": said_of or ""}, status.get(name, {}))
+        for name, said_of in names.items()
+    }
 
 
 def _check_count(groups: Mapping[str, Any]) -> None:

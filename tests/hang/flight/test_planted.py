@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from ddpdoctor.hang.flight.case import case_of
-from tests.support.flight import batch, entry, half, job, ring, waiting
+from ddpdoctor.hang.flight.reduce import reduce
+from tests.support.flight import batch, dump, entry, half, job, ring, waiting
 
 SIZES = (8, 64, 256, 1024)
 
@@ -288,3 +290,12 @@ def test_gloo_counts_receives_too_so_its_count_says_nothing_of_collectives():
     found = case_of(dumps)
     assert found is not None
     assert found.culprits == (0,)
+
+
+def test_a_group_that_only_its_entries_describe():
+    said = dump([*ring(1, 3), waiting(4)], {"0": range(2)})
+    said["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}  # as gloo has it
+    found = case_of({1: reduce(said, 1, Path("rank_1")), 0: job(2, lambda rank: ring(1, 3))[0]})
+    assert found is not None
+    assert found.headline == "rank 0 did not join all_reduce 4 of the default group, in which rank 1 waits"
+    assert found.evidence[1].text.startswith("waits in all_reduce 4 of the default group")
