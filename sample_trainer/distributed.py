@@ -83,7 +83,7 @@ def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
     usable = torch.cuda.is_available() and parallel.backend != "gloo"
     if parallel.device == "cpu" or (parallel.device == "auto" and not usable):
         if parallel.backend == "nccl":
-            raise TrainerError("parallel.backend=nccl needs GPUs, and torch sees none here", told_by=rank)
+            raise TrainerError("parallel.backend=nccl needs GPUs, and torch sees none here")
         return torch.device("cpu")
     visible = torch.cuda.device_count()
     if local_rank >= visible:

@@ -22,6 +22,8 @@ _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else 
 def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedDataParallel:
     """Give every rank the weights of rank 0, and have each backward average the gradients over the ranks."""
     ddp = config.ddp
+    if config.train.precision == "float16" and device.type != "cuda":
+        raise TrainerError("train.precision=float16 is for GPUs; on a CPU, use bfloat16")
     if ddp.sync_batch_norm:
         if device.type != "cuda":
             raise TrainerError("ddp.sync_batch_norm is for GPUs: on a CPU, torch has no such layer")

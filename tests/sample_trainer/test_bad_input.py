@@ -1,0 +1,104 @@
+"""What a user gets wrong: one clear line from one rank, exit status 2, and all ranks gone."""
+
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.sample_trainer.bundled import FOLDER
+from tests.support.forked import run_forked
+
+TRAINER = FOLDER / "trainer.py"
+
+
+def told(folder: Path, *words: str) -> str:
+    """The one line that two ranks write on stderr together."""
+    ran = run_forked(TRAINER, folder / "ran", *words, nproc=2, record=False)
+    assert ran.statuses == (2, 2), ran.errors
+    lines = [
+        line for text in ran.errors for line in text.splitlines() if "trainer: " in line or "Error" in line
+    ]
+    assert len(lines) == 1, ran.errors
+    return lines[0].removeprefix("trainer: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--config", "no.yaml"), "cannot read the configuration no.yaml: No such file or directory"),
+        (("train.epoch=2",), "unknown key 'train.epoch'; did you mean train.epochs?"),
+        (("--no-such-option",), "unrecognized arguments: --no-such-option"),
+        (("parallel.world_size=0",), "parallel.world_size is 0; it has to be at least 1"),
+        (("--data", "no-such-text"), "data.source no-such-text: No such file or directory"),
+        (("--data", "/dev/null"), "data.source /dev/null has no sample to train on"),
+        (
+            ("data.source=hf:no/such",),
+            "data.source hf:no/such needs the package datasets: pip install datasets",
+        ),
+        (("run.folder=/dev/null/run",), "the run folder cannot be made: Not a directory"),
+        (("ddp.sync_batch_norm=true", "parallel.device=cpu"), "ddp.sync_batch_norm is for GPUs"),
+        (("train.precision=float16", "parallel.device=cpu"), "train.precision=float16 is for GPUs"),
+        (("parallel.backend=nccl",), "parallel.backend=nccl needs GPUs, and torch sees none here"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_one_line_and_all_are_gone(tmp_path, words, said):
+    assert told(tmp_path, *words).startswith(said)
+
+
+def test_a_batch_that_is_larger_than_the_data_is_named(tmp_path):
+    said = told(tmp_path, "data.batch_size=100000")
+    assert said.endswith(
+        "training samples are less than one batch of 100000 on each of 2 ranks; use data.uneven=pad or a smaller "
+        "data.batch_size"
+    )
+
+
+def test_a_file_of_a_few_bytes_has_nothing_to_train_on(tmp_path):
+    (tmp_path / "text").write_text("too short")
+    assert told(tmp_path, f"data.source={tmp_path / 'text'}").endswith("has no sample to train on")
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, str(TRAINER), f"parallel.master_port={port}", "parallel.device=cpu"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd=tmp_path,
+        )
+    assert done.returncode == 2
+    line = f"trainer: rank 0 cannot listen at tcp://127.0.0.1:{port}: another program has that port; choose another"
+    assert [one for one in done.stderr.splitlines() if "trainer" in one] == [line]
+
+
+def test_ranks_that_nobody_started_are_not_waited_for(tmp_path):
+    done = subprocess.run(
+        [sys.executable, str(TRAINER), "parallel.world_size=2"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(
+        "trainer: parallel.world_size is 2 and nobody started 2 ranks: use torchrun"
+    )
+
+
+def test_a_dry_run_shows_what_would_be_done_on_one_rank(tmp_path):
+    ran = run_forked(TRAINER, tmp_path / "ran", "--dry-run", "train.epochs=7", nproc=2, record=False)
+    assert ran.statuses == (0, 0)
+    assert "  epochs: 7\n" in ran.outputs[0]
+    assert "#   WORLD_SIZE=2\n" in ran.outputs[0]
+    assert ran.outputs[1] == ""
+    assert not (ran.folder / "runs").exists()
