@@ -47,11 +47,6 @@ class Progress:
         except OSError:
             self._quiet = True  # whoever read it has gone, and the report does not depend on it
 
-    def detail(self, text: str) -> None:
-        """What exactly is being looked at; only a live line has room for it."""
-        if not self._quiet and self._is_live:
-            self._show(f"{self._stage}: {text}" if self._stage else text)
-
     def hide(self) -> None:
         """Take the live line away until something new is said: what is written now is somebody else's."""
         if self._live:

@@ -39,11 +39,6 @@ def waited_in_vain(raised: Raised) -> bool:
     return any(_WAITED_IN_VAIN.search(one.text) for one in raised.chain)
 
 
-def peer_is_gone(text: str) -> bool:
-    """Whether a line says that the other end of a connection has gone."""
-    return bool(re.search(PEER_IS_GONE, text))
-
-
 def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
     return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(one.text) for one in raised.chain)

@@ -59,7 +59,6 @@ class TrainingReader:
         self._collectives: list[Collective] = []
         self._begun: dict[tuple[str, int], Collective] = {}
         self._evaluations: list[Forward] = []
-        self._schedulers: list[SchedulerStep] = []
         self._buffers: list[Buffers] = []
         self._shadows: list[Shadow] = []
         self._seeds: list[Mapping[str, Any]] = []
@@ -204,7 +203,6 @@ class TrainingReader:
             named(keys, event["b"]) if event.get("b") else None,
             named(keys, event["a"]) if event.get("a") else None,
             self._hyperparameters.get(index, ()),
-            finite=False if event.get("skipped") else None,
             seconds=event["s"],
             norms=event.get("norms", {}),
             skipped=event.get("skipped", False),
@@ -235,7 +233,6 @@ class TrainingReader:
     def on_step_scheduler(self, event: Event, at: Where | None) -> None:
         """A scheduler has stepped."""
         step = SchedulerStep(event["i"], at, event["name"], event["metric"], event["t"], event.get("by"))
-        self._schedulers.append(step)
         if self._steps and self._steps[-1].index == event["n"]:
             last = self._steps[-1]
             self._steps[-1] = replace(last, schedulers=(*last.schedulers, step))
@@ -274,7 +271,6 @@ class TrainingReader:
             "shadows": tuple(self._shadows),
             "collectives": (*self._collectives, *self._begun.values()),
             "evaluation_forwards": tuple(self._evaluations),
-            "scheduler_steps": tuple(self._schedulers),
             "seeds": tuple(self._seeds),
             "progress": {name: value for name, value in self._progress.items() if name not in ("k", "t")},
         }

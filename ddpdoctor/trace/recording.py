@@ -19,7 +19,6 @@ from ddpdoctor.trace.training import (
     Conversion,
     Forward,
     Optimizer,
-    SchedulerStep,
     Shadow,
     TrainingStep,
     Wrapper,
@@ -62,8 +61,6 @@ class Recording:
     """All that the script issued, inside training steps and outside; of a line that comes often not every one."""
     evaluation_forwards: tuple[Forward, ...] = ()
     """Forwards without autograd, inside training steps that were written down and outside; not every one."""
-    scheduler_steps: tuple[SchedulerStep, ...] = ()
-    """Steps of schedulers, inside training steps that were written down and outside."""
     progress: Mapping[str, Any] = field(default_factory=dict)
     """How far it came, all steps counted: ``steps``, ``backwards``, ``collectives`` and seconds in ``phases``."""
     files: tuple[FileEvent, ...] = ()

@@ -200,8 +200,6 @@ class OptimizerStep:
     after: Mapping[str, str] | None = None
     hyperparameters: tuple[Mapping[str, Any], ...] = ()
     """Of each parameter group: lr, weight_decay, momentum, betas, ..."""
-    finite: bool | None = None
-    """Whether all gradients were finite, where it was looked at."""
     seconds: float = 0.0
     norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
