@@ -22,7 +22,7 @@ from ddpdoctor.hang.look import Look, call_of, doing_of, look, state_of
 from ddpdoctor.hang.stacks import take_native
 from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.host.moment import wakes
-from ddpdoctor.host.programs import SERVANTS
+from ddpdoctor.host.programs import SERVANTS, loads_driver
 from ddpdoctor.text import quote_command, ranks_phrase
 
 PAUSE = 1.0
@@ -100,9 +100,10 @@ def _with_native(found: Sequence[Process]) -> Iterable[Process]:
 
 
 def _is_at_one_place(one: Process) -> bool:
-    """Whether it stands, or turns round in one call."""
+    """Whether it stands, or looks again and again in one call whether its GPU is ready."""
     stays = one.stack == one.again and not one.changes and bool(one.stack) and not one.from_interpreter
-    return stays and one.doing in (Doing.WAITS, Doing.SLEEPS, Doing.COMPUTES)
+    waits = one.doing in (Doing.WAITS, Doing.SLEEPS)
+    return stays and (waits or (one.doing is Doing.COMPUTES and loads_driver(one.pid)))
 
 
 def _in_native(one: Process, native: tuple[str, ...]) -> Process:

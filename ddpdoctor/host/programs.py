@@ -28,8 +28,19 @@ def runs_python(pid: int) -> bool:
 
 def loads_torch(pid: int) -> bool:
     """Whether a process has torch's library in memory."""
+    return "/libtorch" in _maps(pid)
+
+
+def loads_driver(pid: int) -> bool:
+    """Whether a process has a driver of GPUs in memory, and so may wait for one."""
+    maps = _maps(pid)
+    return any(name in maps for name in ("/libcuda.so", "/libamdhip64.so"))
+
+
+def _maps(pid: int) -> str:
+    """What is mapped into its memory; empty where that may not be seen."""
     folder = folder_of(pid)
     try:
-        return folder is not None and "/libtorch" in (folder / "maps").read_text(errors="replace")
+        return (folder / "maps").read_text(errors="replace") if folder else ""
     except OSError:
-        return False
+        return ""
