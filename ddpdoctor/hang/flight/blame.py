@@ -14,7 +14,7 @@ from enum import Enum
 
 from ddpdoctor.hang.flight.dump import Dump, Entry
 from ddpdoctor.hang.flight.mismatch import Mismatch, differ, first_mismatch
-from ddpdoctor.hang.flight.teams import Disagreement, Teams, teams_of
+from ddpdoctor.hang.flight.teams import Disagreement, Team, Teams, teams_of
 from ddpdoctor.hang.flight.waits import Meeting, Waiting, circle, other_half, waiting_of
 
 
@@ -87,28 +87,41 @@ def blame(
 
 
 def _mismatch(dumps: Mapping[int, Dump], teams: Teams, waiting: Waiting) -> Blame | None:
-    """The first mismatch of a group in which somebody waits, unless a wait before it has nothing to do with it."""
-    waits = {meeting.team: meeting.number for meeting in reversed(list(waiting.late)) if not meeting.halves}
-    teams_used = list(dict.fromkeys(teams.of_rank.values()))
-    if waiting.stands:
-        teams_used = [team for team in teams_used if team in waits]
-    before = {m.team: m.number for m, late in waiting.late.items() if late and not m.halves}
-    found = [one for team in teams_used if (one := first_mismatch(team, dumps))]
-    found = [one for one in found if one.number <= before.get(one.team, one.number)]
-    if not found:
-        return None
-    first = found[0]
+    """The first mismatch of a group in which somebody waits, or of any where nobody does.
+
+    One that comes after a collective to which a rank never came did not bring the wait about.
+    """
+    waited, missed = _waits_by_team(waiting)
+    for team in dict.fromkeys(teams.of_rank.values()):
+        if waiting.stands and team not in waited:
+            continue
+        found = first_mismatch(team, dumps)
+        if found and found.number <= missed.get(team, found.number):
+            return _of_mismatch(found, waiting)
+    return None
+
+
+def _waits_by_team(waiting: Waiting) -> tuple[set[Team], dict[Team, int]]:
+    """The groups in whose collectives somebody waits, and the first to which not all came of those that have one."""
+    late = {meeting: ranks for meeting, ranks in waiting.late.items() if not meeting.halves}
+    missed: dict[Team, int] = {}
+    for meeting in (one for one, ranks in late.items() if ranks):
+        missed[meeting.team] = min(meeting.number, missed.get(meeting.team, meeting.number))
+    return {meeting.team for meeting in late}, missed
+
+
+def _of_mismatch(found: Mismatch, waiting: Waiting) -> Blame:
     return Blame(
         Kind.MISMATCH,
-        first.team.name,
-        first.number,
-        first.culprits,
+        found.team.name,
+        found.number,
+        found.culprits,
         tuple(waiting.stands),
         stands=_oldest(waiting),
-        calls=first.calls,
-        skipped=first.skipped,
-        extra=first.extra,
-        mismatch=first,
+        calls=found.calls,
+        skipped=found.skipped,
+        extra=found.extra,
+        mismatch=found,
     )
 
 

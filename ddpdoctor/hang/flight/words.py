@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from ddpdoctor.hang.flight.dump import Dump, Entry
+from ddpdoctor.hang.flight.teams import Team
 from ddpdoctor.hang.place import is_of_script
 from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
@@ -21,8 +22,8 @@ def title(entry: Entry, flight: Mapping[int, Dump]) -> str:
     if entry.peer is not None:
         return f"{entry.operation} {'from' if entry.operation == 'recv' else 'to'} rank {entry.peer}"
     group = flight[entry.rank].groups[entry.group]
-    name = "the default group" if group.description == "default_pg" else f"group {entry.group}"
-    return f"{entry.operation} {entry.number} of {name}"
+    team = Team(group.name, group.description, group.ranks)
+    return f"{entry.operation} {entry.number} of {team.title}"
 
 
 def call(signature: str) -> str:

@@ -299,3 +299,31 @@ def test_a_group_that_only_its_entries_describe():
     assert found is not None
     assert found.headline == "rank 0 did not join all_reduce 4 of the default group, in which rank 1 waits"
     assert found.evidence[1].text.startswith("waits in all_reduce 4 of the default group")
+
+
+def test_a_mismatch_behind_a_rank_that_never_came_is_not_the_cause():
+    """The others issued ahead, and two of them parted only after the collective to which rank 3 never came."""
+
+    def entries(rank):
+        if rank == 3:
+            return ring(1, 3)
+        return [
+            *ring(1, 3),
+            waiting(4),
+            waiting(5, operation="barrier" if rank == 1 else "all_reduce"),
+            waiting(6),
+        ]
+
+    found = case_of(job(8, entries))
+    assert found is not None
+    assert (found.code, found.culprits) == ("DD301", (3,))
+
+
+def test_a_mismatch_in_a_group_that_went_on_does_not_hide_who_keeps_another_waiting():
+    def entries(rank):
+        went_on = entry(1, group="1", operation="reduce" if rank == 1 else "all_reduce")
+        return [*ring(1, 3), went_on, *([] if rank == 2 else [waiting(4)])]
+
+    found = case_of(job(4, entries, g1=range(4)))
+    assert found is not None
+    assert (found.code, found.culprits) == ("DD301", (2,))
