@@ -23,7 +23,6 @@ def test_elsewhere_each_stage_is_one_plain_line():
     stream = io.StringIO()
     with Progress(stream=stream) as progress:
         progress.stage("examining this host")
-        progress.detail("port 29500")
         progress.stage("starting 4 ranks")
         progress.stage("starting 4 ranks")
     assert stream.getvalue() == "examining this host\nstarting 4 ranks\n"
@@ -39,7 +38,6 @@ def test_a_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
 def test_quiet_says_nothing(terminal):
     with Progress(quiet=True, stream=terminal) as progress:
         progress.stage("examining this host")
-        progress.detail("port 29500")
     assert terminal.getvalue() == ""
 
 
@@ -48,7 +46,6 @@ def test_a_terminal_is_left_clean(terminal, error):
     try:
         with Progress(stream=terminal) as progress:
             progress.stage("starting [4] ranks")
-            progress.detail("rank 3")
             if error:
                 raise error
     except (ValueError, KeyboardInterrupt):
