@@ -38,6 +38,9 @@ class RankLeftEarly(Check):
         hung = claim(self, trace)
         if hung:
             return hung
+        late = [one for one in trace.ranks if one.lost_at_end]
+        if late:
+            return [self._cut_off(late)]
         recordings = trace.recordings()
         waiting = _waiting(trace)
         if not waiting:
@@ -49,6 +52,18 @@ class RankLeftEarly(Check):
         if not left:
             raise NotMeasured(trace.broken or "no rank had left")
         return [self._left(left, waiting)]
+
+    def _cut_off(self, late: list[RankTrace]) -> Finding:
+        who = ranks_phrase(one.rank for one in late)
+        raised = late[0].recording.raised if late[0].recording else None
+        return self.info(
+            f"{who} lost a peer in the last collective, which that peer had finished",
+            why="Every rank made the same calls. gloo closes the connections of a rank that has come to its end, also "
+            "while another still reads the last bytes of the same collective.",
+            fix="dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()",
+            ranks=tuple(one.rank for one in late),
+            where=raised.at if raised else None,
+        )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:
         gone, still = [one.rank for one in left], [one.rank for one in waiting]

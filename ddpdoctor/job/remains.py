@@ -19,6 +19,7 @@ from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.exact import Exact
+from ddpdoctor.trace.farewell import forgive
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
@@ -91,7 +92,7 @@ def read_trace(folder: Path) -> Trace:
     own = dict(recorded.ranks) or dict(enumerate(alone))
     standstill = _standstill(folder)
     stacks = {rank: one.stack for rank, one in standstill.ranks.items()} if standstill else {}
-    ranks = tuple(_rank(rank, own.get(rank), said, stacks.get(rank, ())) for rank in numbers)
+    ranks = forgive([_rank(rank, own.get(rank), said, stacks.get(rank, ())) for rank in numbers])
     return Trace(
         ranks=ranks,
         status=stopped.status,

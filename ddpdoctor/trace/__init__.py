@@ -32,6 +32,8 @@ class RankTrace:
     """Outermost first; taken where the run did not end in time."""
     recording: Recording | None = None
     """What the recorder saw of it; None where it did not come to run, or ran without the recorder."""
+    lost_at_end: bool = False
+    """Whether it lost a peer in the last collective, which the peer had finished; it counts as finished then."""
 
     @property
     def killed_by(self) -> int | None:

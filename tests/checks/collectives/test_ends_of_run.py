@@ -11,6 +11,7 @@ from ddpdoctor.group.record import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Judgement, Level, Passed, Where
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.farewell import forgive
 from ddpdoctor.trace.process import Exit, GroupEvent, Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
@@ -54,6 +55,37 @@ def run(changes: Mapping[int, Callable[[Recording], Recording]], world_size: int
         ended = one.recording is not None and one.recording.exit is not None and not raised
         ranks.append(replace(one, failure=failure, finished=ended, exit_code=1 if raised else None))
     return replace(made, ranks=tuple(ranks), status=1)
+
+
+def in_the_last_step(one: Recording) -> Recording:
+    """The same rank, before its last step was done; it lost its peer in the backward."""
+    *steps, last = one.steps
+    trailing = TrainingStep(3, 3.0, forwards=last.forwards, backwards=(Backward(3.5, where(49)),))
+    return lost(replace(one, steps=tuple(steps), step_count=3, trailing=trailing), 49)
+
+
+def test_a_peer_that_had_finished_the_last_collective_is_not_to_blame():
+    trace = run({1: in_the_last_step, 2: in_the_last_step}, world_size=3)
+    trace = replace(trace, ranks=forgive(trace.ranks))
+    assert trace.broken is None
+    (finding,) = LEFT.examine_run(trace)
+    assert (finding.level, finding.ranks) == (Level.INFO, (1, 2))
+    assert finding.headline == "ranks 1-2 lost a peer in the last collective, which that peer had finished"
+    assert isinstance(check("DD304").examine_run(trace), Passed)
+
+
+@pytest.mark.parametrize("change", ["another line", "one step more", "a collective more"])
+def test_a_peer_that_left_before_the_end_stays_to_blame(change):
+    def altered(one: Recording) -> Recording:
+        found = in_the_last_step(one)
+        if change == "another line":
+            return lost(found, 60)
+        if change == "one step more":
+            return replace(found, step_count=4)
+        return replace(found, collectives=(call("barrier", 49),))
+
+    trace = run({1: altered})
+    assert forgive(trace.ranks) == trace.ranks
 
 
 def judged(which: Any, trace: Trace) -> Judgement | None:

@@ -1,0 +1,61 @@
+"""Ranks that lost a peer in the last collective of a right script, which the peer had finished before.
+
+gloo closes a rank's connections where its process group is destroyed, and a rank that is still reading the last bytes
+of the same collective then reports a lost peer. Every rank did the same, so nothing is wrong with the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace import RankTrace
+from ddpdoctor.trace.leaving import begun
+from ddpdoctor.trace.recording import Recording
+
+
+def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
+    """The same ranks; those that lost their peers so, count as finished."""
+    left = [one.recording for one in ranks if one.finished and one.recording and _ended(one.recording)]
+    lost = [one for one in ranks if not one.finished]
+    if not left or not lost or not all(_lost_at_the_end(one, left) for one in lost):
+        return tuple(ranks)
+    return tuple(
+        one if one.finished else replace(one, finished=True, failure=None, exit_code=0, lost_at_end=True)
+        for one in ranks
+    )
+
+
+def _ended(recording: Recording) -> bool:
+    return recording.exit is not None and recording.raised is None and recording.exit.how == "returned"
+
+
+def _lost_at_the_end(one: RankTrace, left: Sequence[Recording]) -> bool:
+    seen = one.recording
+    if seen is None or seen.raised is None or one.failure is None or not one.failure.of_a_victim:
+        return False
+    return all(
+        begun(own) == begun(seen)
+        and _issued(own) == _issued(seen)
+        and (last := _last_line(own)) is not None
+        and last == _line(seen.raised.at)
+        for own in left
+    )
+
+
+def _issued(recording: Recording) -> int:
+    """How many collectives of the default group the script had issued, with the one that did not end."""
+    return max((one.number or 0 for one in recording.collectives if one.group is None), default=-1)
+
+
+def _last_line(recording: Recording) -> tuple[str, int | None] | None:
+    """The line of the last thing that the rank did together with the others."""
+    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
+    done = [(one.time, one.at) for step in steps for one in step.backwards if one.reduced]
+    done += [(one.time, one.at) for one in recording.collectives if one.group is None]
+    return _line(max(done, key=lambda pair: pair[0])[1]) if done else None
+
+
+def _line(where: Where | None) -> tuple[str, int | None] | None:
+    return (where.file, where.line) if where else None
