@@ -37,9 +37,10 @@ def main():
         threading.Thread(target=dataset.warm_up, daemon=True).start()
         time.sleep(0.1)
     loader = DataLoader(dataset, batch_size=4, sampler=DistributedSampler(dataset), num_workers=1)
+    batches = iter(loader)  # the workers begin while the model is still made
     model = DistributedDataParallel(nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for batch in loader:
+    for batch in batches:
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
