@@ -46,6 +46,9 @@ class Timer:
         model = Transformer(setting)
         self.parameters = sum(one.numel() for one in model.parameters())
         self.gradient_bytes = sum(one.nbytes for one in model.parameters())
+        # The C library keeps freed blocks up to the largest that it has seen. DDP's buckets are large, so a process
+        # without them would return its memory to the system at each step, and look slower for no reason of ours.
+        torch.empty(self.gradient_bytes, dtype=torch.uint8)
 
     def time(self, batch_size: int, bucket_mb: float, *, apart: bool = False) -> dict[str, Any]:
         """Seconds of every phase of every step.
