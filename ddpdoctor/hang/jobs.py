@@ -214,7 +214,8 @@ def _why_not(given: Process) -> str:
     name = given.command[0] if given.command else "a kernel thread"
     if not given.environ and given.user:
         return (
-            f"process {given.pid} ({name}) is {given.user}'s, who hides it: run as {given.user}, or by sudo"
+            f"process {given.pid} ({name}) is {given.user}'s, and may not be looked at: run as {given.user} or root, "
+            "in a container with --cap-add SYS_PTRACE"
         )
     return f"process {given.pid} ({name}) runs no Python, and none runs below it"
 

@@ -147,7 +147,8 @@ def test_a_process_alone_is_a_job_of_one():
         (
             11,
             Process(11, ("vim",), "alice", 1),
-            "process 11 (vim) is alice's, who hides it: run as alice, or by sudo",
+            "process 11 (vim) is alice's, and may not be looked at: run as alice or root, in a container with "
+            "--cap-add SYS_PTRACE",
         ),
         (12, Process(12, (), "", 2), "process 12 (a kernel thread) runs no Python, and none runs below it"),
     ],
