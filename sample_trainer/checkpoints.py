@@ -222,13 +222,20 @@ def _restore(checkpoint: Path, name: str, one: Component, content: bytes) -> Non
     try:
         state = _unpack(content)
         if one.kind is Kind.PER_RANK:
-            state = state[dist.get_rank()]
+            state = _own(state)
         if name == "model":
             _require_same_model(one.state_dict(), state)
         one.load_state_dict(state)
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
+
+
+def _own(states: Any) -> State:
+    """This rank's; every rank looks whether there is one for each, so that all of them raise."""
+    if not isinstance(states, list) or len(states) != dist.get_world_size():
+        raise ValueError(f"it has no state for each of {dist.get_world_size()} ranks")
+    return cast(State, states[dist.get_rank()])
 
 
 _UNUSABLE = (

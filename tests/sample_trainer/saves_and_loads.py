@@ -151,12 +151,12 @@ class Evil:
         return Path.touch, (Path("evil-was-here"),)
 
 
-def forge(checkpoint: Path) -> None:
+def forge(checkpoint: Path, name: str, state: Any) -> None:
     """A checkpoint from elsewhere, whose checksums are right."""
-    torch.save({"0.weight": Evil()}, checkpoint / "model.pt")
-    content = (checkpoint / "model.pt").read_bytes()
+    torch.save(state, checkpoint / name)
+    content = (checkpoint / name).read_bytes()
     told = json.loads((checkpoint / "manifest.json").read_text())
-    told["files"]["model.pt"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    told["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     (checkpoint / "manifest.json").write_text(json.dumps(told))
 
 
@@ -188,7 +188,9 @@ def cases(place: Path) -> dict[str, Any]:
     answers["lacks"] = refused(lambda: checkpoints.load_latest(good, more))
     answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
-    answers["forged"] = damaged(good, place / "bad3", forge)
+    answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, "model.pt", {"a": Evil()}))
+    one_rank = [random_component(CPU).state_dict()]
+    answers["one rank"] = damaged(good, place / "bad4", lambda one: forge(one, "random.pt", one_rank))
     return answers
 
 

@@ -59,6 +59,7 @@ def test_buffers_that_ddp_does_not_broadcast_are_each_ranks_own(ranks):
         ("no manifest", "{place}/bad1/step-00000002/manifest.json cannot be read: No such file or directory"),
         ("corrupt", "{place}/bad2/step-00000002 is corrupt: optimizer.pt does not have its"),
         ("forged", "{place}/bad3/step-00000002 does not fit this run: model: Weights only load failed."),
+        ("one rank", "{place}/bad4/step-00000002 does not fit this run: random: it has no state for each of 2 ranks"),
     ],
 )  # fmt: skip
 def test_every_rank_raises_the_same_line(ranks, place, case, said):
