@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from ddpdoctor.cli.check import Passing
-from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.judging import Judging, Request
 from ddpdoctor.cli.options import Options
 from ddpdoctor.cli.output import open_output, write_out, write_report
@@ -48,6 +48,8 @@ def run_watch(options: Options, on_hang: OnHang) -> int:
     watched = _Watched(request_of(options), options, on_hang)
     try:
         return watched.run()
+    except KeyboardInterrupt:  # before the job ran, or after it
+        return INTERRUPTED
     finally:
         watched.remove()
 
@@ -114,6 +116,10 @@ class _Watched:
 
     def _judge(self, judging: Judging, trace: Trace) -> Report:
         judging.judge_run(trace, self._folder / "job")
+        if judging.unfinished and not trace.broken:
+            # The job did what it was to do; that it is no training is for check to mind.
+            judging.notes.append(f"there was nothing to judge: {judging.unfinished}")
+            judging.unfinished = None
         return clean(judging.compose(), os.environ)
 
     def _kept(self, report: Report) -> Report:

@@ -75,6 +75,11 @@ def test_a_job_that_fails_keeps_its_status(tmp_path: Path) -> None:
     assert done.err.startswith("err\n")
 
 
+def test_a_job_that_is_no_training_ends_well(tmp_path: Path) -> None:
+    done = ddpdoctor("watch", "--", "echo", "prepared", cwd=tmp_path)
+    assert (done.status, done.out) == (0, "prepared\n"), done.err
+
+
 def test_without_a_job_there_is_nothing_to_watch(tmp_path: Path) -> None:
     done = ddpdoctor("watch", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
