@@ -195,7 +195,8 @@ def _number_of_batch(placed: Placed) -> tuple[str, int]:
 
 def _description(one: Said) -> str:
     """What an entry says of its group, since gloo's are not described elsewhere."""
-    return fields.text(one["process_group"][1])
+    _, *described = one["process_group"]
+    return fields.text(described[0]) if described else ""
 
 
 def _groups(said: Said, used: Mapping[str, str | None]) -> dict[str, Group]:
