@@ -90,7 +90,7 @@ def main() -> None:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         ranks = ["--nproc-per-node", str(options.nproc)]
         with tempfile.TemporaryDirectory() as folder:
-            own = [*launcher, *ranks, __file__, *sys.argv[1:], f"run.folder={folder}"]
+            own = [*launcher, *ranks, "--", __file__, *sys.argv[1:], f"run.folder={folder}"]
             sys.exit(subprocess.run(own, check=False).returncode)
     taken = measure(options.rounds, options.steps, options.words)
     if taken:
