@@ -44,7 +44,7 @@ def report_of(looked: Looked, seconds: float) -> Report:
         checks=(_line(looked, finding, seconds),),
         findings=(finding,) if finding else (),
         run={
-            "nproc": len(ranks),
+            **_size(standstill, len(ranks)),
             "script": quote_command(looked.command) if looked.command else None,
             "hang": {
                 "state": looked.stillness.value,
@@ -54,6 +54,12 @@ def report_of(looked: Looked, seconds: float) -> Report:
         },
         notes=standstill.unseen if finding is None else (),
     )
+
+
+def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
+    """Ranks of a node and nodes, where each has as many; else all ranks."""
+    hosts = len({one.host for one in standstill.processes}) or 1
+    return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
 def _finding(looked: Looked) -> Finding | None:

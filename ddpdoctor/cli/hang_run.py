@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from ddpdoctor.cli.signals import stopped_by_signals
 from ddpdoctor.hang import attach, kept
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.jobs import Job, NoJob
+from ddpdoctor.hang.jobs import Job, NoJob, script_of
 from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.stillness import stillness
 from ddpdoctor.job.remains import read_job, read_trace
@@ -52,6 +53,7 @@ def run_hang(options: Options) -> int:
     """
     started, file = time.monotonic(), open_output(options.output)
     timeline = open_output(options.timeline, "--timeline")
+    _verify_dump(options.dump)
     try:
         with stopped_by_signals(), Progress(quiet=options.quiet) as progress:
             looked = _look(options, progress)
@@ -104,9 +106,19 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
         return Looked(trace, command=job[0].words)
     try:
         standstill = kept.read(*folders)
-        return Looked(live_trace(standstill, read_records(*folders)), stillness(standstill))
+        trace = live_trace(standstill, read_records(*folders))
+        return Looked(trace, stillness(standstill), _script(standstill))
     except Refused as why:
         raise UsageError(f"{', '.join(quote(str(one)) for one in folders)}: {why}") from None
+
+
+def _script(standstill: Standstill) -> tuple[str, ...]:
+    """What the ranks ran; empty where that is not told, or was too long to be kept as a whole."""
+    command = next((one.command for one in standstill.ranks.values()), "")
+    try:
+        return script_of(tuple(shlex.split(command)))
+    except ValueError:
+        return ()
 
 
 def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
@@ -126,7 +138,9 @@ def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
         raise UsageError(str(why)) from None
     records = jobs[0].records
     recorded = read_run(records) if records and records.is_dir() else Recorded()
-    return Looked(live_trace(standstill, recorded), stillness(standstill), jobs[0].script, records)
+    return Looked(
+        live_trace(standstill, recorded), stillness(standstill), script_of(jobs[0].command), records
+    )
 
 
 def _choice(jobs: Sequence[Job]) -> str:
@@ -134,9 +148,23 @@ def _choice(jobs: Sequence[Job]) -> str:
     for job in jobs:
         ranks = [rank for rank in job.ranks.values() if rank is not None]
         lines.append(
-            f"  ddpdoctor hang {min(job.ranks)}    # {ranks_phrase(ranks)}: {quote_command(job.script)}"
+            f"  ddpdoctor hang {min(job.ranks)}    # {ranks_phrase(ranks)}: {quote_command(script_of(job.command))}"
         )
     return "\n".join(lines)
+
+
+def _verify_dump(folder: str | None) -> None:
+    """Refuse a folder that cannot be written before anything else is done.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if folder is None:
+        return
+    try:
+        _staging(folder).rmdir()
+    except OSError as failed:
+        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
 
 
 def _keep(looked: Looked, folder: str | None) -> None:
@@ -147,10 +175,21 @@ def _keep(looked: Looked, folder: str | None) -> None:
     """
     if folder is None:
         return
-    staging = Path(folder, f".{os.getpid()}.part")
     try:
+        staging = _staging(folder)
         kept.write(looked.trace.standstill or Standstill(), staging, looked.records)
         mask_files(staging, os.environ)
         kept.move_into(staging, Path(folder))
     except OSError as failed:
         raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
+
+
+def _staging(folder: str) -> Path:
+    """A folder inside it, made anew, in which everything is written before it is moved.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    staging = Path(folder, f".{os.getpid()}.part")
+    staging.mkdir(parents=True, exist_ok=True)
+    return staging

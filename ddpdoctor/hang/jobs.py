@@ -51,14 +51,6 @@ class Job:
     user: str = ""
 
     @property
-    def script(self) -> tuple[str, ...]:
-        """Its command without the interpreter and its options."""
-        rest = self.command[1:] if "python" in Path((*self.command, "")[0]).name else self.command
-        while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
-            rest = rest[1:]
-        return rest or self.command
-
-    @property
     def records(self) -> Path | None:
         """Where our recorder writes; None where it is not in there."""
         return Path(self.environ[RECORD]) if RECORD in self.environ else None
@@ -122,6 +114,14 @@ def launchers_among(processes: Sequence[Process], programs: Programs = LIVE) -> 
     """Processes that have started others by multiprocessing's spawn, with torch in them, as ``mp.spawn`` does."""
     spawned = [one for one in processes if _SPAWNED in one.command and _rank(one) is None]
     return sorted({one.parent for one in spawned if programs.torch(one.pid)})
+
+
+def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
+    """A command without the interpreter and its options."""
+    rest = command[1:] if "python" in Path((*command, "")[0]).name else command
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "-c"):
+        rest = rest[1:]
+    return rest or command
 
 
 def _is_worker(one: Process, by_pid: Mapping[int, Process], programs: Programs) -> bool:

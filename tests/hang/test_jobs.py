@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.hang.jobs import Job, NoJob, Programs, jobs_among, jobs_of, launchers_among
+from ddpdoctor.hang.jobs import NoJob, Programs, jobs_among, jobs_of, launchers_among, script_of
 from ddpdoctor.host.system import Process
 
 ALL = Programs(python=lambda pid: pid >= 100, torch=lambda pid: pid >= 100)
@@ -174,4 +174,4 @@ def test_nothing_runs():
     ],
 )
 def test_a_job_is_called_by_its_script(command, script):
-    assert Job({}, command=command).script == script
+    assert script_of(command) == script
