@@ -9,15 +9,20 @@ To look at one while writing it:
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ddpdoctor.model import Level
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.verdict import verdict_of
 from tests.support.expectations import Expected, as_expected, expectations
 from tests.support.forked import Ran, run_forked
 
 SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
+OF_STACKS = ("DD301", "DD302", "DD306", "DD307", "DD309")
+"""Diseases that stacks alone can show."""
 HANG_AFTER = 1.5
 """Seconds; a user's job gets 5 and more."""
 
@@ -34,6 +39,7 @@ def test_the_culprit_and_its_line_are_named(script: Path, tmp_path: Path) -> Non
     for size, run in runs.items():
         ran = run.result()
         assert told(ran, script) == expectations(script, size), f"{size} ranks: {explain(ran)}"
+        assert_stacks_say_no_more_than_they_show(ran.trace, expectations(script, size))
 
 
 def hang(script: Path, folder: Path, size: int) -> Ran:
@@ -42,6 +48,22 @@ def hang(script: Path, folder: Path, size: int) -> Ran:
     return run_forked(
         script, folder / f"of_{size}", nproc=size, hang_after=HANG_AFTER, slot=size, environ=environ
     )
+
+
+def assert_stacks_say_no_more_than_they_show(trace: Trace, expected: list[Expected]) -> None:
+    """As ``ddpdoctor hang`` judges a job without any record of ours."""
+    assert trace.standstill is not None
+    alone = replace(trace.standstill, flight={}, world_size=len(trace.ranks))
+    verdict = verdict_of(Trace((), standstill=alone))
+    assert verdict is not None
+    assert verdict.code in OF_STACKS
+    if expected[0].code in ("DD306", "DD307"):
+        line = verdict.where.line if verdict.where else None
+        assert (verdict.code, line, verdict.culprits) == (
+            expected[0].code,
+            expected[0].line,
+            expected[0].ranks,
+        )
 
 
 def told(ran: Ran, script: Path) -> list[Expected]:

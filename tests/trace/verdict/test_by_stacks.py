@@ -90,6 +90,12 @@ def test_a_sample_that_sleeps_in_the_rank_itself_is_stuck():
         ((python("multiprocessing/queues.py", "Queue.put"),), "futex", "waits in Queue.put"),
         ((), "read of a pipe", "waits in read of a pipe"),
         ((), "flock", "waits in flock"),
+        ((python("concurrent/futures/_base.py", "Future.result"),), "futex", "waits in Future.result"),
+        (
+            (python("multiprocessing/connection.py", "Connection.recv"),),
+            "read of a pipe",
+            "waits in Connection.recv",
+        ),
     ],
 )
 def test_what_blocks_is_said(below, call, said):
