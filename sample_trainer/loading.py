@@ -68,6 +68,11 @@ class Loader:
             generator=self._generator,
         )
 
+    @property
+    def even(self) -> bool:
+        """Whether every rank has equally many batches, all of them full: the sampler has seen to it."""
+        return isinstance(self._source, Share) and self._source.cut
+
     def begin(self, epoch: int, batches: int = 0, samples: int = 0) -> None:
         """Go to a place in an epoch: so many batches of this rank, so many samples of all ranks together."""
         # Without it every epoch would have the order of the first.
@@ -100,6 +105,8 @@ class Share(DistributedSampler[Sample]):
             cast("Dataset[Sample]", dataset), num_replicas, rank, shuffle=shuffle, seed=seed, drop_last=cut
         )
         self.cut = cut
+        if not cut:
+            self.total_size = len(dataset)  # nothing is repeated to make it divisible
         self._begin = 0
 
     def skip(self, batches: int, samples: int) -> None:
@@ -108,9 +115,10 @@ class Share(DistributedSampler[Sample]):
 
     def _positions(self) -> range:
         """This rank's places in the order of all."""
-        total = len(cast(Samples, self.dataset))
-        total -= total % self.num_replicas if self.cut else 0
-        return range(self._begin + self.rank, total, self.num_replicas)
+        left = self.total_size - self._begin
+        # After another number of ranks what is left may not divide, and a rank with one more would wait for ever.
+        left -= left % self.num_replicas if self.cut else 0
+        return range(self._begin + self.rank, self._begin + left, self.num_replicas)
 
     def __iter__(self) -> Iterator[Any]:
         generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on every rank
@@ -228,6 +236,8 @@ class Dispatcher:
         self._size = data.batch_size
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
         self._loader: Loader | None = None
+        # Parts of full batches, or parts of which some weigh nothing.
+        self.even = train and data.uneven == "drop"
         if self._rank == 0:
             self._loader = _whole(dataset, data, train, seed)
 

@@ -123,8 +123,8 @@ class DDPTrainer:
         limit = None if train.steps is None else train.steps - self.position.batches // train.accumulation
         if self.joining:
             return joined_windows(loader, limit, self.counts)
-        uneven = self.config.data.uneven
-        return windows(loader, train.accumulation, limit, uneven, self.nothing, self.counting)
+        size, uneven = train.accumulation, self.config.data.uneven
+        return windows(loader, size, limit, uneven, self.nothing, self.counting, even=loader.even)
 
     def train_step(self, window: Window) -> tuple[Tensor, Tensor, float]:
         """One optimizer step: this rank's part of the loss, the gradient's norm, and the learning rate.

@@ -43,6 +43,8 @@ def windows(
     uneven: str,
     nothing: Batch,
     group: dist.ProcessGroup | None = None,
+    *,
+    even: bool = False,
 ) -> Iterator[Window]:
     """The steps of an epoch: on every rank equally many, each with ``size`` batches; the last may have fewer.
 
@@ -52,10 +54,11 @@ def windows(
         limit: at most so many.
         nothing: a batch that weighs nothing, for a rank that has none left.
         group: adds up numbers in host memory; the default one where that does.
+        even: whether all ranks have equally much in every batch, so that one's own numbers tell the others'.
     """
     batches = iter(loader)
     numbers = itertools.count() if limit is None else range(limit)
-    counted = (_Counted(list(itertools.islice(batches, size)), group) for _ in numbers)
+    counted = (_Counted(list(itertools.islice(batches, size)), group, even) for _ in numbers)
     coming = next(counted, None)
     while coming:
         targets, samples, ranks = coming.result()
@@ -73,19 +76,24 @@ def _measure(batches: Iterable[Batch]) -> Tensor:
         weighs = (target != IGNORED).flatten(1) if target.dim() > 1 else (target != IGNORED).unsqueeze(1)
         targets += int(weighs.sum())
         samples += int(weighs.any(1).sum())
-    return torch.tensor([targets, samples, samples > 0])
+    return torch.tensor([targets, samples, int(samples > 0)])
 
 
 class _Counted:
     """Batches of this rank, and a sum over all ranks that is under way."""
 
-    def __init__(self, batches: list[Batch], group: dist.ProcessGroup | None) -> None:
+    def __init__(self, batches: list[Batch], group: dist.ProcessGroup | None, even: bool) -> None:
         self.batches = batches
         self._sums = _measure(batches)
-        self._work = dist.all_reduce(self._sums, group=group, async_op=True)
+        self._work = None
+        if even:
+            self._sums *= dist.get_world_size()
+        else:
+            self._work = dist.all_reduce(self._sums, group=group, async_op=True)
 
     def result(self) -> list[int]:
-        self._work.wait()
+        if self._work is not None:
+            self._work.wait()
         return self._sums.tolist()
 
 
