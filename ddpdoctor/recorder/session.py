@@ -124,7 +124,7 @@ class Session:
         if self.sites.fresh:
             fresh, self.sites.fresh = self.sites.fresh, []
             for site in fresh:
-                self.writer.write(site)
+                self.writer.write(site, now=now)
         record = {"k": kind, "t": round(time.monotonic(), 6), **fields}
         if at is not None:
             record["at"] = at

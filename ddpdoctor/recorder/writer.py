@@ -13,6 +13,8 @@ FLUSH_SECONDS = 0.25
 """How long an event may stay in memory."""
 _LARGEST_BUFFER = 4000
 """Events; more are written at once."""
+LARGEST_RECORD = 64 << 20
+"""Bytes after which a process writes its last words only; days of evaluation can come to it, training does not."""
 
 
 class Writer:
@@ -26,6 +28,7 @@ class Writer:
         self._lines: list[str] = []
         self._lock = _thread.allocate_lock()
         self._file = -1
+        self._written = 0
         self._pid = os.getpid()
         self._closed = False
         # Not json.dumps: it builds an encoder for each call that is not all defaults.
@@ -38,6 +41,8 @@ class Writer:
 
     def write(self, event: dict[str, Any], *, now: bool = False) -> None:
         """Append an event; ``now`` brings it to the file before this returns."""
+        if self._written > LARGEST_RECORD and not now:
+            return
         self._lines.append(self._encode(event))
         if now or self._file < 0 or len(self._lines) > _LARGEST_BUFFER:
             self.flush()
@@ -52,6 +57,7 @@ class Writer:
                 lines.insert(0, self._encode({"k": "start", "schema": SCHEMA, **self.header}))
                 self._open()
             data = memoryview(("\n".join(lines) + "\n").encode())
+            self._written += len(data)
             while data:
                 data = data[os.write(self._file, data) :]
 
@@ -75,7 +81,7 @@ class Writer:
         self._lines = []
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._pid = -1, os.getpid()
+        self._file, self._written, self._pid = -1, 0, os.getpid()
 
     def close(self) -> None:
         """Write what is left; nothing more is taken."""
