@@ -115,7 +115,7 @@ class Share(DistributedSampler[Sample]):
 
     def _positions(self) -> range:
         """This rank's places in the order of all."""
-        left = self.total_size - self._begin
+        left = len(cast(Samples, self.dataset)) - self._begin
         # After another number of ranks what is left may not divide, and a rank with one more would wait for ever.
         left -= left % self.num_replicas if self.cut else 0
         return range(self._begin + self.rank, self._begin + left, self.num_replicas)
