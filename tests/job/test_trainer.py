@@ -82,12 +82,10 @@ def test_a_rank_that_hangs_is_found_with_the_stacks(run):
     trace = run("hangs")
     assert trace.timed_out
     (finding,) = findings(trace)
-    assert (finding.code, finding.ranks) == ("DD301", (1,))
-    assert finding.headline.startswith(
-        "rank 1 kept rank 0 of the training run waiting, which did not end within "
-    )
+    assert (finding.code, finding.ranks) == ("DD306", (1,))
+    assert finding.headline.startswith("rank 1 sleeps at tests/job/scripts/hangs.py:16 for ")
     assert finding.where is not None
-    assert finding.where.function == "Model.forward"
+    assert finding.where.function in ("forward", "Model.forward")  # qualified since Python 3.11
 
 
 def test_weights_that_differ_are_found_and_an_abort_after_the_end_is_not(run):
