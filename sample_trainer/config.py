@@ -85,7 +85,7 @@ class Train:
     epochs: int = at_least(1, 2)
     steps: int | None = at_least(1, None)  # at most this many optimizer steps in each epoch
     accumulation: int = at_least(1, 1)  # forward passes for one optimizer step
-    clip: float | None = at_least(0, 1.0)  # largest norm of the gradient
+    clip: float | None = at_least(0, None)  # largest norm of the gradient
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     seed: int = at_least(0, 0)
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from components import Position
 from config import Evaluation
 from metrics import Kind, RunFolder
-from torch import Tensor
+from torch import Tensor, nn
 
 log = logging.getLogger("trainer")
 
@@ -61,10 +61,14 @@ class Progress:
 class Meter:
     """Collects the steps since the last line of metrics.jsonl, and rank 0 writes the lines."""
 
-    def __init__(self, position: Position, progress: Progress, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, position: Position, progress: Progress, device: torch.device
+    ) -> None:
+        self._model = model
         self._position, self._progress, self._device = position, progress, device
         self._parts: list[Tensor] = []
-        self._norm, self._lr = torch.zeros(()), 0.0
+        self._norm: Tensor | None = None
+        self._lr = 0.0
         self.run: RunFolder | None = None
         """On rank 0."""
         self.seconds: dict[str, float] = {"train": 0.0, "evaluate": 0.0, "checkpoint": 0.0}
@@ -72,8 +76,8 @@ class Meter:
         self.last_loss: float | None = None
         self.restart()
 
-    def add(self, part: Tensor, norm: Tensor, lr: float) -> None:
-        """One step: this rank's part of its loss, and the gradient's norm, which stay on the device."""
+    def add(self, part: Tensor, norm: Tensor | None, lr: float) -> None:
+        """One step: this rank's part of its loss, and the norm of the gradient where it was clipped."""
         self._parts.append(part)
         self._norm, self._lr = norm, lr
 
@@ -99,7 +103,7 @@ class Meter:
             "step",
             loss=sum(values) / len(values),
             lr=self._lr,
-            grad_norm=float(self._norm),
+            grad_norm=self._gradient_norm(),
             samples=self._progress.samples,
             samples_per_second=(self._progress.samples - self._before) / seconds,
             seconds=seconds,
@@ -107,6 +111,12 @@ class Meter:
         )
         self._parts = []
         self.restart()
+
+    def _gradient_norm(self) -> float:
+        """Of the last step: its gradients are still there."""
+        if self._norm is None:
+            self._norm = nn.utils.clip_grad_norm_(self._model.parameters(), float("inf"))
+        return float(self._norm)
 
     def note(self, kind: Kind, **values: Any) -> None:
         """Rank 0 writes it down."""

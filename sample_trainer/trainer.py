@@ -81,7 +81,7 @@ class DDPTrainer:
         self.counting = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
         self.joining = config.data.uneven == "join"
         self.counts = Counts(device)
-        self.meter = Meter(self.position, self.progress, device)
+        self.meter = Meter(self.model, self.position, self.progress, device)
         buffers = config.ddp.broadcast_buffers
         self.components = components_of(self.bare_model, self.replicated, self.place, device, buffers)
         self.saved_at: int | None = None
@@ -113,8 +113,7 @@ class DDPTrainer:
                 if self.position.step % (self.config.checkpoint.every or sys.maxsize) == 0:
                     self.save_checkpoint()
         if self.joining:
-            missed = catch_up(self.replicated | self.place, self.position.step, self.device)
-            self.meter.add_missed(missed)
+            self.meter.add_missed(catch_up(self.replicated | self.place, self.position.step, self.device))
         self.meter.log_steps()
 
     def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
@@ -126,7 +125,7 @@ class DDPTrainer:
         size, uneven = train.accumulation, self.config.data.uneven
         return windows(loader, size, limit, uneven, self.nothing, self.counting, even=loader.even)
 
-    def train_step(self, window: Window) -> tuple[Tensor, Tensor, float]:
+    def train_step(self, window: Window) -> tuple[Tensor, Tensor | None, float]:
         """One optimizer step: this rank's part of the loss, the gradient's norm, and the learning rate.
 
         The loss of a step is the mean over the targets of all its batches on all ranks, so that it does not
@@ -138,18 +137,19 @@ class DDPTrainer:
             last = number == len(window.batches)
             # The gradients of the batches add up on this rank; only with the last do they go to the others.
             with contextlib.nullcontext() if last else self.model.no_sync():
-                loss = cross_entropy(*self.guess(self.model, batch), reduction="sum") / window.targets
+                loss = cross_entropy(*self.guess(self.model, batch), reduction="sum")
                 # DDP takes the mean over the ranks, where the loss is a sum over them.
-                self.scaler.scale(loss * dist.get_world_size()).backward()
+                self.scaler.scale(loss * (dist.get_world_size() / window.targets)).backward()
             part += loss.detach()
         # Synchronised by now, so that the norm is that of the whole gradient, and the same on every rank.
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.clip or float("inf"))
+        clip = self.config.train.clip
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), clip) if clip else None
         self.scaler.step(self.optimizer)
         self.scaler.update()
         lr = cast(float, self.schedule.get_last_lr()[0])
         self.schedule.step()
-        return part, norm, lr
+        return part / window.targets, norm, lr
 
     def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """One row of scores for each target, and the targets."""

@@ -73,9 +73,11 @@ def _measure(batches: Iterable[Batch]) -> Tensor:
     """Targets, samples, and one rank if there are any."""
     targets = samples = 0
     for _, target in batches:
-        weighs = (target != IGNORED).flatten(1) if target.dim() > 1 else (target != IGNORED).unsqueeze(1)
-        targets += int(weighs.sum())
-        samples += int(weighs.any(1).sum())
+        weighs = target != IGNORED
+        count = int(weighs.sum())
+        targets += count
+        # Mostly all of them count, and there is no need to look at each sample.
+        samples += len(target) if count == target.numel() else int(weighs.view(len(target), -1).any(1).sum())
     return torch.tensor([targets, samples, int(samples > 0)])
 
 
