@@ -94,7 +94,7 @@ def test_a_sample_that_sleeps_in_the_rank_itself_is_stuck():
         (
             (python("multiprocessing/connection.py", "Connection.recv"),),
             "read of a pipe",
-            "waits in Connection.recv",
+            "waits in Connection.recv, in read of a pipe",
         ),
     ],
 )
