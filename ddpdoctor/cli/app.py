@@ -22,9 +22,6 @@ app = typer.Typer(
 )
 command_line_error: type[Exception] = typer.BadParameter.__mro__[2]
 """The base of all errors that typer raises for a command line; typer does not export it."""
-app.command()(train.train)
-app.command()(bench.bench)
-app.add_typer(runs.app, name="runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -262,3 +259,8 @@ def explain(
             verbose=verbose,
         )
     )
+
+
+app.command()(train.train)
+app.command()(bench.bench)
+app.add_typer(runs.app, name="runs")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ddpdoctor.runs.run import Run
     from ddpdoctor.runs.summary import Summary
 
-app = typer.Typer(help="List, show, compare and draw the runs of `ddpdoctor train`.", no_args_is_help=True)
+app = typer.Typer(help="List, show, compare and draw the runs of `ddpdoctor train`.")
 FOLDER = "runs"
 """Where the trainer puts its runs."""
 LATEST = "latest"
@@ -47,6 +47,13 @@ SomeRuns = Annotated[
         metavar="[RUN...]", help="Names, beginnings of names, folders, or 'latest'. [default: all]"
     ),
 ]
+
+
+@app.callback(invoke_without_command=True)
+def main(ctx: typer.Context) -> None:
+    """List, show, compare and draw the runs of `ddpdoctor train`."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
 
 
 @app.command("list")
@@ -227,7 +234,7 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
     from ddpdoctor.runs.reader import find_runs, read_run
 
     there = find_runs(Path(folder))
-    if not names and not there:
+    if not there and names in ((), (LATEST,)):
         raise UsageError(f"there is no run in {quote(folder)}; `ddpdoctor train` makes one")
     paths = [_find(name, there, folder) for name in names] if names else there
     return [read_run(path) for path in dict.fromkeys(paths)]

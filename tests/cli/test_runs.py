@@ -96,6 +96,7 @@ def test_one_line_each(runs, said):
         (["show", "2026010"], "'2026010' may be 20260101-000000-1_ranks or 20260102-000000-2_ranks or"),
         (["show", "20260102-000000-2_rank5"], "near it: 20260102-000000-2_ranks"),
         (["list", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
+        (["show", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
         (["plot", "-o", "runs.pdf"], "'runs.pdf' ends neither with .png nor with .svg"),
         (["plot", "-o", "absent/runs.svg"], "'absent/runs.svg' cannot be written"),
     ],
@@ -107,6 +108,12 @@ def test_what_cannot_be_is_one_line(runs, said, arguments, expected):
     assert (status, out) == (2, "")
     assert expected in err
     assert err.count("\n") == 1
+
+
+def test_the_command_alone_prints_its_help(said):
+    status, out, err = said()
+    assert (status, err) == (0, "")
+    assert out.startswith("Usage: ddpdoctor runs")
 
 
 def test_hostile_names_move_no_cursor(tmp_path, said, monkeypatch):
