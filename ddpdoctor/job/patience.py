@@ -13,6 +13,9 @@ from enum import Enum
 
 HANG_SECONDS = 5.0
 """Without a sign of progress while somebody waits and nobody works."""
+FIRST_SECONDS = {"nccl": 60.0}
+"""Where every rank waits, by the backend: NCCL sets up its connections in the first collective, for which a large job
+needs many seconds, and its threads spin whether data flow or not."""
 LONGEST_HANG_SECONDS = 60.0
 """The most that pauses of this very run make of it."""
 _TIMES = 3.0
@@ -87,12 +90,16 @@ class Patience:
         hang_after: seconds after which a job that stands still has stopped; None to learn it from its pauses.
         elsewhere: whether some of its ranks are on other hosts, where nobody can see what they do.
         least: seconds that are waited at least for a rank that is blocked or sleeps, and could come back.
+
+    Attributes:
+        together: seconds that are waited at least where every rank waits.
     """
 
     def __init__(
         self, hang_after: float | None = None, *, elsewhere: bool = False, least: float = HANG_SECONDS
     ) -> None:
         self.elsewhere = elsewhere
+        self.together = HANG_SECONDS
         self._hang_after = hang_after
         self._least = least
         self._longest = 0.0
@@ -143,8 +150,7 @@ class Patience:
             return State.SLOW
         if self._hang_after is None and now < self._wake_time(now, still, away):
             return State.SLOW
-        certain = all(one.stand is Stand.LEFT for one in away)
-        return State.HUNG if still >= self._limit(certain) else State.FINE
+        return State.HUNG if still >= self._limit(away) else State.FINE
 
     def _wake_time(self, now: float, still: float, away: Sequence[Sight]) -> float:
         """Until when it is known that somebody sleeps who will wake up by itself, and then needs a moment."""
@@ -153,11 +159,12 @@ class Patience:
             self._wakes_at = now + sleep + _SHORTEST_SLEEP
         return self._wakes_at
 
-    def _limit(self, certain: bool) -> float:
-        """Seconds until a standstill is a hang; nobody comes back from where all wait for each other."""
+    def _limit(self, away: Sequence[Sight]) -> float:
+        """Seconds until a standstill is a hang; who has left does not come back."""
         if self._hang_after is not None:
             return self._hang_after
-        least = HANG_SECONDS if certain else self._least
+        gone = all(one.stand is Stand.LEFT for one in away)
+        least = self.together if not away else HANG_SECONDS if gone else self._least
         return max(least, min(_TIMES * self._longest, LONGEST_HANG_SECONDS))
 
     def _alone(self, still: float, blocked: bool) -> State:

@@ -60,6 +60,11 @@ class Processes:
         """What was seen last; None where it is gone."""
         return self._now.get(pid)
 
+    def moves_data(self, pid: int) -> bool:
+        """Whether it read or wrote much, be it a file or what gloo sends."""
+        before, after = self._before.get(pid), self._now.get(pid)
+        return bool(before and after and after.moved - before.moved > MUCH_DATA * self._seconds)
+
     def works(self, pid: int, least: float = BUSY_SHARE, *, main: bool = False) -> bool:
         """Whether it used more than this of a CPU, or its disk; or its main thread did."""
         before, after = self._before.get(pid), self._now.get(pid)
@@ -69,8 +74,7 @@ class Processes:
             return after.state in "RD"
         if main:
             before, after = _main_of(before), _main_of(after)
-        much = after.moved - before.moved > MUCH_DATA * self._seconds
-        disk = not main and (much or "D" in before.state + after.state)
+        disk = not main and (self.moves_data(pid) or "D" in before.state + after.state)
         runnable = before.state == after.state == "R"
         return disk or runnable or work_share(before, after, self._seconds) > least
 
@@ -150,6 +154,8 @@ class Sights:
         """Whether a rank is busy itself inside of what waits for others in the end."""
         if self._processes.works(process.pid, _LITTLE_SHARE, main=True):
             return process.backend != "nccl" or kind is not Kind.COLLECTIVE
+        if self._processes.moves_data(process.pid):
+            return True  # a large tensor, or a slow network: gloo's own threads read and write
         # NCCL's threads spin while they wait.
         return process.backend != "nccl" and self._processes.works(process.pid)
 

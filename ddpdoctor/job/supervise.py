@@ -9,7 +9,15 @@ from pathlib import Path
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.kept import write
 from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.patience import HANG_SECONDS, OTHER_TIMEOUT, TIMEOUTS, Opinion, Patience, State
+from ddpdoctor.job.patience import (
+    FIRST_SECONDS,
+    HANG_SECONDS,
+    OTHER_TIMEOUT,
+    TIMEOUTS,
+    Opinion,
+    Patience,
+    State,
+)
 from ddpdoctor.job.remains import STANDSTILL
 from ddpdoctor.job.sights import Processes, Sights, below
 from ddpdoctor.job.watch import Process, Watch
@@ -65,6 +73,9 @@ class Supervisor:
         if not ranks or self.failed_at or self.all_ended():
             return Opinion(State.FINE)
         self._patience.elsewhere = self._is_elsewhere(ranks)
+        self._patience.together = max(
+            FIRST_SECONDS.get(one.backend or "", HANG_SECONDS) for one in ranks.values()
+        )
         return self._patience.look(now, sights, _timeout(ranks))
 
     def all_ended(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ddpdoctor.job.patience import Opinion, Patience, Sight, Stand, State
+from ddpdoctor.job.patience import FIRST_SECONDS, Opinion, Patience, Sight, Stand, State
 
 Scene = Callable[[float], dict[int, Sight]]
 WAITS, WORKS, SLEEPS, BLOCKED, LEFT = Stand.WAITS, Stand.WORKS, Stand.SLEEPS, Stand.BLOCKED, Stand.LEFT
@@ -42,6 +42,15 @@ def test_a_hang_is_told_within_six_seconds(stands: tuple[Stand, ...]) -> None:
     told = verdict_at(still(*stands), 60)
     assert told is not None
     assert 4 <= told <= 6
+
+
+def test_nccl_may_set_up_its_connections_for_a_minute() -> None:
+    patience = Patience()
+    patience.together = FIRST_SECONDS["nccl"]
+    assert verdict_at(still(WAITS, WAITS), 59, patience) is None
+    told = verdict_at(still(WAITS, LEFT), 60, Patience())
+    assert told is not None
+    assert told <= 6
 
 
 @pytest.mark.parametrize(

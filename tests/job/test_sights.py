@@ -28,6 +28,16 @@ THREAD = (
 )
 CHILD = f"import subprocess\nsubprocess.Popen([sys.executable, '-c', {BUSY!r}])\ntime.sleep(99)"
 
+SENDS = """import os, threading
+def send():
+    ends = os.pipe()
+    while True:
+        os.write(ends[1], bytes(32768))
+        os.read(ends[0], 32768)
+        time.sleep(0.05)
+threading.Thread(target=send).start()
+threading.Event().wait()"""
+
 
 class Case(NamedTuple):
     """A rank, and what is to be seen of it."""
@@ -46,6 +56,7 @@ CASES = {
     "sleeps for an hour": Case("time.sleep(3600)", SAVES, Stand.SLEEPS),
     "computes": Case(BUSY, MAIN, Stand.WORKS),
     "computes inside of a collective": Case(BUSY, BARRIER, Stand.WORKS),
+    "has a thread that sends inside of a collective": Case(SENDS, BARRIER, Stand.WORKS),
     "spins in NCCL": Case(BUSY, BARRIER, Stand.WAITS, "nccl"),
     "has a thread that computes": Case(THREAD, MAIN, Stand.WORKS),
     "has a child that computes": Case(CHILD, MAIN, Stand.WORKS),
