@@ -129,7 +129,7 @@ class UnevenBatches(Check):
             "not take part, so the others wait until the timeout, or their all-reduce meets another collective.",
             fix="sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
             "    for batch in loader:",
-            ranks=one.ranks,
+            ranks=tuple(short),
             where=one.at,
             evidence=tuple(
                 Evidence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import time
@@ -13,8 +14,8 @@ from typing import Any
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.stacks import Frame, is_ours
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.hang.stacks import is_ours
+from ddpdoctor.hang.standstill import Doing, Process, Standstill
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -60,6 +61,9 @@ class Stopped:
     timed_out: bool = False
     out_of_time: bool = False
     left_behind: tuple[str, ...] = ()
+    ended_at: float | None = None
+    """When we began to end it, on the monotonic clock; None where it ended by itself. What its processes say later,
+    of peers that are gone and of signals, is our doing."""
     clock: float = field(default_factory=lambda: time.time() - time.monotonic())
     """What makes a time of a record one since the epoch."""
 
@@ -85,14 +89,15 @@ def read_trace(folder: Path) -> Trace:
     found = read_job(folder)
     assert found is not None, f"{folder} is no job's"
     job, plan = found
-    stopped, recorded = _read_ending(folder), read_run(folder / RECORD)
+    stopped = _read_ending(folder)
+    recorded = read_run(folder / RECORD, math.inf if stopped.ended_at is None else stopped.ended_at)
     said = _Said(folder, job, plan, stopped, recorded)
     numbers = _ranks_here(job, plan, recorded)
     alone = recorded.others[:1] if job.kind is Kind.LINE and not recorded.ranks else ()
     own = dict(recorded.ranks) or dict(enumerate(alone))
     standstill = _standstill(folder)
-    stacks = {rank: one.stack for rank, one in standstill.ranks.items()} if standstill else {}
-    ranks = forgive([_rank(rank, own.get(rank), said, stacks.get(rank, ())) for rank in numbers])
+    seen = standstill.ranks if standstill else {}
+    ranks = forgive([_rank(rank, own.get(rank), said, seen.get(rank)) for rank in numbers])
     return Trace(
         ranks=ranks,
         status=stopped.status,
@@ -191,11 +196,13 @@ class _Said:
         return not self.stopped.timed_out and self.stopped.status == 0 and rank not in self.exit_codes
 
 
-def _rank(rank: int, recording: Recording | None, said: _Said, stack: tuple[Frame, ...]) -> RankTrace:
+def _rank(rank: int, recording: Recording | None, said: _Said, process: Process | None) -> RankTrace:
     own = said.of(rank)
     summary = _json(said.folder / "out" / f"rank{rank}.json")
-    code = _status(recording) if _status(recording) is not None else said.exit_codes.get(rank)
-    failure = _failure(recording, own, said.stopped, bool(code))
+    code, failure = _status(recording), None
+    if not _was_ended(recording, process, said.stopped):
+        code = code if code is not None else said.exit_codes.get(rank)
+        failure = _failure(recording, own, said.stopped, bool(code))
     # A process that never imported torch left no record; then the launcher has to say whether all went well.
     ended_well = _status(recording) == 0 or (code is None and said.ended_well(rank))
     return RankTrace(
@@ -205,9 +212,16 @@ def _rank(rank: int, recording: Recording | None, said: _Said, stack: tuple[Fram
         failure=failure,
         exit_code=code,
         output=tail(own / ERR) or tail(own / OUT),
-        stack=stack,
+        stack=process.stack if process else (),
         recording=recording,
     )
+
+
+def _was_ended(recording: Recording | None, process: Process | None, stopped: Stopped) -> bool:
+    """Whether a rank was there, and had said nothing of an end, when we ended it."""
+    if stopped.ended_at is None or process is None or process.doing is Doing.GONE:
+        return False
+    return recording is not None and recording.exit is None and recording.raised is None
 
 
 def _status(recording: Recording | None) -> int | None:

@@ -138,6 +138,7 @@ class JobRun:
             seconds = time.monotonic() - self._begun
             if late or (ending is None and not hung and self._supervisor.failed_at):
                 self._supervisor.capture(self.folder, self._opinion.still)
+            ended_at = None if ending else time.monotonic()
         finally:
             ended = self.stop()
             if self._follower:
@@ -145,7 +146,7 @@ class JobRun:
         # A launcher that we stopped after every rank's end has nothing to say of them.
         status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
         left_behind = tuple(process.command for process in ended.left_behind)
-        write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind))
+        write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at))
         return read_trace(self.folder)
 
     # -- while it runs ------------------------------------------------------------------------------------

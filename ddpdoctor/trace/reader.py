@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -48,8 +49,12 @@ class Recorded:
     """Those that joined no process group and were given no rank; a launcher is not among them."""
 
 
-def read_run(folder: Path) -> Recorded:
-    """Read every record in a folder; what is cut short or not ours is left out."""
+def read_run(folder: Path, until: float = math.inf) -> Recorded:
+    """Read every record in a folder; what is cut short or not ours is left out.
+
+    Args:
+        until: on the clock of the records; what was written later is left out too.
+    """
     records = [record for file in sorted(folder.glob("*.jsonl")) if (record := _Record.of(file))]
     own = {record.pid: record for record in records}
     for record in records:
@@ -61,7 +66,7 @@ def read_run(folder: Path) -> Recorded:
         ):  # a worker inherits it; a rank's is not that of its launcher
             parent.children.append(record)
             own.pop(record.pid)
-    return _sort([record.recording() for record in own.values()])
+    return _sort([record.recording(until) for record in own.values()])
 
 
 def _sort(recordings: list[Recording]) -> Recorded:
@@ -102,21 +107,23 @@ class _Record:
         joined = any(event.get("k") == "group.joining" for event in _events(file))
         return cls(file, int(header["pid"]), int(header["parent"]), joined, header["environ"].get("RANK"))
 
-    def recording(self) -> Recording:
+    def recording(self, until: float) -> Recording:
         """Read it from its beginning to its end, and then what its forked children saw as its workers."""
         readers = [area(self.file) for area in AREAS]
-        last = _feed(self.file, readers)
+        last = _feed(self.file, readers, until)
         for child in self.children:
-            _feed(child.file, readers, only="worker")
+            _feed(child.file, readers, until, only="worker")
         fields = {name: value for reader in readers for name, value in reader.fields().items()}
         return derive(replace(Recording(), **fields, last=last))
 
 
-def _feed(file: Path, readers: list[AreaReader], only: str = "") -> float:
+def _feed(file: Path, readers: list[AreaReader], until: float, only: str = "") -> float:
     """Hand every event to the readers that know its kind; the time of the last one."""
     sites: dict[int, Where] = {}
     last = 0.0
     for event in _events(file):
+        if event.get("t", 0.0) > until:
+            continue
         kind = str(event.get("k", ""))
         if kind == "site":
             sites[event["id"]] = Where(short_path(event["file"]), event["line"], event["function"])

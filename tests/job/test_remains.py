@@ -8,7 +8,7 @@ import pytest
 
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Process, Standstill
+from ddpdoctor.hang.standstill import Doing, Process, Standstill
 from ddpdoctor.job.command import Job, Kind, RecorderOptions
 from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.plan import Plan
@@ -177,6 +177,23 @@ def test_a_standstill_is_kept_for_later(tmp_path: Path) -> None:
     assert trace.standstill.seconds == 6.0
     assert [one.stack for one in trace.ranks] == [(), stack]
     assert trace.broken == "the training run did not end within 4 s"
+
+
+def test_what_is_said_after_we_began_to_end_the_job_is_our_doing(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    lost = "Connection closed by peer"
+    run.record(0)
+    run.record(1, raised(lost, t=4.0), exit_("exception", 1))
+    (tmp_path / "stderr.log").write_text("  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 11)\n")
+    before = run.trace(1, ended_at=6.0).ranks[1]
+    assert (before.exit_code, before.failure.message) == (1, lost)
+    there = tuple(Process(10 + rank, rank, doing=Doing.WAITS) for rank in (0, 1))
+    kept.write(Standstill(there, seconds=6.0), tmp_path / STANDSTILL)
+    after = run.trace(1, ended_at=3.5).ranks[1]
+    assert (after.exit_code, after.failure, after.recording.raised) == (None, None, None)
+    gone = (there[0], Process(11, 1, doing=Doing.GONE))
+    kept.write(Standstill(gone, seconds=6.0), tmp_path / STANDSTILL)
+    assert run.trace(1, ended_at=3.5).ranks[1].exit_code == 1
 
 
 def test_a_folder_without_an_ending_is_judged_by_its_records(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from ddpdoctor.recorder.asked import Asked, main_thread
 
 
 @pytest.fixture
-def session(tmp_path):
+def session(tmp_path, monkeypatch):
+    """Of a torch without flight recorder, whether or not another test has imported the real one."""
+    monkeypatch.setitem(asked.sys.modules, "torch._C._distributed_c10d", SimpleNamespace())
     return SimpleNamespace(
         folder=str(tmp_path), torch=None, rank=3, writer=SimpleNamespace(name=f"{os.getpid()}-5")
     )
@@ -30,6 +32,16 @@ def test_a_request_is_answered_once(session, tmp_path):
     answer.unlink()
     looking.look()
     assert not answer.exists()
+
+
+def test_what_the_flight_recorder_holds_is_kept_beside_the_answer(session, tmp_path, monkeypatch):
+    c10d = SimpleNamespace(_dump_fr_trace=lambda: b"pickled")
+    monkeypatch.setitem(asked.sys.modules, "torch._C._distributed_c10d", c10d)
+    looking = Asked(session)
+    (tmp_path / asked.REQUEST).write_text("first")
+    looking.look()
+    assert json.loads((tmp_path / f"{os.getpid()}-5.stack.json").read_text())["flight"]
+    assert (tmp_path / f"{os.getpid()}-5.flight").read_bytes() == b"pickled"
 
 
 def test_a_request_from_before_the_process_is_not_its_own(session, tmp_path):

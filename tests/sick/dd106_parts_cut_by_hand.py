@@ -10,7 +10,7 @@ dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 dataset = TensorDataset(torch.arange(241.0).reshape(241, 1))
 part = Subset(dataset, range(rank, len(dataset), world_size))
-loader = DataLoader(part, batch_size=8)  # expect: DD106
+loader = DataLoader(part, batch_size=8)  # expect: DD106 ranks 1-
 model = DistributedDataParallel(nn.Linear(1, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 for epoch in range(2):

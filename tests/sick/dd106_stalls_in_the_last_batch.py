@@ -13,7 +13,7 @@ def main():
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
     samples = [torch.tensor([float(i), 1.0]) for i in range(4 * dist.get_world_size() + 1)]
     mine = samples[dist.get_rank() :: dist.get_world_size()]
-    loader = DataLoader(mine, batch_size=2)  # expect: DD106
+    loader = DataLoader(mine, batch_size=2)  # expect: DD106 ranks 1-
     model = DDP(nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     for batch in loader:

@@ -101,7 +101,7 @@ def run_forked(
     stopped = _STOPPED if reply["timed_out"] else ()
     ended = {rank: status for rank, status in enumerate(statuses) if status not in stopped}
     (run / "stderr.log").write_text("".join(_summary(rank, status) for rank, status in ended.items()))
-    write_ending(run, _stopped(statuses, time.monotonic() - began, reply["timed_out"]))
+    write_ending(run, _stopped(statuses, time.monotonic() - began, reply["timed_out"], reply["stopped_at"]))
     own = [run / "torchrun" / "none" / "attempt_0" / str(rank) for rank in range(nproc)]
     ran = Ran(
         work,
@@ -160,8 +160,8 @@ def _judged(ran: Ran, run: Path) -> Ran:
     return replace(ran, trace=trace, results=results, findings=findings)
 
 
-def _stopped(statuses: Sequence[int], seconds: float, timed_out: bool) -> Stopped:
-    return Stopped(status=int(any(statuses)), seconds=seconds, timed_out=timed_out)
+def _stopped(statuses: Sequence[int], seconds: float, timed_out: bool, ended_at: float | None) -> Stopped:
+    return Stopped(int(any(statuses)), seconds, timed_out, ended_at=ended_at)
 
 
 def _summary(rank: int, status: int) -> str:

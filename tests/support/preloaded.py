@@ -38,8 +38,7 @@ def serve() -> None:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         ranks = {_fork(rank, port, request): rank for rank in range(request["nproc"])}
-        statuses, timed_out = _wait(ranks, request["seconds"], Path(request["run"], "stop"))
-        print(json.dumps({"statuses": statuses, "timed_out": timed_out}), flush=True)
+        print(json.dumps(_wait(ranks, request["seconds"], Path(request["run"], "stop"))), flush=True)
 
 
 def _fork(rank: int, port: int, request: Mapping[str, Any]) -> int:
@@ -54,8 +53,8 @@ def _fork(rank: int, port: int, request: Mapping[str, Any]) -> int:
     return pid
 
 
-def _wait(ranks: Mapping[int, int], seconds: float, stop: Path) -> tuple[list[int], bool]:
-    """The exit statuses by rank; and whether they had to be stopped: by the time, or by a file that asks for it."""
+def _wait(ranks: Mapping[int, int], seconds: float, stop: Path) -> dict[str, Any]:
+    """The exit statuses by rank; and whether and when they were stopped: by the time, or a file that asks for it."""
     statuses: dict[int, int] = {}
     deadline, failed, termed = time.monotonic() + seconds, 0.0, 0.0
     timed_out = False
@@ -68,13 +67,17 @@ def _wait(ranks: Mapping[int, int], seconds: float, stop: Path) -> tuple[list[in
         timed_out = timed_out or ((now > deadline or stop.exists()) and not failed)
         if timed_out or (failed and now - failed > _VICTIM_SECONDS):
             number = signal.SIGKILL if termed and now - termed > _TERM_SECONDS else signal.SIGTERM
-            termed = termed or now
+            termed = termed or time.monotonic()
             for pid in (pid for pid, rank in ranks.items() if rank not in statuses):
                 _signal(pid, number)
         time.sleep(0.01)
     for pid in ranks:
         _signal(pid, signal.SIGKILL)  # workers that a rank left in its session
-    return [statuses[rank] for rank in sorted(statuses)], timed_out
+    return {
+        "statuses": [statuses[rank] for rank in sorted(statuses)],
+        "timed_out": timed_out,
+        "stopped_at": termed or None,
+    }
 
 
 def _signal(pid: int, number: int) -> None:

@@ -27,7 +27,7 @@ def test_a_rank_with_one_batch_more():
     assert finding.headline == (
         "rank 0 runs 4 batches in a pass, ranks 1-2 only 3: the others wait in batch 4"
     )
-    assert finding.ranks == (0, 1, 2)
+    assert finding.ranks == (1, 2)
     assert finding.confidence is Confidence.CERTAIN
     assert [(one.text, one.ranks) for one in finding.evidence] == [
         ("4 batches in its shard", (0,)),
