@@ -1,7 +1,7 @@
 """Steps per second of the trainer against the smallest loop that one would write by hand, with the same model.
 
 Both train in blocks of steps, in alternation on the same ranks, so that a machine that is busy for a while is busy
-for both. Run as ``python benchmarks/trainer_overhead.py --nproc 2 --rounds 15``.
+for both. Run as ``python benchmarks/trainer_overhead.py --nproc 2``.
 """
 # mypy: allow-untyped-calls, disable-error-code="import-not-found"
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import cycle, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,14 @@ def by_hand(model: Any, dataset: Any, batch_size: int) -> Iterator[None]:
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-2)
     sampler: DistributedSampler[Any] = DistributedSampler(dataset, drop_last=True)
     loader = DataLoader(dataset, batch_size, sampler=sampler, drop_last=True)
-    for inputs, targets in cycle(loader):
-        optimizer.zero_grad()
-        loss = cross_entropy(wrapped(inputs).flatten(0, 1), targets.flatten())
-        loss.backward()
-        optimizer.step()
-        yield
+    for epoch in count():
+        sampler.set_epoch(epoch)
+        for inputs, targets in loader:
+            optimizer.zero_grad()
+            loss = cross_entropy(wrapped(inputs).flatten(0, 1), targets.flatten())
+            loss.backward()
+            optimizer.step()
+            yield
 
 
 def measure(rounds: int, steps: int, words: list[str]) -> list[tuple[float, float]]:
@@ -82,8 +84,8 @@ def measure(rounds: int, steps: int, words: list[str]) -> list[tuple[float, floa
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the trainer against a loop written by hand.")
     parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="of the trainer's configuration")
     options = parser.parse_args()
     if "RANK" not in os.environ:

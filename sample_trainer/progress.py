@@ -115,7 +115,8 @@ class Meter:
     def _gradient_norm(self) -> float:
         """Of the last step: its gradients are still there."""
         if self._norm is None:
-            self._norm = nn.utils.clip_grad_norm_(self._model.parameters(), float("inf"))
+            gradients = (one.grad for one in self._model.parameters() if one.grad is not None)
+            self._norm = torch.stack([one.norm() for one in gradients]).norm()
         return float(self._norm)
 
     def note(self, kind: Kind, **values: Any) -> None:

@@ -22,7 +22,7 @@ def train(rank, store):
     torch.manual_seed(rank)
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    os.write(1, b"here\n")  # whole, where print writes the end of the line by itself
+    os.write(1, b"here\\n")  # whole, where print writes the end of the line by itself
     for step in range(300):
         optimizer.zero_grad()
         model(torch.randn(16, 64)).pow(2).sum().backward()
