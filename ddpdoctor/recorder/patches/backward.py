@@ -21,11 +21,10 @@ _MOST_NODES = 3000
 
 
 def install(session: Session) -> None:
-    """Watch Tensor.backward and torch.autograd.backward."""
+    """Watch torch.autograd.backward, which Tensor.backward calls."""
     training = Training.of(session)
     watched = watch(session.torch, functools.partial(_begin, training), functools.partial(_end, training))
     session.patch(session.torch.autograd, "backward", watched)
-    session.patch(session.torch.Tensor, "backward", watched)
 
 
 def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

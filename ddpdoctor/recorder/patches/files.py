@@ -1,7 +1,8 @@
 """Files and folders that the script itself makes, empties, moves or removes, downloads and unpacking included.
 
-By an audit hook, the one place that sees all of Python's ways to a file. It is called for much more than files, so
-its first comparison is all that the rest costs; it cannot be taken back, only made to do nothing.
+By an audit hook, the one place that sees all of Python's ways to a file. It is called for much more than files, each
+``id`` of a tensor among them, so its first comparison is all that the rest costs; it cannot be taken back, only made to
+do nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,13 @@ _MOST_OF_A_LINE = 20
 def install(session: Session) -> None:
     """Watch files."""
     watch = _Watch(session)
-    sys.addaudithook(watch.hear)
+
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if event in _EVENTS:
+            watch.hear(event, args)
+
+    # A bound method would cost four times as much.
+    sys.addaudithook(hear)
     session.on_undo(watch.stop)
 
 
@@ -68,12 +75,12 @@ class _Watch:
         self.stopped = True
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
-        """The audit hook."""
-        if event not in _EVENTS or self.stopped or self.busy:
+        """One of the events."""
+        if self.stopped or self.busy:
             return
         self.busy = True
         try:
-            self._look(event, args, sys._getframe().f_back)
+            self._look(event, args, sys._getframe(1).f_back)
         except Exception:  # noqa: BLE001 - an exception here would forbid the script what it does
             report("files")
         finally:
