@@ -70,8 +70,6 @@ class DDPTrainer:
         self.planned = planned_steps(config, len(material.training), dist.get_world_size())
         self.schedule = create_schedule(self.optimizer, config.optimizer, self.planned)
         self.precision = getattr(torch, config.train.precision)
-        lower = self.precision != torch.float32
-        self.casting = torch.autocast(device.type, self.precision) if lower else contextlib.nullcontext()
         # Keeps the small gradients of float16 above zero; for the other types it does nothing.
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == torch.float16)
         self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
@@ -156,7 +154,7 @@ class DDPTrainer:
     def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """One row of scores for each target, and the targets."""
         inputs, targets = (one.to(self.device, non_blocking=True) for one in batch)
-        with self.casting:
+        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
             scores = model(inputs)
         return scores.flatten(0, -2).float(), targets.flatten()
 

@@ -3,6 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.farewell import issued
 from ddpdoctor.trace.verdict import claim
 
 
@@ -48,9 +49,12 @@ class RankLeftEarly(Check):
                 raise NotMeasured(trace.broken)
             return Passed(f"{ranks_phrase(recordings)} left together")
         begun = min(_since(one) for one in waiting)
-        left = [one for one in trace.ranks if _left_before(one, begun, trace)]
-        if not left:
+        ended = [one for one in trace.ranks if _ended_by_itself(one)]
+        if not any(_left_before(one, begun, trace) for one in ended):
             raise NotMeasured(trace.broken or "no rank had left")
+        # Who ended later, and without the call in which the others failed, was only slower on the same way.
+        calls = min(_calls(one) for one in waiting)
+        left = [one for one in ended if _left_before(one, begun, trace) or _calls(one) < calls]
         return [self._left(left, waiting)]
 
     def _cut_off(self, late: list[RankTrace]) -> Finding:
@@ -97,11 +101,20 @@ def _since(one: RankTrace) -> float:
     return seen.raised.time if seen.raised else seen.last
 
 
-def _left_before(one: RankTrace, time: float, trace: Trace) -> bool:
+def _ended_by_itself(one: RankTrace) -> bool:
     seen = one.recording
     if seen is None or seen.exit is None or seen.raised or seen.exit.status or one.exit_code:
         return False
-    return seen.exit.how != "shortened" and (seen.exit.time <= time or trace.timed_out)
+    return seen.exit.how != "shortened"
+
+
+def _left_before(one: RankTrace, time: float, trace: Trace) -> bool:
+    ended = one.recording.exit if one.recording else None
+    return ended is not None and (ended.time <= time or trace.timed_out)
+
+
+def _calls(one: RankTrace) -> int:
+    return issued(one.recording) if one.recording else -1
 
 
 def _where(left: RankTrace, waiting: RankTrace) -> Where | None:

@@ -136,7 +136,7 @@ class JobRun:
                     break
             late = ending is None and time.monotonic() >= deadline and not self._supervisor.all_ended()
             seconds = time.monotonic() - self._begun
-            if late or (ending is None and not hung and self._supervisor.failed_at):
+            if (late and self._stands()) or (ending is None and not hung and self._supervisor.failed_at):
                 self._supervisor.capture(self.folder, self._opinion.still)
             ended_at = None if ending else time.monotonic()
         finally:
@@ -167,6 +167,11 @@ class JobRun:
         if self._supervisor.watch.ranks() or may_wait:
             return False
         return self._supervisor.idle_seconds() > START_SECONDS
+
+    def _stands(self) -> bool:
+        """Whether it is worth a look at the end of its time: ranks that go on are seen wherever they happen to be."""
+        longest = max(self._opinion.still, self._opinion.waited)
+        return longest >= HANG_SECONDS or not self._supervisor.watch.ranks()
 
     def _is_to_end(self) -> bool:
         """Look at a job that has stopped, and let whoever cares decide."""

@@ -37,14 +37,14 @@ def _lost_at_the_end(one: RankTrace, left: Sequence[Recording]) -> bool:
         return False
     return all(
         begun(own) == begun(seen)
-        and _issued(own) == _issued(seen)
+        and issued(own) == issued(seen)
         and (last := _last_line(own)) is not None
         and last == _line(seen.raised.at)
         for own in left
     )
 
 
-def _issued(recording: Recording) -> int:
+def issued(recording: Recording) -> int:
     """How many collectives of the default group the script had issued, with the one that did not end."""
     return max((one.number or 0 for one in recording.collectives if one.group is None), default=-1)
 

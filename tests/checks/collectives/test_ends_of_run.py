@@ -88,6 +88,22 @@ def test_a_peer_that_left_before_the_end_stays_to_blame(change):
     assert forgive(trace.ranks) == trace.ranks
 
 
+@pytest.mark.parametrize(("calls", "gone"), [(1, (1, 2)), (2, (1,))])
+def test_who_leaves_the_same_way_a_little_later_is_to_blame_too(calls: int, gone: tuple[int, ...]) -> None:
+    met = tuple(call("all_reduce", 55, number) for number in range(2))
+    after = tuple(call("all_reduce", 55, number) for number in range(calls))
+    trace = run(
+        {
+            0: lambda one: lost(replace(one, collectives=met), 60),
+            1: lambda one: replace(one, collectives=met[:1], exit=Exit("returned", 19.0)),
+            2: lambda one: replace(one, collectives=after, exit=Exit("returned", 21.0)),
+        },
+        world_size=3,
+    )
+    (finding,) = LEFT.examine_run(trace)
+    assert finding.ranks == gone
+
+
 def judged(which: Any, trace: Trace) -> Judgement | None:
     try:
         return which.examine_run(trace)
