@@ -6,9 +6,11 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 
+from ddpdoctor.hang.beats import recorders_threads
 from ddpdoctor.hang.place import Kind, Place, place_of
 from ddpdoctor.hang.standstill import Doing
 from ddpdoctor.hang.standstill import Process as Standing
@@ -96,10 +98,11 @@ class Sights:
 
     Args:
         guard: the process from which all of the job descends.
+        records: where our recorder writes.
     """
 
-    def __init__(self, guard: int) -> None:
-        self._guard = guard
+    def __init__(self, guard: int, records: Path | None = None) -> None:
+        self._guard, self._records = guard, records
         self._processes = Processes()
         self._children: dict[int, list[int]] = {}
         self.unrecorded: dict[int, int] = {}
@@ -132,7 +135,8 @@ class Sights:
             self.unrecorded = {rank: pid for rank, pid in _by_rank(self._guard).items() if rank in missing}
         own = [*(one.pid for one in ranks.values() if not one.ended), *self.unrecorded.values()]
         self._children = {pid: below(pid) for pid in own}
-        threads = [one.beat.thread for one in ranks.values() if one.beat]
+        threads = {one.beat.thread for one in ranks.values() if one.beat}
+        threads |= recorders_threads(self._records)  # those in DataLoader workers, too
         self._processes.look([pid for one in own for pid in (one, *self._children[one])], threads)
 
     def _sight(self, now: float, process: Process) -> Sight:

@@ -49,7 +49,7 @@ class Supervisor:
     ) -> None:
         self._job, self._plan, self._record, self._guard = job, plan, record, guard
         self.watch = Watch(record)
-        self._sights = Sights(guard)
+        self._sights = Sights(guard, record)
         self._processes = Processes()
         self._patience = Patience(hang_after, least=least)
         self._busy = time.monotonic()

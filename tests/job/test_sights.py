@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -90,6 +91,26 @@ def _start(code: str, started: ExitStack) -> int:
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_rank_does(seen: dict[str, Sight], name: str) -> None:
     assert seen[name].stand is CASES[name].stand
+
+
+def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None:
+    code = (
+        f"import json, threading\ndef beat():\n    with open({str(tmp_path / '1-0.now')!r}, 'w') as now:\n"
+        "        said = {'t': 0, 'moved': 0, 'thread': threading.get_native_id(), 'at': None, 'stack': []}\n"
+        "        json.dump(said, now)\n    while True: pass\n"
+        "threading.Thread(target=beat, daemon=True).start()\nthreading.Event().wait()"
+    )
+    with ExitStack() as started:
+        pid = _start(f"import subprocess\nsubprocess.run([sys.executable, '-c', {code!r}])", started)
+        while not list(tmp_path.glob("*.now")):
+            time.sleep(0.1)
+        sights, began = Sights(os.getpid(), tmp_path), time.monotonic() - 10
+        for _ in range(2):
+            time.sleep(LOOK_SECONDS)
+            beat = Beat(time.monotonic(), began, stack=MAIN)
+            rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
+            found = sights.look(time.monotonic(), {0: rank}, ())
+    assert found[0].stand is Stand.BLOCKED
 
 
 def test_when_a_sleep_ends(seen: dict[str, Sight]) -> None:
