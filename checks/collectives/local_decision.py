@@ -51,7 +51,7 @@ class LocalDecision(Check):
         if trace.broken is None:
             return Passed(f"{ranks_phrase(seen)} left every loop together")
         first = trace.first_to_break()
-        failed_by_itself = first is not None and not (first.failure and first.failure.of_a_victim)
+        failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}

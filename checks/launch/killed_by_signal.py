@@ -1,5 +1,6 @@
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
@@ -60,6 +61,8 @@ _SCHEDULER = rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}"
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )
+_LEAD_ELSEWHERE = ("DD106", "DD204", "DD225", "DD303", "DD305", "DD308", "DD309")
+"""Diseases by which ranks meet in different collectives, which gloo may end by an abort."""
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 
 
@@ -118,7 +121,8 @@ class KilledBySignal(Check):
         # Of other signals the first is the cause; SIGTERM on all of them came from outside.
         killed = alike if first.killed_by == signal.SIGTERM else (first.rank,)
         others = tuple(one.rank for one in trace.ranks if one.rank not in killed)
-        return [self._finding(killed, others, first.killed_by, " in the training run", first.output)]
+        found = self._finding(killed, others, first.killed_by, " in the training run", first.output)
+        return [replace(found, explained_by=_LEAD_ELSEWHERE) if first.is_victim else found]
 
     def examine_log(self, log: Log) -> Judgement:
         launcher = log.told(*_TO_LAUNCHER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,9 @@ from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.recording import Recording
+
+_GLOO_ENDS = "instance of 'gloo::"
+"""In the last words of a process that gloo ended, mostly because a peer sent more than its collective takes."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,13 @@ class RankTrace:
         if self.finished or self.failure or self.exit_code is None or self.exit_code >= 0:
             return None
         return -self.exit_code
+
+    @property
+    def is_victim(self) -> bool:
+        """Whether it broke by what its peers did: they were gone, did not come, or called another collective."""
+        if self.failure is not None:
+            return self.failure.of_a_victim
+        return self.killed_by == signal.SIGABRT and any(_GLOO_ENDS in line for line in self.output)
 
     @property
     def broke(self) -> bool:

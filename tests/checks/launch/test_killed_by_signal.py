@@ -70,3 +70,16 @@ def test_ranks_that_the_launcher_ended_are_not_found():
 @pytest.mark.parametrize("exit_code", [None, 0, 3])
 def test_a_rank_that_ended_by_itself_was_not_killed(exit_code):
     assert skipped("DD012", Source.GROUP, killed_group(exit_code)).reason == "rank 1 died in weights"
+
+
+ABORTED = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+    "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 452 vs 4.",
+)
+
+
+def test_an_abort_of_gloos_is_explained_by_what_brought_the_ranks_apart():
+    trace = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-6, output=ABORTED))
+    assert "DD303" in only_finding("DD012", Source.RUN, trace).explained_by
+    trace = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-6, output=("free(): invalid size",)))
+    assert only_finding("DD012", Source.RUN, trace).explained_by == ()
