@@ -137,7 +137,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         if any(own.missing for own in restored):
             continue  # a model with other parts is tuned, not resumed
         kinds = {own.kind for own in restored}
-        held = [kind for kind, words in KINDS.items() if _holds(load, words)]
+        held = [kind for kind, words in KINDS.items() if kind in load.states or _holds(load, words)]
         new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
         if (
             "module" in kinds

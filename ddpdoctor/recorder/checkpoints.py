@@ -15,6 +15,12 @@ _MOST_ENTRIES = 200
 _MOST_TENSORS = 2000
 _MOST_REMEMBERED = 20_000
 _DEEPEST = 3
+_STATES = {
+    "optimizer": {"state", "param_groups"},
+    "scheduler": {"last_epoch", "_step_count"},
+    "scaler": {"scale", "growth_factor"},
+}
+"""By what keys a state is known, whatever the checkpoint calls it."""
 
 
 class Checkpoints:
@@ -65,6 +71,11 @@ class Checkpoints:
         entries = value.items() if isinstance(value, Mapping) else ()
         plain = {key: one for key, one in entries if isinstance(key, str) and type(one) in (int, float)}
         return dict(list(plain.items())[:_MOST_ENTRIES])
+
+    def states(self, value: Any) -> list[str]:
+        """Of what kinds it holds the state."""
+        held = list(mappings(value))
+        return [kind for kind, keys in _STATES.items() if any(keys <= one.keys() for one in held)]
 
     def tensors(self, value: Any) -> list[Any]:
         """The first tensors in it."""

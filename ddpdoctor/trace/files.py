@@ -45,6 +45,8 @@ class Load:
     """``Type: message`` where it raised."""
     numbers: Mapping[str, float] = field(default_factory=dict)
     """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
+    states: tuple[str, ...] = ()
+    """The kinds of state that it holds by what is in them: ``optimizer``, ``scheduler``, ``scaler``."""
 
 
 @dataclass(frozen=True)

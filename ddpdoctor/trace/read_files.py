@@ -49,6 +49,7 @@ class FilesReader:
                 prefix=event.get("prefix"),
                 devices=tuple(event.get("devices", ())),
                 numbers=event.get("numbers", {}),
+                states=tuple(event.get("states", ())),
                 error=event.get("error"),
             )
 

@@ -65,6 +65,7 @@ def _end(checkpoints: Checkpoints, number: int | None, result: Any) -> None:
         id=number,
         **checkpoints.describe(result),
         numbers=checkpoints.numbers(result),
+        states=checkpoints.states(result),
         devices=sorted({str(tensor.device) for tensor in checkpoints.tensors(result)}),
     )
     checkpoints.remember(result, number)
