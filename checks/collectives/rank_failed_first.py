@@ -2,8 +2,9 @@ import re
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.stacks import short_path
+from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.place import is_of_script
+from ddpdoctor.hang.stacks import Frame, short_path
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.logs.messengers import first_cause
@@ -13,6 +14,10 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_RAISED_AGAIN = re.compile(
+    r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
+)
+"""In the message of what a rank raises for its DataLoader worker."""
 _BY_THE_WAY = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
 )
@@ -136,8 +141,11 @@ def _last_words(first: RankTrace) -> str:
 
 def _what(first: RankRecord | RankTrace) -> str:
     if first.failure:
-        message = next(iter(first.failure.message.splitlines()), "")
-        return f"failed with {first.failure.type}" + (f" {quote(shorten(message))}" if message else "")
+        original = _RAISED_AGAIN.search(first.failure.message)
+        kind = original["type"] if original else first.failure.type
+        message = (original["message"] or "") if original else first.failure.message
+        told = f" {quote(shorten(line))}" if (line := next(iter(message.splitlines()), "")) else ""
+        return f"failed with {kind}{told}"
     return (
         f"ended with exit status {first.exit_code}" if first.exit_code is not None else "ended without a word"
     )
@@ -168,13 +176,16 @@ def _known_as(first: RankTrace) -> tuple[str, ...]:
 
 
 def _place(first: RankTrace) -> Where | None:
-    """The user's line at which it ended."""
+    """The user's line at which it ended; that of a DataLoader worker where that raised."""
+    original = _RAISED_AGAIN.search(first.failure.message) if first.failure else None
+    if original and (place := _innermost(original["frames"])):
+        return place
     seen = first.recording
     raised = seen.raised if seen is not None else None
     if raised is not None and raised.at is not None and first.failure and first.failure.type == raised.type:
         return raised.at
     if first.failure is not None:
-        return _where(first.failure)
+        return _innermost(first.failure.traceback)
     return seen.exit.at if seen is not None and seen.exit is not None else None
 
 
@@ -182,9 +193,11 @@ def _traceback(first: RankRecord) -> tuple[Evidence, ...]:
     return (Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else ()
 
 
-def _where(failure: Failure) -> Where | None:
+def _innermost(traceback: str) -> Where | None:
     """The innermost line of the script's own: not torch's, nor another package's."""
-    frames = [match for match in _FRAME.finditer(failure.traceback) if "site-packages" not in match["file"]]
-    if not frames:
-        return None
-    return Where(short_path(frames[-1]["file"]), int(frames[-1]["line"]), frames[-1]["function"])
+    frames = [
+        Frame(found["function"] or "", found["file"], int(found["line"]))
+        for found in _FRAME.finditer(traceback)
+    ]
+    own = [frame for frame in frames if is_of_script(frame)]
+    return Where(short_path(own[-1].file), own[-1].line, own[-1].function or None) if own else None
