@@ -15,7 +15,9 @@ from ddpdoctor.text import shorten
 _LONGEST_QUOTE = 300
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
-_INSTALLED = re.compile(r"site-packages|dist-packages|/lib/python3|^<|importlib|/torch/distributed/")
+_INSTALLED = re.compile(
+    r"site-packages|dist-packages|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
+)
 
 
 UNSAID = Skipped("the output does not speak of it")

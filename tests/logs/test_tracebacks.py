@@ -104,3 +104,12 @@ def test_an_abort_of_native_code():
 def test_an_exception_that_python_ignores_is_none():
     assert log(f"Exception ignored in: <function __del__ at 0x7f>\n{PLAIN}").raised == ()
     assert len(log(f"Exception ignored in: <function __del__ at 0x7f>\n{PLAIN}{PLAIN}").raised) == 1
+
+
+def test_a_frame_of_the_recorder_is_not_the_scripts():
+    ours = (
+        '  File "/src/ddpdoctor/recorder/patches/groups.py", line 33, in init_process_group\n    original()\n'
+    )
+    (raised,) = log(PLAIN.replace("ValueError", f"{ours}ValueError")).raised
+    assert raised.where is not None
+    assert raised.where.file == "/home/user/train.py"
