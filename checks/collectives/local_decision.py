@@ -5,7 +5,16 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.leaving import last_pass, leavers, loop_of
+from ddpdoctor.trace.leaving import (
+    backwards_of,
+    forwards_of,
+    last_pass,
+    leavers,
+    loop_of,
+    skipped_step,
+    skippers,
+)
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import claim
 
@@ -54,11 +63,35 @@ class LocalDecision(Check):
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
+        skipped = skippers(seen)
+        if skipped and len(skipped) < len(seen):
+            return [self._skipped(seen, tuple(skipped))]
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
         early = tuple(leavers(seen))
         if not early or len(early) == len(steps):
             raise NotMeasured(trace.broken)
         return [self._decided(seen, early, steps)]
+
+    def _skipped(self, seen: Mapping[int, Recording], ranks: tuple[int, ...]) -> Finding:
+        step = skipped_step(seen[ranks[0]])
+        others = [rank for rank in seen if rank not in ranks]
+        return self.fail(
+            f"{ranks_phrase(ranks)} left out the backward of training step {step.index if step else '?'}, which "
+            f"{ranks_phrase(others)} ran",
+            why="Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, "
+            "so from there on the ranks averaged gradients of different steps, until some waited for one that never "
+            "came.",
+            fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+            "if skip.item() > 0:        # equal on every rank\n    continue",
+            ranks=ranks,
+            where=step.forwards[0].at if step else None,
+            evidence=by_state(
+                {
+                    rank: f"{plural(len(forwards_of(one)), 'forward')}, {plural(len(backwards_of(one)), 'backward')}"
+                    for rank, one in seen.items()
+                }
+            ),
+        )
 
     def _decided(
         self, seen: Mapping[int, Recording], early: tuple[int, ...], steps: Mapping[int, int]

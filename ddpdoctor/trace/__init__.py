@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -156,7 +157,9 @@ class Trace:
         Who says no more than that a peer is gone is the victim of one that was killed without a word, and
         among those who failed by themselves the clock tells.
         """
-        return min((one for one in self.ranks if one.broke), key=_order_of_blame, default=None)
+        somebody_left = any(one.finished for one in self.ranks)
+        broke = (one for one in self.ranks if one.broke)
+        return min(broke, key=lambda one: _order_of_blame(one, somebody_left), default=None)
 
     def values(self, name: str) -> dict[int, Any]:
         """One value of the summaries by rank, complete.
@@ -171,8 +174,10 @@ class Trace:
         return {one.rank: one.summary[name] for one in self.ranks}
 
 
-def _order_of_blame(one: RankTrace) -> tuple[bool, float, int]:
+def _order_of_blame(one: RankTrace, somebody_left: bool) -> tuple[bool, float, int]:
     if one.failure is None:
         # A launcher's SIGTERM ends the others when one has broken; any other signal came before them all.
-        return one.exit_code == -15, 0.0, one.rank
+        terminated = one.exit_code == -signal.SIGTERM
+        # Victims of a rank that had left break before the launcher ends who still waits; else somebody sent it.
+        return terminated, math.inf if terminated and somebody_left else 0.0, one.rank
     return one.failure.of_a_victim, one.failure.time, one.rank

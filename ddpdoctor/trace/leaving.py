@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loops import shares_loop
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Backward, Forward, TrainingStep
 
 Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""
@@ -65,6 +66,43 @@ def _is_behind(update: Where | None, other: Where | None) -> bool:
         return False
     in_main_module = other.function == "<module>" != update.function
     return in_main_module or shares_loop(update, other) is False
+
+
+def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> list[int]:
+    """The ranks that went forward as often as the others, and backward less often.
+
+    Args:
+        inside: ranks that were seen to stand in a backward, which their records have not yet.
+    """
+    if any(one.step_count > len(one.steps) for one in seen.values()):
+        return []
+    forwards = {rank: len(forwards_of(one)) for rank, one in seen.items()}
+    backwards = {rank: len(backwards_of(one)) + (rank in inside) for rank, one in seen.items()}
+    most = max(backwards.values())
+    return [
+        rank
+        for rank in seen
+        if backwards[rank] < most and forwards[rank] >= max(forwards.values()) and skipped_step(seen[rank])
+    ]
+
+
+def skipped_step(recording: Recording) -> TrainingStep | None:
+    """The first step with a forward more than backwards, behind which the rank went on."""
+    return next((s for s in _steps(recording) if sum(f.grad for f in s.forwards) > len(s.backwards)), None)
+
+
+def backwards_of(recording: Recording) -> list[Backward]:
+    """Those that it wrote down."""
+    return [one for step in _steps(recording) for one in step.backwards]
+
+
+def forwards_of(recording: Recording) -> list[Forward]:
+    """Those that learn, and went through the wrapper."""
+    return [f for step in _steps(recording) for f in step.forwards if f.grad and not f.around]
+
+
+def _steps(recording: Recording) -> tuple[TrainingStep, ...]:
+    return (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
 
 
 def begun(recording: Recording) -> int:

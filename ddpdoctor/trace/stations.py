@@ -144,10 +144,11 @@ def alone(row: Mapping[int, Station]) -> Verdict | None:
     if not extra or not others or any(one.what == "end" for one in others.values()):
         return None
     first, went_on = next(iter(extra.values())), next(iter(others.values()))
+    where_to = "the next training step" if went_on.kind == "forward" and went_on.learns else went_on.name
     who, rest = ranks_phrase(extra), ranks_phrase(others)
     return Verdict(
         "DD303",
-        f"{who} alone called {first.name}, while {rest} went on to {went_on.name}",
+        f"{who} alone called {first.name}, while {rest} went on to {where_to}",
         why=f"It is a collective, which needs every rank of the group: {who} waited there for {rest}, or met a "
         "collective that was meant for something else.",
         fix=_FIX_FORWARD if first.kind == "forward" else _FIX_CALL,

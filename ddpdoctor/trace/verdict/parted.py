@@ -9,10 +9,10 @@ from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace.leaving import leavers, out_of_batches
+from ddpdoctor.trace.leaving import backwards_of, leavers, out_of_batches, skipped_step, skippers
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.stations import Station, alone, mismatch, parting
-from ddpdoctor.trace.training import Backward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 from ddpdoctor.trace.verdict.left import fewer_batches, left_the_loop
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import evidence, they, waiting_in
@@ -30,7 +30,7 @@ def by_records(crowd: Crowd, circle: Sequence[int], standstill: Standstill) -> V
     rules = (
         (_unused, [rank for rank in seen if _left_unreduced(part[rank], part)]),
         (fewer_batches, out_of_batches(seen)),
-        (_skipped, _skippers(part, seen)),
+        (_skipped, skippers(seen, [rank for rank, one in part.items() if _in_backward(one)])),
         (left_the_loop, leavers(seen, places)),
     )
     for tell, found in rules:
@@ -39,9 +39,13 @@ def by_records(crowd: Crowd, circle: Sequence[int], standstill: Standstill) -> V
     return _by_stations(crowd, part, seen, standstill)
 
 
+def _in_backward(one: Standing) -> bool:
+    return one.place is not None and one.place.kind is Kind.BACKWARD
+
+
 def _left_unreduced(one: Standing, part: Crowd) -> bool:
     """Whether its last backward ended without the all-reduce in which the others still are."""
-    in_backward = [other for other in part.values() if other.place and other.place.kind is Kind.BACKWARD]
+    in_backward = [other for other in part.values() if _in_backward(other)]
     if one in in_backward or not in_backward or one.recording is None or not one.recording.wrappers:
         return False
     step = _last_step(one.recording)
@@ -59,17 +63,12 @@ def _last_step(recording: Recording) -> TrainingStep | None:
     return recording.steps[-1] if recording.steps else None
 
 
-def _backwards(recording: Recording) -> list[Backward]:
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    return [one for step in steps for one in step.backwards]
-
-
 def _averaged(recording: Recording) -> int:
-    return sum(bool(one.reduced) for one in _backwards(recording))
+    return sum(bool(one.reduced) for one in backwards_of(recording))
 
 
 def _unused(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
-    others = [rank for rank, one in crowd.items() if one.place and one.place.kind is Kind.BACKWARD]
+    others = [rank for rank, one in crowd.items() if _in_backward(one)]
     recording = crowd[ranks[0]].recording
     step = _last_step(recording) if recording else None
     return Verdict(
@@ -89,37 +88,9 @@ def _unused(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdi
     )
 
 
-def _skippers(part: Crowd, seen: Mapping[int, Recording]) -> list[int]:
-    """Ranks that went forward as often as the others, and backward less often."""
-    if any(one.step_count > len(one.steps) for one in seen.values()):
-        return []
-    forwards = {rank: _forwards(one) for rank, one in seen.items()}
-    backwards = {
-        rank: len(_backwards(one)) + bool((place := part[rank].place) and place.kind is Kind.BACKWARD)
-        for rank, one in seen.items()
-    }
-    most = max(backwards.values())
-    return [
-        rank
-        for rank in seen
-        if backwards[rank] < most and forwards[rank] >= max(forwards.values()) and _skipped_step(seen[rank])
-    ]
-
-
-def _forwards(recording: Recording) -> int:
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    return sum(one.grad and not one.around for step in steps for one in step.forwards)
-
-
-def _skipped_step(recording: Recording) -> TrainingStep | None:
-    """The first step with a forward more than backwards, behind which the rank went on."""
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    return next((s for s in steps if sum(f.grad for f in s.forwards) > len(s.backwards)), None)
-
-
 def _skipped(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
     recording = crowd[ranks[0]].recording
-    step = _skipped_step(recording) if recording else None
+    step = skipped_step(recording) if recording else None
     others = [rank for rank, one in crowd.items() if rank not in ranks and one.waits]
     return Verdict(
         "DD308",

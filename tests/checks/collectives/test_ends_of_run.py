@@ -254,6 +254,18 @@ def test_a_rank_that_returned_early() -> None:
     assert judged(DECIDED, trace) is None
 
 
+def test_a_rank_that_left_out_a_backward() -> None:
+    def left_out(one: Recording) -> Recording:
+        first, *later = one.steps
+        forwards = (replace(first.forwards[0], at=where(47)), *first.forwards)
+        return replace(one, steps=(replace(first, forwards=forwards), *later), exit=Exit("returned", 19.0))
+
+    trace = run({0: lambda one: lost(replace(one, trailing=one_more_step()), 49), 1: left_out})
+    (finding,) = DECIDED.examine_run(trace)
+    assert finding.headline == "rank 1 left out the backward of training step 0, which rank 0 ran"
+    assert (finding.ranks, finding.where) == ((1,), where(47))
+
+
 def test_a_rank_that_exits_inside_the_loop(tmp_path: Path) -> None:
     trace = run(
         {

@@ -67,6 +67,11 @@ def test_ranks_that_the_launcher_ended_are_not_found():
     assert skipped("DD012", Source.RUN, trace).reason == "rank 1 of the training run broke"
 
 
+def test_a_rank_that_the_launcher_ended_after_victims_of_one_that_had_left_is_not_found():
+    trace = broken(finished(0), RankTrace(1, exit_code=-15), failed(2, CLOSED_BY_PEER))
+    assert skipped("DD012", Source.RUN, trace).reason == "rank 2 of the training run broke"
+
+
 @pytest.mark.parametrize("exit_code", [None, 0, 3])
 def test_a_rank_that_ended_by_itself_was_not_killed(exit_code):
     assert skipped("DD012", Source.GROUP, killed_group(exit_code)).reason == "rank 1 died in weights"
