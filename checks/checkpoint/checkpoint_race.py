@@ -18,6 +18,8 @@ from ddpdoctor.trace.recording import Recording
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
 )
+_PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
+"""One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
 
 
 class CheckpointRace(Check):
@@ -88,7 +90,11 @@ class CheckpointRace(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        failed = [one for one in log.fatal if one.rank is not None and _UNREADABLE.search(one.text)]
+        failed = [
+            one
+            for one in log.fatal
+            if one.rank is not None and _UNREADABLE.search(one.text) and not _PIECE.search(one.text)
+        ]
         ranks = {one.rank for one in failed if one.rank is not None}
         others = (log.world_size or len(log.stopped) + len(log.ended)) - len(ranks)
         if not failed or 0 in ranks or others < 1:

@@ -6,6 +6,11 @@ NAMED = [
         + raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/last.pt'"),
         "rank 1 did not find a checkpoint, or half of one, and rank 0 did",
     ),
+    (
+        "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 - Init COMPLETE\n"
+        + raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/model_best.pth.tar'"),
+        "rank 1 did not find a checkpoint, or half of one, and rank 0 did",
+    ),
 ]
 
 test_it_is_named = names("DD401", NAMED)
@@ -15,6 +20,8 @@ test_what_is_another_matter_is_not = leaves_alone(
     [
         raised(0, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/last.pt'")
         + raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/last.pt'"),
+        raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'data/train-007.tar'"),
+        raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'features/rank1.pt'"),
     ],
 )
 
