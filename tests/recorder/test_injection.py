@@ -88,6 +88,13 @@ ENDS = [
     pytest.param(
         "sys.excepthook = lambda *a: None\nraise KeyError('x')", "exception", None, 1, id="own excepthook"
     ),
+    pytest.param(
+        "sys.excepthook = lambda *a: os._exit(17)\nraise KeyError('x')",
+        "os._exit",
+        17,
+        17,
+        id="own hard exit",
+    ),
     pytest.param("os.close(1); os.close(2); os.chdir('/')", "returned", None, 0, id="closed stdout"),
     pytest.param("if not os.fork(): os._exit(0)\nos.wait()", "returned", None, 0, id="forks"),
     pytest.param(
@@ -107,7 +114,7 @@ def test_how_a_script_ends(tmp_path, body, how, said, status):
     assert (rank.exit.how, rank.exit.status) == (how, said)
     assert rank.groups[0].backend == "gloo"
     assert rank.groups[0].at.line == 3
-    assert (rank.raised and rank.raised.type) == ("KeyError" if how == "exception" else None)
+    assert (rank.raised and rank.raised.type) == ("KeyError" if "raise KeyError" in body else None)
     assert rank.notes == ()
 
 

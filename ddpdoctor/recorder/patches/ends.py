@@ -47,7 +47,7 @@ def install(session: Session) -> None:
     atexit.register(guarded(ends.at_exit))
     session.writer.ticks.append(guarded(ends.look))
     session.patch(sys, "exit", functools.partial(_watch_exit, session, ends))
-    session.patch(os, "_exit", functools.partial(_watch_hard_exit, session))
+    session.patch(os, "_exit", functools.partial(_watch_hard_exit, session, ends))
 
 
 def tell_raised(session: Session, error: BaseException) -> None:
@@ -108,10 +108,11 @@ def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> 
     return exit
 
 
-def _watch_hard_exit(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
+def _watch_hard_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _exit(status: int) -> Any:
         if not session.in_worker:
+            guarded(ends.look)()  # the script's own excepthook may end it
             guarded(tell_exit)(session, "os._exit", at=session.here(), status=status)
         return original(status)
 
