@@ -25,14 +25,12 @@ def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
     The user's own call never stands inside: its exceptions are not ours to catch.
     """
 
-    topic = getattr(function, "__qualname__", None) or str(function)
-
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
         try:
             return function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
-            report(topic)
+            report(name_of(function))
             return None
 
     return call
@@ -41,6 +39,12 @@ def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
 @guarded
 def nothing() -> None:
     """Shares its code with every guarded function."""
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a fault in a function is told under."""
+    inner = getattr(function, "func", function)  # of a partial
+    return getattr(inner, "__qualname__", None) or str(inner)
 
 
 def report(topic: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
-from .guard import guarded
+from .guard import guarded, name_of, report
 
 
 def watch(
@@ -23,14 +23,21 @@ def watch(
         before: gets the arguments; what it returns goes to ``after``, which is not called for None.
         after: gets also the result, or the exception, which then goes on to the user.
     """
-    begin, end, is_compiling = guarded(before), guarded(after), torch.compiler.is_compiling
+    end, is_compiling = guarded(after), torch.compiler.is_compiling
+    hide_from_compiler(torch, before, everything=True)
+    hide_from_compiler(torch, after, everything=True)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
-            begun = begin(args, kwargs)
+            # As guarded() does it, without a call more: this is the way of every training step.
+            try:
+                begun = before(args, kwargs)
+            except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
+                report(name_of(before))
+                begun = None
             if begun is None:
                 return original(*args, **kwargs)
             try:
@@ -38,7 +45,10 @@ def watch(
             except BaseException as error:
                 end(begun, None, error)
                 raise
-            end(begun, result, None)
+            try:
+                after(begun, result, None)
+            except Exception:  # noqa: BLE001
+                report(name_of(after))
             return result
 
         return call
@@ -55,7 +65,7 @@ def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -
         everything: leave out what it calls, too.
     """
     dynamo: Any = getattr(torch._C._dynamo, "eval_frame", None)
-    code = getattr(function, "__code__", None)
+    code = getattr(getattr(function, "func", function), "__code__", None)  # a partial has none of its own
     if code is None:
         return
     if hasattr(dynamo, "set_code_exec_strategy"):

@@ -77,9 +77,10 @@ class Training:
         self.scales: list[float] = []
         """Scales of the GradScalers in use since the last backward."""
         self._by_id: dict[int, Wrapper] = {}
-        self._phases: dict[str, float] = defaultdict(float)
         self._totals: dict[str, float] = defaultdict(float)
-        self._waited = 0.0
+        """Seconds of all training steps, by phase."""
+        self._until: dict[str, float] = {}
+        """The same as it was when the training step began."""
         self._updated_at: float | None = None
         self._began = self._told_at = time.monotonic()
 
@@ -118,26 +119,30 @@ class Training:
         self.session.detailed = detailed
 
     def close_step(self) -> tuple[int, dict[str, float] | None]:
-        """An optimizer has stepped: the training step's number and, at the first update in it, its phases."""
+        """An optimizer has stepped: the training step's number and, at the first update in one that is detailed, its
+        phases.
+        """
         if self.updated:
             return self.session.steps - 1, None
         self.updated = True
         self.session.steps += 1
         now = time.monotonic()
-        self.spend("data", self.session.waited - self._waited)
-        self._waited = self.session.waited
+        totals, until = self._totals, self._until
+        totals["data"] = self.session.waited
         if self._updated_at is not None:
-            self.spend("total", now - self._updated_at)
+            totals["total"] += now - self._updated_at
         self._updated_at = now
-        phases = {name: round(seconds, 6) for name, seconds in self._phases.items()}
-        self._phases.clear()
+        self._until = totals.copy()
+        phases = None
+        if self.session.detailed:
+            spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
+            phases = {name: round(seconds, 6) for name, seconds in spent.items() if seconds}
         if now - self._told_at > max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began)):
             self.tell_progress()
         return self.session.steps - 1, phases
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time of a phase."""
-        self._phases[phase] += seconds
         self._totals[phase] += seconds
 
     def tell_progress(self) -> None:

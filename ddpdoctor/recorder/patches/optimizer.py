@@ -35,7 +35,7 @@ class _Known:
     """Its hyperparameters as they were last written down."""
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class _Step:
     """A step that is under way."""
 
@@ -64,7 +64,8 @@ class _Optimizers:
         """An optimizer is about to step."""
         known = self._know(optimizer)
         closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
-        self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
+        if self.under_way:
+            self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
         step = _Step(optimizer, known, time.monotonic(), False, closure)
         self.under_way.append(step)
         if not self.session.detailed:
@@ -83,11 +84,13 @@ class _Optimizers:
     @guarded
     def end(self, optimizer: Any) -> None:
         """It has stepped."""
-        step = next((one for one in reversed(self.under_way) if one.optimizer is optimizer), None)
-        if step is None:
+        position = len(self.under_way) - 1
+        while position >= 0 and self.under_way[position].optimizer is not optimizer:
+            position -= 1
+        if position < 0:
             return
+        step = self.under_way.pop(position)
         seconds = time.monotonic() - step.began
-        self.under_way.remove(step)
         if not self.under_way:
             self.training.spend("step", seconds)
         number, phases = self.training.close_step()
