@@ -74,15 +74,19 @@ class UnevenBatches(Check):
         recordings = trace.training_of_several()
         if any(step.joined for one in recordings.values() for step in one.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
-        rounds = [one for one in training_rounds(recordings) if _counts(one)]
+        every = list(training_rounds(recordings))
+        ran_out = _ran_out(trace, every)
+        if ran_out:
+            return [self._stalls(ran_out, {rank: own.drawn for rank, own in ran_out.passes.items()})]
+        rounds = [one for one in every if _counts(one)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
         if not any(_meets(one) for one in recordings.values()):
-            return Skipped("ranks do not wait for each other in training steps")
+            raise NotMeasured("ranks do not wait for each other in training steps")
         for one in rounds:
             stall = predict_stall(_updates(one))
             if stall is not None and not _is_agreed(one):
-                return [self._stalls(one)]
+                return [self._stalls(one, _counts(one))]
         return Passed(_even(rounds[0]))
 
     def examine_log(self, log: Log) -> Judgement:
@@ -116,14 +120,14 @@ class UnevenBatches(Check):
             **said,
         )
 
-    def _stalls(self, one: Round) -> Finding:
-        counts = _counts(one)
+    def _stalls(self, one: Round, counts: dict[int, int]) -> Finding:
         fewest, most = min(counts.values()), max(counts.values())
         short = [rank for rank, count in counts.items() if count == fewest]
         long = [rank for rank, count in counts.items() if count == most]
         cut = any(own.ended == "shortened" for own in one.passes.values())
+        more = "" if counts == _counts(one) else " or more"
         return self.fail(
-            f"{ranks_phrase(long)} {_runs(long)} {plural(most, 'batch')} in a pass, {ranks_phrase(short)} only "
+            f"{ranks_phrase(long)} {_runs(long)} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
             f"{fewest}: the others wait in batch {fewest + 1}",
             why="Each backward averages over all ranks. Those that have run out of batches have left the loop and do "
             "not take part, so the others wait until the timeout, or their all-reduce meets another collective.",
@@ -133,7 +137,7 @@ class UnevenBatches(Check):
             where=one.at,
             evidence=tuple(
                 Evidence(
-                    f"{plural(count, 'batch')} in its shard",
+                    f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard",
                     tuple(r for r, n in counts.items() if n == count),
                 )
                 for count in dict.fromkeys(counts.values())
@@ -181,6 +185,19 @@ def _count(own: Pass) -> int | None:
     return own.drawn if own.ended == "exhausted" else None
 
 
+def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
+    """The pass of a run that broke in which a rank's stream ended, and others, whose length is unknown, went on."""
+    first = trace.first_to_break()
+    if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
+        return None
+    return next((one for one in rounds if not _counts(one) and _ends_early(one) and not _is_asked(one)), None)
+
+
+def _ends_early(one: Round) -> bool:
+    ends = [own.drawn for own in one.passes.values() if own.ended == "exhausted"]
+    return bool(ends) and any(own.drawn > min(ends) for own in one.passes.values())
+
+
 def _updates(one: Round) -> dict[int, int]:
     """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
     windows = [_window(one.recordings[rank], own) for rank, own in one.passes.items()]
@@ -209,7 +226,12 @@ def _meets(recording: Recording) -> bool:
 
 def _is_agreed(one: Round) -> bool:
     """Whether the ranks leave the loop together, as far as the run shows."""
-    return _left_together(one) or all(
+    return _left_together(one) or _is_asked(one)
+
+
+def _is_asked(one: Round) -> bool:
+    """Whether the ranks tell each other who has batches left, or how many there are."""
+    return all(
         _agrees_in_steps(one.recordings[rank], own) or _agrees_before(one.recordings[rank], own)
         for rank, own in one.passes.items()
     )

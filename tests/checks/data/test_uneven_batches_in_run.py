@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from ddpdoctor.group.record import Failure
 from ddpdoctor.model import Confidence, Source
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.training import Backward, Collective, Forward
@@ -54,6 +55,32 @@ def test_a_stream_that_ended_unevenly():
         return replace(one, passes=(own,))
 
     only_finding("DD106", Source.RUN, recorded(change=streamed))
+
+
+def broken_stream(*drawn, ended="exhausted"):
+    """Streams of unknown length: the first rank is still in its pass when it loses the last, which ended."""
+
+    def of(rank, one):
+        last = rank == len(drawn) - 1
+        own = replace(one.passes[0], batches=None, drawn=drawn[rank], ended=ended if last else "left")
+        return replace(one, passes=(own,), raised=None if last else gone)
+
+    gone = Raised("RuntimeError", "Connection closed by peer", 5.0)
+    lost = Failure("RuntimeError", "Connection closed by peer", "", 5.0)
+    trace = recorded(len(drawn), of)
+    return replace(trace, ranks=(replace(trace.ranks[0], failure=lost, finished=False), *trace.ranks[1:]))
+
+
+def test_a_stream_that_ended_before_the_others():
+    finding = only_finding("DD106", Source.RUN, broken_stream(7, 6))
+    assert finding.headline == (
+        "rank 0 runs 7 batches or more in a pass, rank 1 only 6: the others wait in batch 7"
+    )
+    assert finding.ranks == (1,)
+
+
+def test_a_stream_that_was_left_is_another_disease():
+    skipped("DD106", Source.RUN, broken_stream(7, 6, ended="left"))
 
 
 def test_even_batches_pass():
