@@ -67,12 +67,16 @@ class AccumulationWindow(Check):
         one = steps[0]
         count = len(one.backwards)
         used = one.optimizer_steps
-        what = "an update sums" if used else "after the last update came"
+        longer = count > by
+        what = ("an update follows" if longer else "an update sums") if used else "after the last update came"
         lengths = Counter(len(step.backwards) for step in seen[rank].steps)
         return self.warn(
             f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
             why=(
-                f"Its gradient is {count / by:.2g} times what the other windows give."
+                "The last of a pass are added to the next update, whose gradient is then "
+                f"{count / by:.2g} times what the other windows give, or dropped where zero_grad() comes before it."
+                if used and longer
+                else f"Its gradient is {count / by:.2g} times what the other windows give."
                 if used
                 else "Their gradients were dropped, or wait for an update that comes with others."
             )

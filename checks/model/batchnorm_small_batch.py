@@ -63,7 +63,7 @@ class BatchnormSmallBatch(Check):
         rank, first = next(iter(small.items()))
         return [
             self.warn(
-                f"{plural(first.batch_norms or 0, 'BatchNorm layer')} take their statistics from "
+                f"{plural(first.batch_norms or 0, 'BatchNorm layer')} {_take(first)} statistics from "
                 f"{plural(first.batch or 0, 'sample')} on each rank",
                 why=f"Every one of {size} ranks normalises with its own samples only. Mean and variance of "
                 f"{first.batch} are noise, and what is learnt depends on the number of ranks.",
@@ -79,6 +79,10 @@ class BatchnormSmallBatch(Check):
                 ),
             )
         ]
+
+
+def _take(forward: Forward) -> str:
+    return "takes its" if forward.batch_norms == 1 else "take their"
 
 
 def _wrapped_at(trace: Trace, rank: int, forward: Forward) -> Where | None:

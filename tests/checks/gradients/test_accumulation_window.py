@@ -35,8 +35,9 @@ def test_a_short_last_window_divided_as_if_it_were_full():
 
 def test_the_rest_of_an_epoch_that_leaks_into_the_next():
     finding = only_finding("DD210", Source.RUN, windows(2, 2, 3))
-    assert "an update sums 3 micro-batches whose loss was divided by 2" in finding.headline
+    assert "an update follows 3 micro-batches whose loss was divided by 2" in finding.headline
     assert "1.5 times" in finding.why
+    assert "zero_grad()" in finding.why
 
 
 def test_micro_batches_after_the_last_update():

@@ -22,6 +22,11 @@ def test_statistics_of_two_samples():
     assert finding.where == where(30)
 
 
+def test_one_layer_takes_its_own():
+    finding = only_finding("DD220", Source.RUN, normalising(lambda index: 1, layers=1))
+    assert finding.headline == "1 BatchNorm layer takes its statistics from 1 sample on each rank"
+
+
 def test_a_short_last_batch_is_nothing():
     assert passed("DD220", Source.RUN, normalising(lambda index: 2 if index == 3 else 16)).text == (
         "BatchNorm sees 16 samples on each rank"
