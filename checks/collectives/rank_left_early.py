@@ -1,9 +1,14 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.farewell import issued
+from ddpdoctor.trace.leaving import backwards_of
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Backward
 from ddpdoctor.trace.verdict import claim
 
 
@@ -12,7 +17,8 @@ class RankLeftEarly(Check):
 
     What it finds:
         A rank whose script came to its end, with exit status 0, before the last collective of the others: those
-        fail because the connection is closed, or wait.
+        fail because the connection is closed, or wait. Also where the script catches that error, so that the job ends
+        as a success.
 
     Why it matters:
         A launcher takes status 0 for success and looks for the fault elsewhere. The ranks that report errors are
@@ -47,6 +53,9 @@ class RankLeftEarly(Check):
         if not waiting:
             if trace.broken:
                 raise NotMeasured(trace.broken)
+            unheard = _unheard(recordings)
+            if unheard:
+                return [self._unheard(recordings, unheard)]
             return Passed(f"{ranks_phrase(recordings)} left together")
         begun = min(_since(one) for one in waiting)
         ended = [one for one in trace.ranks if _ended_by_itself(one)]
@@ -84,6 +93,59 @@ class RankLeftEarly(Check):
                 *(Evidence(_in_what(one), (one.rank,)) for one in waiting),
             ),
         )
+
+    def _unheard(self, seen: Mapping[int, Recording], unheard: Mapping[int, Backward]) -> Finding:
+        cut = next(iter(unheard.values()))
+        gone, still = [rank for rank in seen if rank not in unheard], ranks_phrase(unheard)
+        return self.fail(
+            f"{ranks_phrase(gone)} ended with status 0 before the last backward of {still}, which failed unheard",
+            why=f"The script caught the error of {still} and ended with status 0, so its launcher takes the job for a "
+            f"success. What ended {ranks_phrase(gone)} early may have been caught in the same way.",
+            fix="except Exception:\n    traceback.print_exc()\n    sys.exit(1)    # or let it end the script",
+            ranks=tuple(gone),
+            where=cut.at,
+            evidence=tuple(
+                Evidence(f"{plural(len(backwards_of(one)), 'backward')} in all", (rank,))
+                for rank, one in seen.items()
+            ),
+            confidence=Confidence.LIKELY,
+        )
+
+
+def _unheard(seen: Mapping[int, Recording]) -> dict[int, Backward]:
+    """The ranks whose last backward averaged nothing, though it was to, since the others had left; none failed."""
+    if any(one.step_count > len(one.steps) or _is_special(one) for one in seen.values()):
+        return {}
+    found = {rank: cut for rank, one in seen.items() if (cut := _cut_backward(one))}
+    gone = [one for rank, one in seen.items() if rank not in found]
+    least = min((len(backwards_of(seen[rank])) for rank in found), default=0)
+    left = all(
+        len(backwards_of(one)) < least and all(_has_left(one, cut) for cut in found.values()) for one in gone
+    )
+    return found if gone and left else {}
+
+
+def _is_special(one: Recording) -> bool:
+    """Whether it may end before the others, by Join or since its run was cut short."""
+    return any(step.joined for step in one.steps) or (one.exit is not None and one.exit.how == "shortened")
+
+
+def _cut_backward(one: Recording) -> Backward | None:
+    """The last one, where all before it averaged, and it did not."""
+    trailing = one.trailing
+    if trailing is None or len(trailing.backwards) != 1 or not one.steps:
+        return None
+    asked = any(forward.grad and forward.synced and not forward.around for forward in trailing.forwards)
+    usual = all(backward.reduced for step in one.steps for backward in step.backwards)
+    cut = trailing.backwards[0]
+    return cut if asked and usual and not cut.reduced else None
+
+
+def _has_left(one: Recording, cut: Backward) -> bool:
+    """Whether it had left when that backward ended."""
+    left = [event.time for event in one.groups if event.action == "destroy"]
+    left += [one.exit.time] if one.exit else []
+    return bool(left) and min(left) <= cut.time + cut.seconds
 
 
 def _waiting(trace: Trace) -> list[RankTrace]:
