@@ -10,7 +10,7 @@ from ddpdoctor.trace.leaving import (
     forwards_of,
     last_pass,
     leavers,
-    loop_of,
+    left_at,
     skipped_step,
     skippers,
 )
@@ -63,7 +63,8 @@ class LocalDecision(Check):
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
-        skipped = skippers(seen)
+        # Who was ended by the launcher stood in a backward, mostly.
+        skipped = skippers(seen, [rank for rank, one in seen.items() if not (one.exit or one.raised)])
         if skipped and len(skipped) < len(seen):
             return [self._skipped(seen, tuple(skipped))]
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
@@ -105,7 +106,7 @@ class LocalDecision(Check):
             fix="stop = torch.tensor([float(stop)])     # what each rank would decide\n"
             "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
             ranks=early,
-            where=loop_of(seen[early[0]]),
+            where=left_at(seen[early[0]]),
             evidence=tuple(Evidence(_how(seen[rank], steps[rank]), (rank,)) for rank in seen),
         )
 

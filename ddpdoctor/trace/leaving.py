@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loops import shares_loop
+from ddpdoctor.trace.loops import is_behind, way_out
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward, TrainingStep
 
@@ -49,23 +49,15 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
     """Whether it will not train again: it came to its end, or waits for the others behind the loop."""
     update = next((step.optimizer_steps[-1].at for step in recording.steps if step.optimizer_steps), None)
     if recording.raised is not None:
-        return _is_behind(update, recording.raised.at)
+        return is_behind(update, recording.raised.at)
     if any(event.action == "destroy" for event in recording.groups):
         return True
     if place is not None:
-        return _is_behind(update, place)
+        return is_behind(update, place)
     if open_call := next((one for one in recording.collectives if not one.ended), None):
-        return _is_behind(update, open_call.at)
+        return is_behind(update, open_call.at)
     ended = recording.exit
-    return ended is not None and (ended.how == "returned" or _is_behind(update, ended.at))
-
-
-def _is_behind(update: Where | None, other: Where | None) -> bool:
-    """Whether a line is outside of the training loop."""
-    if update is None or other is None:
-        return False
-    in_main_module = other.function == "<module>" != update.function
-    return in_main_module or shares_loop(update, other) is False
+    return ended is not None and (ended.how == "returned" or is_behind(update, ended.at))
 
 
 def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> list[int]:
@@ -118,9 +110,23 @@ def last_pass(recording: Recording) -> Pass | None:
     return trained[-1] if trained else None
 
 
-def loop_of(recording: Recording) -> Where | None:
-    """The loop that was left; without a DataLoader, the last update."""
+def left_at(recording: Recording, place: Where | None = None) -> Where | None:
+    """The branch by which a rank left the loop, where there is one only; else the loop, or the last update.
+
+    Args:
+        place: where it was seen to be since.
+    """
     last = last_pass(recording)
-    if last is not None and last.at is not None:
-        return last.at
-    return recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
+    update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
+    loop = last.at if last else None
+    return way_out(loop or update, place or _place_since(recording)) or loop or update
+
+
+def _place_since(recording: Recording) -> Where | None:
+    """Where a rank that has left its loop was last."""
+    if recording.raised is not None:
+        return recording.raised.at
+    open_call = next((one for one in recording.collectives if not one.ended), None)
+    destroyed = next((one for one in recording.groups if one.action == "destroy"), None)
+    known = open_call or destroyed or recording.exit
+    return known.at if known else None

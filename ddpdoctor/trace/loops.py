@@ -1,46 +1,211 @@
-"""Which lines of the script stand in one loop."""
+"""Which lines of the script stand in one loop, and by which branch it is left."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from ddpdoctor.model import Where
 
 _LARGEST = 1 << 20
+_WHOLE_FILE = range(_LARGEST)
+"""The lines of a module's own code, which are in no function."""
 
 
-def shares_loop(inside: Where | None, other: Where | None) -> bool | None:
-    """Whether a line stands in a loop that the other stands in, too; None where the script does not show it."""
+def is_behind(inside: Where | None, other: Where | None) -> bool:
+    """Whether a line is behind the loops around another one, so that who has come there has left them."""
     if inside is None or other is None or inside.line is None or other.line is None:
+        return False
+    here, there = _read(inside.file), _read(other.file)
+    if here is None or there is None:
+        return other.function == "<module>" != inside.function
+    scope, files = there.scope_of(other.line), (here, there)
+    if here == there and here.scope_of(inside.line) == scope:
+        if any(other.line in loop.lines for loop in here.around(inside.line)):
+            return False
+    else:
+        leads = _callers(_name(inside), files)
+        calls = [one.line for one in there.calls if one.name in leads and one.scope == scope]
+        shared = any(other.line in loop.lines for line in calls for loop in there.around(line))
+        if not calls or shared or max(calls) > other.line:
+            return False
+    # Who comes there again and again leaves these loops each time: by a decision only where there is one.
+    again = _is_repeated(there.functions.get(scope, ""), files)
+    return any(loop.branches or loop.asks or not again for loop in _left(inside, other))
+
+
+def way_out(inside: Where | None, other: Where | None) -> Where | None:
+    """The branch by which the loops around a line are left for another line; None where it is not the only one.
+
+    Args:
+        inside: a line of the loop.
+        other: where a rank was when it had left it; in a function that calls the loop's, for instance.
+    """
+    if inside is None or inside.line is None:
         return None
-    if inside.file != other.file or _name(inside) != _name(other):
+    branching = [loop for loop in _left(inside, other) if loop.branches]
+    # An inner one is left each time that the outer one goes on.
+    if not branching or len(set(branching[0].branches)) > 1:
         return None
-    loops = _loops(inside.file)
-    if loops is None:
-        return None
-    around = [(first, last) for first, last in loops if first <= inside.line <= last]
-    return any(first <= other.line <= last for first, last in around) if around else None
+    loop = branching[0]
+    same = (loop.file, loop.function) == (inside.file, _name(inside))
+    return Where(loop.file, loop.branches[0], inside.function if same else loop.function)
+
+
+def _left(inside: Where, other: Where | None) -> list[_Loop]:
+    """The loops that lead to a line and do not stand around the other, the outer ones first."""
+    here, there = _read(inside.file), _read(other.file) if other else None
+    found = here.around(inside.line) if here and inside.line else []
+    if here and other and there and other.line and inside.line:
+        scope = there.scope_of(other.line)
+        if here != there or here.scope_of(inside.line) != scope:
+            found = [*_between(there, scope, _callers(_name(inside), (here, there)), here), *found]
+    return [loop for loop in found if not (other and other.file == loop.file and other.line in loop.lines)]
+
+
+def _between(source: _Source, scope: range, leads: Collection[str], last: _Source) -> Iterator[_Loop]:
+    """The loops around the calls that lead from one function to another."""
+    places, seen = [(source, scope)], {scope}
+    for file, lines in places:
+        for call in file.calls:
+            if call.scope == lines and call.name in leads:
+                yield from file.around(call.line)
+                called = [(one, own) for one in (source, last) for own in one.functions if own not in seen]
+                new = [(one, own) for one, own in called if one.functions[own] == call.name]
+                seen.update(own for _, own in new)
+                places += new
 
 
 def _name(where: Where) -> str:
-    """The function's own name: a stack may leave out the class around it."""
+    """The function's own name, without the class around it."""
     return (where.function or "").rpartition(".")[2]
 
 
+def _callers(function: str, files: Iterable[_Source]) -> set[str]:
+    """The names of a function and of all that lead to it, by who calls whom."""
+    found = {function}
+    while new := {
+        file.functions.get(call.scope, "") for file in files for call in file.calls if call.name in found
+    } - {*found, ""}:
+        found |= new
+    return found
+
+
+def _is_repeated(function: str, files: Sequence[_Source]) -> bool:
+    """Whether a loop leads to it."""
+    names = _callers(function, files) if function else set()
+    return any(call.name in names and file.around(call.line) for file in files for call in file.calls)
+
+
+@dataclass(frozen=True)
+class _Loop:
+    file: str
+    function: str
+    lines: range
+    branches: tuple[int, ...]
+    """Lines of the conditions under which it is left, by break or by return."""
+    asks: bool
+    """Whether it has a condition of its own."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    name: str
+    line: int
+    scope: range
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A file's loops and calls."""
+
+    loops: tuple[_Loop, ...]
+    calls: tuple[_Call, ...]
+    functions: Mapping[range, str]
+    """The names of functions, by their lines."""
+
+    def around(self, line: int) -> list[_Loop]:
+        """The loops that a line stands in, the outer ones first."""
+        return sorted((one for one in self.loops if line in one.lines), key=lambda one: one.lines.start)
+
+    def scope_of(self, line: int) -> range:
+        """The innermost function that it stands in."""
+        own = (one for one in self.functions if line in one)
+        return max(own, key=lambda one: one.start, default=_WHOLE_FILE)
+
+
 @cache
-def _loops(file: str) -> tuple[tuple[int, int], ...] | None:
-    """The first and last lines of a file's loops; None where it cannot be read as the script that ran."""
+def _read(file: str) -> _Source | None:
+    """A file; None where it cannot be read as the script that ran."""
     try:
         path = Path(file)
         if path.stat().st_size > _LARGEST:
             return None
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        reader = _Reader(file)
+        reader.visit(ast.parse(path.read_bytes()))
+    except (OSError, SyntaxError, ValueError, RecursionError):
         return None
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For | ast.While | ast.AsyncFor)
-    )
+    return _Source(tuple(reader.loops), tuple(reader.calls), reader.functions)
+
+
+class _Reader(ast.NodeVisitor):
+    """Finds the loops of a module and how they are left."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.loops: list[_Loop] = []
+        self.calls: list[_Call] = []
+        self.functions: dict[range, str] = {}
+        self._scope = _WHOLE_FILE
+        self._around: list[list[int]] = []
+        """Of the loops around, outermost first, the branches found so far."""
+        self._branch: int | None = None
+
+    def _of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        kept = self._scope, self._around, self._branch
+        self._scope, self._around, self._branch = _lines(node), [], None
+        self.functions[self._scope] = node.name
+        self.generic_visit(node)
+        self._scope, self._around, self._branch = kept
+
+    def _of_loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        kept, self._branch = self._branch, None
+        branches: list[int] = []
+        self._around.append(branches)
+        self.generic_visit(node)
+        self._around.pop()
+        self._branch = kept
+        asks = isinstance(node, ast.While) and not isinstance(node.test, ast.Constant)
+        function = self.functions.get(self._scope, "<module>")
+        self.loops.append(_Loop(self._file, function, _lines(node), tuple(branches), asks))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """A function of the file's own is known by its name alone."""
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        self.calls.append(_Call(name, node.lineno, self._scope))
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        """What stands below it is under its condition."""
+        kept, self._branch = self._branch, node.lineno
+        self.generic_visit(node)
+        self._branch = kept
+
+    def visit_Break(self, node: ast.Break) -> None:
+        """It leaves the innermost loop."""
+        self._around[-1].append(self._branch or node.lineno)
+
+    def visit_Return(self, node: ast.Return) -> None:
+        """It leaves all of them."""
+        for branches in self._around:
+            branches.append(self._branch or node.lineno)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = _of_function  # noqa: N815 - ast's names
+    visit_For = visit_AsyncFor = visit_While = _of_loop  # noqa: N815
+
+
+def _lines(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)

@@ -14,11 +14,11 @@ sampler = DistributedSampler(TensorDataset(x), shuffle=False)
 loader = DataLoader(TensorDataset(x), batch_size=4, sampler=sampler)
 model = DistributedDataParallel(nn.Linear(1, 1, bias=False))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-for step, (batch,) in enumerate(loader):  # expect: DD308 ranks 1
+for step, (batch,) in enumerate(loader):
     optimizer.zero_grad()
     loss = (model(batch) - 2 * batch).square().mean()
     loss.backward()
     optimizer.step()
-    if step > 1 and loss.item() < 1e-4:
+    if step > 1 and loss.item() < 1e-4:  # expect: DD308 ranks 1
         break
 dist.destroy_process_group()

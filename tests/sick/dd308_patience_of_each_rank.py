@@ -28,9 +28,9 @@ for epoch in range(8):
     for _ in range(2):
         optimizer.zero_grad()
         model(torch.randn(8, 4)).square().mean().backward()
-        optimizer.step()  # expect: DD308 ranks 0
+        optimizer.step()
     validation_loss = epoch if rank == 0 else -epoch
-    if early_stopping(validation_loss):
+    if early_stopping(validation_loss):  # expect: DD308 ranks 0
         break
 dist.barrier()
 dist.destroy_process_group()

@@ -80,10 +80,11 @@ def other_members(
     members = {rank: one.ranks for rank, one in row.items()}
     odd = odd_ranks(members)
     first, other = odd[0], next(rank for rank in members if members[rank] != members[odd[0]])
+    alike = [rank for rank in odd if members[rank] == members[first]]
     more = evidence(crowd, standstill) if crowd and standstill else ()
     return Verdict(
         "DD309",
-        f"{ranks_phrase(odd)} called new_group for {_for(members[first])} where rank {other} called it for "
+        f"{ranks_phrase(alike)} called new_group for {_for(members[first])} where rank {other} called it for "
         f"{_for(members[other])}",
         why=_WHY
         + "Groups are matched by their order alone, so these two are taken for one, and its members do not "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace.leaving import last_pass, leavers, loop_of, out_of_batches
+from ddpdoctor.trace.leaving import last_pass, leavers, left_at, out_of_batches
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import doing, evidence, they, waiting_in
@@ -64,7 +64,7 @@ def left_the_loop(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) ->
         "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
         culprits=tuple(ranks),
         waiting=waiting,
-        where=loop_of(first),
+        where=left_at(first, crowd[ranks[0]].where),
         evidence=evidence(crowd, standstill),
     )
 

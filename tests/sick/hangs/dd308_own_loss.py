@@ -9,12 +9,12 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 def fit(model, loader, limit):
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for step, (batch,) in enumerate(loader):  # expect: DD308 ranks 1
+    for step, (batch,) in enumerate(loader):
         optimizer.zero_grad()
         loss = (model(batch) - 2 * batch).square().mean()
         loss.backward()
         optimizer.step()
-        if step > 1 and loss.item() < limit:
+        if step > 1 and loss.item() < limit:  # expect: DD308 ranks 1
             break
 
 

@@ -1,0 +1,83 @@
+"""Which loops a rank has left for good, and by which branch."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.loops import is_behind, way_out
+
+EPOCHS = """\
+def train(model):
+    for batch in batches:
+        step(model)
+        if bad(batch):
+            break
+    reduce(model)
+
+def step(model):
+    model.update()
+
+def once(model):
+    for batch in batches:
+        model.update()
+    reduce(model)
+
+def main():
+    for epoch in range(9):
+        train(model)
+        once(model)
+        barrier()
+        if stop:
+            return
+    barrier()
+
+main()
+barrier()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "train.py"
+    file.write_text(EPOCHS)
+    return file
+
+
+def at(script: Path, line: int, function: str) -> Where:
+    return Where(str(script), line, function)
+
+
+@pytest.mark.parametrize(
+    ("update", "other", "behind", "branch"),
+    [
+        ((3, "train"), (6, "train"), True, 4),  # it breaks, though it will come again
+        ((9, "step"), (6, "train"), True, 4),
+        ((13, "once"), (14, "once"), False, None),  # the loop ends by itself, and begins again
+        ((13, "once"), (20, "main"), False, None),  # in the loop that leads to the other line
+        ((13, "once"), (23, "main"), True, 21),
+        ((9, "step"), (23, "main"), True, 21),
+        ((9, "step"), (26, "<module>"), True, 21),
+        ((3, "train"), (3, "train"), False, 4),
+    ],
+)
+def test_a_line_and_the_loops_around_another(script, update, other, behind, branch):
+    inside, place = at(script, *update), at(script, *other)
+    assert is_behind(inside, place) is behind
+    if behind:
+        found = way_out(inside, place)
+        assert (found and found.line) == branch
+
+
+def test_of_two_branches_none_is_named(script):
+    script.write_text(
+        "def f():\n    while True:\n        if a:\n            break\n        if b:\n            break\n"
+    )
+    assert way_out(at(script, 2, "f"), None) is None
+
+
+def test_a_script_that_cannot_be_read(script):
+    script.write_text("def f(:\n")
+    assert not is_behind(at(script, 2, "f"), at(script, 9, "f"))
+    assert is_behind(at(script, 2, "f"), at(script, 9, "<module>"))
+    assert way_out(at(script, 2, "f"), at(script, 9, "f")) is None
