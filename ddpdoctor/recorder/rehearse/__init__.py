@@ -49,6 +49,7 @@ def _install(patches: Patches, record: Callable[..., None], note: Callable[[str,
         compiler,
         cuda,
         driver,
+        gathers,
         groups,
         machine,
         moves,
@@ -75,6 +76,7 @@ def _install(patches: Patches, record: Callable[..., None], note: Callable[[str,
     compiler.install(patches, note)
     groups.Groups(devices, note).install(patches)
     averages.install(patches)
+    gathers.install(patches)
     saved.install(mode, patches)
     placement.install(mode, patches)
 

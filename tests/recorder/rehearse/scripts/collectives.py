@@ -23,6 +23,12 @@ assert x.tolist() == [mean] * 3
 out = torch.empty(world * 2, device=device)
 dist.all_gather_into_tensor(out, torch.full((2,), float(rank), device=device))
 assert out.tolist() == [float(r) for r in range(world) for _ in range(2)]
+features = torch.full((2, 3), float(rank), device=device, requires_grad=True) * 2
+gathered = features.new_empty(world * 2, 3)
+dist.all_gather_into_tensor(gathered, features)
+assert not gathered.requires_grad
+(features * gathered.sum()).sum().backward()
+assert gathered[:, 0].tolist() == [2.0 * r for r in range(world) for _ in range(2)]
 out = torch.empty(2, device=device)
 dist.reduce_scatter_tensor(out, torch.arange(world * 2.0, device=device))
 assert out.tolist() == [world * (2.0 * rank), world * (2.0 * rank + 1)]
