@@ -75,15 +75,21 @@ class ShardsOverlap(Check):
         drawn = len({index for shard in (one.indices or {}).values() for index in shard})
         seeds = {rank: sampler.seed for rank, sampler in one.samplers.items()}
         differ = len(set(seeds.values())) > 1
-        cause = "their samplers have different seeds" if differ else "each rank divides an order of its own"
+        apart = not differ and len({sampler.epoch for sampler in one.samplers.values()}) > 1
+        cause = "each rank divides an order of its own"
+        if differ or apart:
+            cause = f"their samplers {'have different seeds' if differ else 'are in different epochs'}"
         return self.fail(
             f"{ranks_phrase(one.ranks)} share {len(found.shared)} of the {drawn} samples they draw in a pass, and "
             f"{plural(found.never, 'sample')} of {one.loader.dataset} "
             f"{'is' if found.never == 1 else 'are'} never drawn",
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so some "
             "samples are trained on twice in an epoch, and others not at all.",
-            fix="sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
+            fix="sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
+            if apart
+            else "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
             ranks=one.ranks,
+            explained_by=("DD103",) if apart else (),
             where=one.sampler_at,
             evidence=tuple(
                 Evidence(f"{_sampler(one, rank)}draws {_some(tuple(shard))}", (rank,))

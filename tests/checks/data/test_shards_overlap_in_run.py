@@ -9,9 +9,9 @@ from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, where
 
 
-def divided(*shards, samples, seeds=(0, 0, 0), name="DistributedSampler"):
+def divided(*shards, samples, seeds=(0, 0, 0), name="DistributedSampler", epochs=(0, 0, 0)):
     def change(rank, one):
-        sampler = Sampler(name, True, rank, len(shards), seed=seeds[rank], at=where(38))
+        sampler = Sampler(name, True, rank, len(shards), seed=seeds[rank], epoch=epochs[rank], at=where(38))
         return drawing(one, shards[rank], sampler=sampler, loader={"samples": samples})
 
     return recorded(len(shards), change)
@@ -30,6 +30,14 @@ def test_seeds_that_differ():
 def test_each_rank_divides_an_order_of_its_own():
     finding = only_finding("DD104", Source.RUN, divided((0, 1, 2), (2, 3, 4), (4, 5, 6), samples=9))
     assert "each rank divides an order of its own" in finding.why
+
+
+def test_set_epoch_on_one_rank_only():
+    trace = divided((0, 1, 2, 3), (2, 3, 4, 5), samples=8, epochs=(1, 0))
+    finding = only_finding("DD104", Source.RUN, trace)
+    assert "their samplers are in different epochs" in finding.why
+    assert finding.fix.startswith("sampler.set_epoch(epoch)")
+    assert finding.explained_by == ("DD103",)
 
 
 def test_padding_passes():
