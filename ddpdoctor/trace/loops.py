@@ -34,7 +34,7 @@ def is_behind(inside: Where | None, other: Where | None) -> bool:
             return False
     # Who comes there again and again leaves these loops each time: by a decision only where there is one.
     again = _is_repeated(there.functions.get(scope, ""), files)
-    return any(loop.branches or loop.asks or not again for loop in _left(inside, other))
+    return any(loop.branches or not again for loop in _left(inside, other))
 
 
 def way_out(inside: Where | None, other: Where | None) -> Where | None:
@@ -106,9 +106,7 @@ class _Loop:
     function: str
     lines: range
     branches: tuple[int, ...]
-    """Lines of the conditions under which it is left, by break or by return."""
-    asks: bool
-    """Whether it has a condition of its own."""
+    """Lines of the conditions under which it is left: its own, or that of a break or a return."""
 
 
 @dataclass(frozen=True)
@@ -178,9 +176,10 @@ class _Reader(ast.NodeVisitor):
         self.generic_visit(node)
         self._around.pop()
         self._branch = kept
-        asks = isinstance(node, ast.While) and not isinstance(node.test, ast.Constant)
+        if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+            branches.append(node.lineno)
         function = self.functions.get(self._scope, "<module>")
-        self.loops.append(_Loop(self._file, function, _lines(node), tuple(branches), asks))
+        self.loops.append(_Loop(self._file, function, _lines(node), tuple(branches)))
 
     def visit_Call(self, node: ast.Call) -> None:
         """A function of the file's own is known by its name alone."""

@@ -69,6 +69,13 @@ def test_a_line_and_the_loops_around_another(script, update, other, behind, bran
         assert (found and found.line) == branch
 
 
+def test_a_loop_with_a_condition_of_its_own(script):
+    script.write_text("loss = 9\nwhile loss > 1:\n    loss = step()\nbarrier()\n")
+    found = way_out(at(script, 3, "<module>"), at(script, 4, "<module>"))
+    assert found is not None
+    assert (found.line, found.function) == (2, "<module>")
+
+
 def test_of_two_branches_none_is_named(script):
     script.write_text(
         "def f():\n    while True:\n        if a:\n            break\n        if b:\n            break\n"
