@@ -3,9 +3,9 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.stations import mismatch, parting_of
 from ddpdoctor.trace.verdict import claim, finding_of
 
@@ -19,6 +19,9 @@ _OTHERS = (
     r"[Cc]ollective sequence number mismatch|Mismatched? (?:between )?collective (?:operation types|detected)"
     r"|Message truncated ?: received \d+ bytes instead of \d+"
 )
+
+_LEAD_HERE = ("DD221", "DD301", "DD303", "DD305", "DD309")
+"""Diseases by which ranks come to meet in different collectives."""
 
 
 class CollectiveMismatch(Check):
@@ -55,6 +58,8 @@ class CollectiveMismatch(Check):
             return hung
         parted = parting_of(trace)
         if parted is None:
+            if ended := _ended_by_gloo(trace):
+                return [self._sent_more(*ended)]
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
@@ -85,6 +90,20 @@ class CollectiveMismatch(Check):
             (first, second),
         )
 
+    def _sent_more(self, one: RankTrace, said: re.Match[str]) -> Finding:
+        wrappers = one.recording.wrappers if one.recording else ()
+        return self.fail(
+            f"rank {one.rank} was sent {said['got']} bytes in a collective that takes {said['room']}",
+            why="gloo ended it, since another rank was in another collective, or in one of another size. It need "
+            "not be a call of the script: SyncBatchNorm's forward is one, and so is the wrapper's constructor.",
+            fix="bring every rank through the same collectives, wraps and forwards in train mode in the same order",
+            ranks=(one.rank,),
+            where=next((wrapper.at for wrapper in wrappers if not wrapper.ready), None),
+            evidence=(Evidence("\n".join(one.output), (one.rank,)),),
+            confidence=Confidence.LIKELY,
+            explained_by=_LEAD_HERE,
+        )
+
     def _finding(self, headline: str, told: Told, ranks: tuple[int, ...] | None = None) -> Finding:
         who = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
         return self.fail(
@@ -95,6 +114,15 @@ class CollectiveMismatch(Check):
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
             **told_by(*told.by, ranks=ranks),
         )
+
+
+def _ended_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
+    """The rank that gloo aborted since a peer sent it more than it expected, and what gloo said of it."""
+    first = trace.first_to_break()
+    if first is None or first.killed_by is None or not first.is_victim or trace.timed_out:
+        return None
+    said = next((found for line in first.output if (found := re.search(_GLOO_SIZE, line))), None)
+    return (first, said) if said else None
 
 
 def _short(fingerprint: str) -> str:

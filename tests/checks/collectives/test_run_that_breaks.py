@@ -1,5 +1,7 @@
 """DD301 and DD304 on a training run."""
 
+from dataclasses import replace
+
 from ddpdoctor import registry
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import CheckResult, Outcome, Source
@@ -7,6 +9,8 @@ from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
+from tests.support.recordings import recording
+from tests.support.recordings import trace as trace_of
 from tests.support.standstills import script
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
 
@@ -65,6 +69,21 @@ def test_a_launcher_that_fails_by_itself_is_found():
 def test_a_killed_rank_is_another_checks():
     trace = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-9))
     assert skipped("DD304", Source.RUN, trace).reason == "rank 1 of the training run broke"
+
+
+def test_a_rank_that_gloo_ended_was_in_another_collective():
+    said = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+        "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. 34 vs 4. Received data",
+    )
+    recordings = trace_of({0: recording(0), 1: recording(1)}).ranks
+    aborted = replace(recordings[1], finished=False, exit_code=-6, output=said)
+    finding = only_finding("DD302", Source.RUN, broken(recordings[0], aborted))
+    assert finding.headline == "rank 1 was sent 34 bytes in a collective that takes 4"
+    assert finding.ranks == (1,)
+    assert "DD303" in finding.explained_by
+    killed = replace(aborted, output=("Aborted",))
+    assert skipped("DD302", Source.RUN, broken(recordings[0], killed)).reason
 
 
 def test_a_healthy_run_passes():
