@@ -52,6 +52,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{ending}"
 
 
+def differ(part: int, whole: int, noun: str) -> str:
+    """``1 of 2 buffers differs``, ``3 of 4 buffers differ``."""
+    return f"{part} of {plural(whole, noun)} {'differs' if part == 1 else 'differ'}"
+
+
 def shorten(text: str, longest: int = _LONGEST) -> str:
     """The text, cut in its middle where it is too long for a line."""
     if len(text) <= longest:

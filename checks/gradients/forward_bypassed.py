@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
 
@@ -66,5 +66,5 @@ class ForwardBypassed(Check):
 
 def _seen(one: Lost) -> str:
     if one.differing:
-        return f"{len(one.differing)} of {plural(one.compared, 'gradient')} differ between ranks"
+        return f"{differ(len(one.differing), one.compared, 'gradient')} between ranks"
     return "no all-reduce averaged its gradients"

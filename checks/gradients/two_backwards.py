@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
 
@@ -42,8 +42,8 @@ class TwoBackwards(Check):
     def _second(self, lost: list[Lost]) -> Finding:
         one, ranks = lost[0], tuple(lost[0].by_rank)
         return self.fail(
-            f"a second backward of the step was not averaged on {ranks_phrase(ranks)}: {len(one.differing)} of "
-            f"{plural(one.compared, 'gradient')} differ between ranks",
+            f"a second backward of the step was not averaged on {ranks_phrase(ranks)}: "
+            f"{differ(len(one.differing), one.compared, 'gradient')} between ranks",
             why="The first backward used up what the forward had armed. The second one added each rank's own "
             "gradients to averaged ones, and the update took both.",
             fix="(first_loss + second_loss).backward()    # one backward for all forwards before it",

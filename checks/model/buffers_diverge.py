@@ -3,7 +3,7 @@ from collections.abc import Iterator, Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.training import Buffers, Wrapper
@@ -53,8 +53,8 @@ class BuffersDiverge(Check):
     def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers], unequal: tuple[str, ...]) -> Finding:
         first = next(iter(row.values()))
         return self.fail(
-            f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: {len(unequal)} of "
-            f"{plural(len(first.digests), 'buffer')} differ",
+            f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: "
+            f"{differ(len(unequal), len(first.digests), 'buffer')}",
             why="broadcast_buffers=False leaves every rank with the statistics of its own data. What one rank measures "
             "is not what another would, and the checkpoint holds the buffers of one.",
             fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_come_together
 
@@ -57,7 +57,7 @@ class NotWrapped(Check):
         ranks = tuple(first.taken)
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
-            f"{len(after)} of {plural(count, 'parameter')} differ after step {first.index}",
+            f"{differ(len(after), count, 'parameter')} after step {first.index}",
             why="The model was not wrapped, and no collective carried gradients or weights. Every rank updates its "
             "own copy with its own data.",
             fix="model = DistributedDataParallel(model)    # after moving it to its device, with or without a GPU",
