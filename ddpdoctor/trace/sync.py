@@ -18,6 +18,10 @@ from ddpdoctor.trace.training import Backward, Collective, Forward, OptimizerSte
 Group = Mapping[int, Recording]
 """The ranks that hold replicas of one model, and what was recorded of each."""
 
+_SENDING = ("send", "isend", "batch_isend_irecv")
+_LARGEST_STATISTIC = 8
+"""Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
+
 
 @dataclass(frozen=True)
 class Update:
@@ -229,6 +233,8 @@ def weights_come_together(group: Group) -> bool:
         return True
     if any("local" in (wrapper.hook or "").lower() for seen in group.values() for wrapper in seen.wrappers):
         return True  # post_localSGD_hook
+    if all(map(_mixes_in_parts, group.values())):
+        return True
     apart: dict[int, bool] = {}
     for update in updates(group):
         before = {rank: one.before for rank, one in update.taken.items()}
@@ -236,3 +242,11 @@ def weights_come_together(group: Group) -> bool:
             return True
         apart[update.optimizer] = bool(differing({rank: one.after for rank, one in update.taken.items()}))
     return False
+
+
+def _mixes_in_parts(seen: Recording) -> bool:
+    """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
+    return not seen.wrappers and any(
+        (one.operation in _SENDING and elements(one) > _LARGEST_STATISTIC) or (one.weight_of and one.group)
+        for one in seen.collectives
+    )

@@ -133,6 +133,7 @@ class _Collectives:
         listed = [*(args[1:2] if name.startswith(_GIVEN_FIRST) and len(args) > 1 else ()), *args]
         for one in (*listed, *(kwargs[key] for key in _TENSORS if key in kwargs)):
             first = one[0] if isinstance(one, list | tuple) and one else one
+            first = first.tensor if type(first).__name__ == "P2POp" else first
             if isinstance(first, self.torch.Tensor):
                 return first
         return None
