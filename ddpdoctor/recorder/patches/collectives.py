@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ..digest import unseen
+from ..flattened import first_inside
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
@@ -150,22 +151,22 @@ class _Collectives:
         if what == "gradient_of":
             self.training.exchanged[id(parameter)] = parameter
             with unseen(self.torch):
-                fields["norm"] = float(tensor.norm())
+                fields["norm"] = float(parameter.grad.norm())
         return fields
 
     def _parameter(self, tensor: Any) -> tuple[Any, str]:
-        """The parameter whose memory, or whose gradient's memory, this is."""
+        """The parameter whose memory, or whose gradient's memory, this is, or with whose gradient it begins."""
         if tensor.layout is not self.torch.strided or not tensor.numel():
             return None, ""
         address, size = tensor.data_ptr(), tensor.numel()
-        for parameter in self._parameters():
+        for parameter in (known := self._parameters()):
             if parameter.numel() != size:
                 continue
             if parameter.data_ptr() == address:
                 return parameter, "weight_of"
             if parameter.grad is not None and parameter.grad.data_ptr() == address:
                 return parameter, "gradient_of"
-        return None, ""
+        return first_inside(self.torch, tensor, known), "gradient_of"
 
     def _parameters(self) -> list[Any]:
         held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]

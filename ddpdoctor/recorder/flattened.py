@@ -1,0 +1,39 @@
+"""Gradients that a script has copied into one long tensor to reduce them in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .digest import unseen
+
+_FEWEST = 2
+"""Values; one alone stands in many tensors by chance."""
+
+
+def first_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
+    """The parameter whose gradient such a tensor begins with; None where it does not hold all of their gradients.
+
+    Args:
+        torch: the user's.
+        tensor: one that is about to be reduced.
+        parameters: those that are known, in the order of their optimizer or wrapper, some of them twice perhaps.
+    """
+    known = list({id(one): one for one in parameters if one.grad is not None}.values())
+    if tensor.dim() != 1 or tensor.numel() != sum(one.numel() for one in known):
+        return None
+    # Scripts take them from the first to the last or, as DDP's buckets do, from the last to the first.
+    return next((one for one in known[:1] + known[-1:] if _begins_with(torch, tensor, one.grad)), None)
+
+
+def _begins_with(torch: Any, tensor: Any, gradient: Any) -> bool:
+    if (
+        gradient.layout is not torch.strided
+        or gradient.dtype != tensor.dtype
+        or gradient.device != tensor.device
+    ):
+        return False
+    with unseen(torch):
+        values = gradient.detach().reshape(-1)
+        own = values.numel() >= min(_FEWEST, tensor.numel()) and bool(values.any())
+        return own and bool(torch.equal(tensor.detach()[: values.numel()], values))
