@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from config import Parallel, TrainerError
+from config import Parallel, TrainerError, own_rank
 from exchange import broadcast
 from torch import Tensor, nn
 
@@ -25,15 +25,23 @@ from torch import Tensor, nn
 
 def launched_rank() -> tuple[int, int, int] | None:
     """Rank, local rank and world size as a launcher's variables say them; None without a launcher."""
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return None
+    told_by = own_rank()
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise TrainerError(f"RANK and WORLD_SIZE are set, and {name}, where ranks meet, is not", told_by)
     try:
-        rank, local, size = (int(os.environ.get(name, os.environ["RANK"])) for name in names)
+        rank, local, size, port = (int(os.environ.get(name, os.environ["RANK"])) for name in names)
     except ValueError:
-        raise TrainerError(f"one of the launcher's variables {', '.join(names)} is not a number") from None
+        raise TrainerError(
+            f"one of the launcher's variables {', '.join(names)} is not a number", told_by
+        ) from None
     if not 0 <= rank < size:
-        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", told_by=rank)
+        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", told_by)
+    if not 0 <= port < 65536:
+        raise TrainerError(f"MASTER_PORT is {port}; it has to be at most 65535", told_by)
     return rank, local, size
 
 
@@ -45,23 +53,28 @@ def set_up(parallel: Parallel) -> torch.device:
     """
     launched = launched_rank()
     rank, local, size = launched or _by_hand(parallel)
-    # A single process needs no port that somebody else could know, so it takes any.
-    port = (29500 if size > 1 else 0) if parallel.master_port is None else parallel.master_port
+    port = 29500 if parallel.master_port is None else parallel.master_port
     address = f"tcp://{parallel.master_addr}:{port}"
+    alone = not launched and size == 1 and parallel.master_port is None
     device = _device(parallel, rank, local)
     # NCCL moves GPU memory, gloo moves main memory.
     backend = {"cuda": "nccl", "cpu": "gloo"}[device.type] if parallel.backend == "auto" else parallel.backend
     try:
         dist.init_process_group(
             backend,
-            init_method="env://" if launched else address,
+            # A single process meets nobody, so it takes no port.
+            store=dist.HashStore() if alone else None,  # type: ignore[attr-defined]
+            init_method=None if alone else "env://" if launched else address,
             rank=rank,
             world_size=size,
             timeout=datetime.timedelta(seconds=parallel.timeout),
             # Lets NCCL connect at once, on the right GPU, so that what is wrong shows here.
             device_id=device if backend == "nccl" else None,
         )
-    except (dist.DistNetworkError, dist.DistStoreError) as error:
+    except RuntimeError as error:
+        known = isinstance(error, dist.DistNetworkError | dist.DistStoreError)
+        if not known and "EADDRINUSE" not in str(error):  # which torch 2.4 gives no type of its own
+            raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if launched else address
         raise TrainerError(_why_not_joined(str(error), where, rank), told_by=rank) from None
     return device
@@ -88,7 +101,8 @@ def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
     visible = torch.cuda.device_count()
     if local_rank >= visible:
         raise TrainerError(
-            f"rank {rank} needs the GPU {local_rank} of its own, and {visible} are visible", told_by=rank
+            f"rank {rank} needs the GPU {local_rank} of its own, and {visible} are visible",
+            told_by=rank - local_rank + visible,  # the first of this host without one
         )
     # Or every .cuda() of every rank on this host would be GPU 0.
     torch.cuda.set_device(local_rank)

@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -59,6 +59,8 @@ class GatherWithoutGradient(Check):
         ]
         if not gathers:
             raise NotMeasured("nothing was gathered from all ranks")
+        if any(_is_unknown(step) for seen in trace.training().values() for step in seen.steps):
+            raise NotMeasured("this torch does not tell what a loss was made of; later ones do")
         return Passed("no loss was seen to use gathered tensors that lack their gradient")
 
     def _without(self, trace: Trace, step: int, found: Collective, steps: int) -> Finding:
@@ -98,12 +100,19 @@ def _used(steps: Mapping[int, TrainingStep]) -> Collective | None:
 
 
 def _gathered(step: TrainingStep) -> tuple[Collective, Backward] | None:
+    return next((pair for pair in _before_backward(step) if pair[1].gathered), None)
+
+
+def _is_unknown(step: TrainingStep) -> bool:
+    return any(backward.gathered is None for _, backward in _before_backward(step))
+
+
+def _before_backward(step: TrainingStep) -> Iterator[tuple[Collective, Backward]]:
+    """Gatherings that lose the gradient of what they were given, each with the backward that follows it."""
     for collective in step.collectives:
         blind = collective.requires_grad and not collective.differentiable
-        if (
-            collective.operation in _GATHERS and blind and elements(collective) > 1
-        ):  # one number is for the log
-            after = next((one for one in step.backwards if one.time > collective.time), None)
-            if after is not None and after.gathered:
-                return collective, after
-    return None
+        if collective.operation not in _GATHERS or not blind or elements(collective) <= 1:
+            continue  # one number is for the log
+        after = next((one for one in step.backwards if one.time > collective.time), None)
+        if after is not None:
+            yield collective, after

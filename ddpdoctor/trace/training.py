@@ -115,7 +115,7 @@ class Backward:
     """Digest of the loss."""
     gathered: bool | None = None
     """Whether the graph of the loss holds tensors as long as what all_gather returned before in this step; None
-    where nothing that carries a gradient was gathered."""
+    where nothing that carries a gradient was gathered, or torch does not tell."""
 
 
 @dataclass(frozen=True)

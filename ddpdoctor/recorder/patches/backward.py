@@ -165,15 +165,21 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _holds(node: Any, lengths: set[int]) -> bool:
-    """Whether a graph has an operation whose result is as long as one of these in some dimension."""
+def _holds(node: Any, lengths: set[int]) -> bool | None:
+    """Whether a graph has an operation whose result is as long as one of these in some dimension.
+
+    None where this torch's nodes do not tell, as 2.4's.
+    """
     seen, waiting = set[Any](), [node]
+    told = False
     while waiting and len(seen) < _MOST_NODES:
         one = waiting.pop()
         if one is None or one in seen:
             continue
         seen.add(one)
-        if any(length in lengths for meta in getattr(one, "_input_metadata", ()) for length in meta.shape):
+        results = getattr(one, "_input_metadata", None)
+        told |= results is not None
+        if any(length in lengths for result in results or () for length in result.shape):
             return True
         waiting.extend(above for above, _ in one.next_functions)
-    return False
+    return False if told else None
