@@ -2,7 +2,7 @@ import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, told_by
+from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
 from ddpdoctor.logs.messengers import PEER_IS_GONE
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
 from ddpdoctor.text import ranks_phrase
@@ -61,6 +61,9 @@ class PeerLost(Check):
         workers = [one for one in told if isinstance(one, Raised) and any(map(_in_loader, one.frames))]
         if workers:
             return [self._worker(workers[0])]
+        silent = _ended_silently(log) if survivors and not named else None
+        if silent:
+            return [self._ended(silent, survivors, told)]
         lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
         return [
             self.fail(
@@ -76,6 +79,20 @@ class PeerLost(Check):
             )
         ]
 
+    def _ended(self, first: Ended, survivors: set[int], told: list[Line | Raised]) -> Finding:
+        ranks = () if first.rank is None else (first.rank,)
+        said = told_by(first.line, *told[: _MOST - 1], role=Role.MESSENGER, ranks=ranks)
+        return self.fail(
+            f"rank {first.rank} ended with exit status {first.code} and no exception, and "
+            f"{ranks_phrase(survivors)} lost the connection to it",
+            why="Who reports a closed connection is healthy. The launcher names the rank that ended, which printed no "
+            "traceback: sys.exit, os._exit, or a handler that keeps quiet.",
+            fix=f"read what rank {first.rank} wrote last: torchrun --log-dir logs --tee 3 ...\n"
+            "look for sys.exit and os._exit in the script, and for an except that ends the program",
+            confidence=Confidence.CERTAIN,
+            **{**said, "where": None},  # the traceback is a survivor's
+        )
+
     def _worker(self, *told: Line | Raised) -> Finding:
         rank = next((one.rank for one in told if one.rank is not None), None)
         who = "a rank" if rank is None else f"rank {rank}"
@@ -88,6 +105,19 @@ class PeerLost(Check):
             confidence=Confidence.LIKELY,
             **told_by(*told, role=Role.MESSENGER),
         )
+
+
+def _ended_silently(log: Log) -> Ended | None:
+    """The rank that ended by itself, with a status that tells of a failure and without an exception."""
+    speak = {one.rank for one in log.raised}
+    return next(
+        (
+            one
+            for one in log.ended
+            if one.code > 0 and one.rank is not None and one.rank not in speak and one.pid not in log.stopped
+        ),
+        None,
+    )
 
 
 def _survivors(log: Log) -> list[Line | Raised]:

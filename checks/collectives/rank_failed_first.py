@@ -6,12 +6,13 @@ from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.hang.place import is_of_script
 from ddpdoctor.hang.stacks import Frame, short_path
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
-from ddpdoctor.logs.messengers import first_cause
+from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
+from ddpdoctor.logs.messengers import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.verdict import claim
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _RAISED_AGAIN = re.compile(
@@ -24,6 +25,12 @@ _BY_THE_WAY = re.compile(
 """Lines of torch's warnings about connections, and the C++ frames below them."""
 _LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308", "DD309")
 """Diseases that leave a rank alone in a collective, whose peers have gone."""
+_REFUSED = (
+    r"^(?:[\w.-]+\.py|python[\d.]* -m [\w.]+): error: \S.*"
+    r"|(?:^|(?<=/))python[\d.]*: "
+    r"(?:can't open file|can't find '__main__' module|No module named|Error while finding) .*"
+)
+"""How a script's parser of arguments, and Python itself, say that they do not begin; both without a traceback."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
 
@@ -33,7 +40,8 @@ class RankFailedFirst(Check):
 
     What it finds:
         The first rank to fail, with its exception and line. The other ranks fail a moment later, because their
-        peer is gone ("connection closed by peer"), or are stopped by the launcher; their errors say nothing.
+        peer is gone ("connection closed by peer"), or are stopped by the launcher; their errors say nothing. Also a
+        rank whose exception has not ended it, since a `finally` or `except` waits for the others first.
 
     Why it matters:
         A job that ends this way shows the traceback of every rank, most of them about the connection. The one
@@ -50,6 +58,13 @@ class RankFailedFirst(Check):
     name = "rank-failed-first"
     family = Family.COLLECTIVES
     title = "every rank reaches its end"
+    log_words = (
+        ": error: ",
+        "can't open file",
+        "can't find '__main__'",
+        ": No module named",
+        ": Error while finding",
+    )
     explained_by = (
         "DD005",
         "DD215",
@@ -66,6 +81,9 @@ class RankFailedFirst(Check):
         return [self._failure(ranks, first)]
 
     def examine_run(self, trace: Trace) -> Judgement:
+        hung = claim(self, trace)
+        if hung:
+            return hung
         if trace.broken is None:
             return Passed(
                 f"{plural(len(trace.ranks), 'rank')} of the training run ended well in {trace.seconds:.1f} s"
@@ -79,17 +97,30 @@ class RankFailedFirst(Check):
         first = first_cause(log)
         if first:
             return [self._raised(log, first)]
+        refused = log.told(_REFUSED) if log.failed else None
+        if refused:
+            return [self._never_began(log, refused)]
         return UNSAID if log.failed else Passed(f"no line of {log.read} tells of a failure")
+
+    def _never_began(self, log: Log, told: Told) -> Finding:
+        ranks = {one.rank for one in log.ended if one.code > 0 and one.rank is not None}
+        return self.fail(
+            f"{ranks_phrase(ranks) if ranks else 'a process'} ended at its start: {shorten(told.match[0])}",
+            why="Python could not start the script, or the script did not take its arguments. No rank reached its "
+            "process group.",
+            fix="run the same command by hand without the launcher: python script.py ARGUMENTS",
+            **told_by(*told.by, role=Role.EXCEPTION, ranks=ranks),
+        )
 
     def _raised(self, log: Log, first: Raised) -> Finding:
         root = first.root
-        ranks = log.ranks_of(root)
+        ranks = ranks_of(log, root)
         others = "" if root is first else f", and was raised again as {first.kind}"
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
             + (f" {quote(shorten(root.message.splitlines()[0]))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
-            f"{others}. What other ranks said afterwards is a consequence.",
+            f"{others}. {_order(log, first)}",
             fix="look at the line named here; the tracebacks of the others are those of victims",
             **told_by(root, role=Role.EXCEPTION, ranks=ranks),
         )
@@ -131,6 +162,18 @@ class RankFailedFirst(Check):
             ranks=(first.rank,),
             evidence=_traceback(first),
         )
+
+
+def _order(log: Log, first: Raised) -> str:
+    """What the output shows of the order of failures: files of single ranks have none in common."""
+    elsewhere = [one for one in own_causes(log) if one.line.file != first.line.file]
+    rival = next((one for one in elsewhere if (one.kind, one.where) != (first.kind, first.where)), None)
+    if rival is None or log.ended:
+        return "What other ranks said afterwards is a consequence."
+    who = "another process" if rival.rank is None else f"rank {rival.rank}"
+    return (
+        f"But {who} failed with {rival.kind}, too, in a file of its own, which does not show who was first."
+    )
 
 
 def _last_words(first: RankTrace) -> str:

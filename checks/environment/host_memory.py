@@ -72,7 +72,8 @@ class HostMemory(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_OOM_KILLER)
         if told:
-            said = told_by(*told.by, role=Role.SYSTEM)
+            killed = [one.rank for one in log.ended if one.code == -signal.SIGKILL and one.rank is not None]
+            said = told_by(*told.by, role=Role.SYSTEM, ranks=killed or None)
             return [self._told("the out-of-memory killer ended a process of the job", said)]
         told = log.told(_REFUSED)
         if told:

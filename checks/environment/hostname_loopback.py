@@ -10,6 +10,8 @@ _UNRESOLVED = (
     r"(?i)(?:of \((?P<name>[^\s,)]+), \d+\) cannot be retrieved.{0,40})?"
     r"(?:gai error|Name or service not known|Temporary failure in name resolution|nodename nor servname)"
 )
+_MANY = 5
+"""Answers of this kind; a name without an address of IPv6 has one or two at each connection."""
 _DIALS_ITSELF = (
     r"(?:timed out after .{1,40} while trying to connect to|failed to connect to any network address of) "
     r"\((?:(?P<address>127\.(?!0\.0\.1,)[\d.]+|0\.(?!0\.0\.0)[\d.]+),"
@@ -62,7 +64,7 @@ class HostnameLoopback(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_UNRESOLVED)
-        if told and log.failed:
+        if told and (log.failed or _asks_to_the_end(log)):
             return [self._told_unresolved(told)]
         told = log.told(_DIALS_ITSELF)
         return [self._told_loopback(told)] if told else UNSAID
@@ -133,6 +135,12 @@ class HostnameLoopback(Check):
             f"torchrun --local-addr {_own_address(host)} ...",
             evidence=_interfaces(host),
         )
+
+
+def _asks_to_the_end(log: Log) -> bool:
+    """Whether the output ends while a name is asked for again and again."""
+    asked = log.find(_UNRESOLVED)
+    return len(asked) >= _MANY and log.last is not None and asked[-1].position == log.last.position
 
 
 def _named_interface(host: Host) -> bool:

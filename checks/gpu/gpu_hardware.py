@@ -35,9 +35,11 @@ _SLOWED_BY = {
 """Reasons that mean a fault of cooling or supply; SwPowerCap is how a busy GPU works."""
 _SHARED_COOLING = ("Laptop", "Mobile", "Max-Q")
 _DEFECT = (
-    r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: \d+|GPU has fallen off the bus|GPU is lost"
-    r"|double.bit ECC error|hardware stack error"
+    r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: (?!(?:13|31|43|45|69)\b)\d+"
+    r"|GPU has fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
 )
+
+"""Some Xids tell of a program that used the GPU wrongly, or of its end: 13, 31, 43, 45, 69."""
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,10 @@ class KernelFault(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_ASSERT) if log.told(_FAULT) else None
-        told = told or log.told(_FAULT)
-        if told is None:
+        fault = log.told(_FAULT)
+        if fault is None:
             return UNSAID
+        told = log.told(_ASSERT) or fault
         asserted = told.match.re.pattern == _ASSERT
         raised = next((one for one in told.by if isinstance(one, Raised)), None)
         where = " in the code that its traceback shows" if raised and raised.frames else ""
@@ -60,6 +60,6 @@ class KernelFault(Check):
                 "the messenger, and NCCL is not at fault.",
                 fix="CUDA_LAUNCH_BLOCKING=1 torchrun ...     # the traceback then ends at the call\n"
                 "compute-sanitizer python train.py; after a device-side assert look at labels and indices first",
-                **told_by(*told.by),
+                **told_by(*told.by, *fault.by),
             )
         ]

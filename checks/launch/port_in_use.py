@@ -72,7 +72,7 @@ class PortInUse(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
-        if told is None:
+        if told is None or (log.training and not log.failed):  # training has no port before its group
             return UNSAID
         found = _PORT.search(told.match.string)
         port = next(filter(None, found.groups())) if found else ""

@@ -77,6 +77,7 @@ _OTHERS = (
     re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
     re.compile(r"exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
+    re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<compose>\d+)$"),
     re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
     re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
 )  # fmt: skip
@@ -208,7 +209,7 @@ def _code(said: dict[str, str]) -> int:
         return -int(SIGNALS[name] if name in SIGNALS else getattr(signal, name, 0))
     if "signal" in said:
         return -int(said["signal"])
-    code = int(said.get("code", 1))
+    code = int(said.get("code") or said.get("compose") or 1)
     return 128 - code if 128 < code < 160 else code
 
 

@@ -13,10 +13,12 @@ from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
 
 _LONGEST_QUOTE = 300
+_MOST_QUOTES = 6
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
+_DONE = re.compile(r"(?i)^\W*(?:[\w.:-]+\W+){0,4}(?:finished|completed?|done|saved)\b")
 _INSTALLED = re.compile(
-    r"site-packages|dist-packages|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
+    r"site-packages|dist-packages|/bin/[\w.-]+$|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
 )
 
 
@@ -190,13 +192,23 @@ class Log:
             for link in one.chain:
                 found = _first_match(patterns, link.text)
                 if found:
-                    return Told(found, (link,))
+                    return Told(found, (link, *self._alike(link, patterns)))
         return None
+
+    def _alike(self, first: Raised, patterns: Sequence[str]) -> Iterator[Raised]:
+        """What other ranks raised at the same place of the script, and says the same: one of each rank."""
+        seen = {first.rank}
+        for one in self.fatal:
+            for link in one.chain:
+                same = first.where is not None and (link.kind, link.where) == (first.kind, first.where)
+                if same and link.rank not in seen and _first_match(patterns, link.text):
+                    seen.add(link.rank)
+                    yield link
 
     def _in_line(self, patterns: Sequence[str]) -> Told | None:
         for line in self.lines:
             found = _first_match(patterns, line.text)
-            if found and not self.went_on_after(line):
+            if found and not self.ended_well and not self.went_on_after(line):
                 return Told(found, (line,))
         return None
 
@@ -204,6 +216,12 @@ class Log:
         """Whether training went on after this line, which then was no end."""
         later = (one.position > line.position and one.file == line.file for one in self.training)
         return sum(later) >= GOES_ON
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether it is the output of a training that says itself that it is done, and nothing contradicts."""
+        said = self.last is not None and _DONE.search(self.last.text) is not None
+        return said and bool(self.training) and not self.failed
 
     @property
     def hosts(self) -> frozenset[str]:
@@ -220,16 +238,6 @@ class Log:
     def failed(self) -> bool:
         """Whether anything here says that the job did not end well."""
         return bool(self.waits) or any(one.code for one in self.ended) or any(self.fatal)
-
-    def ranks_of(self, raised: Raised) -> tuple[int, ...]:
-        """The ranks that printed this exception, told by the same message at the same line."""
-        same = (
-            one.rank
-            for one in self.raised
-            for one in one.chain
-            if one.rank is not None and (one.kind, one.where) == (raised.kind, raised.where)
-        )
-        return tuple(sorted({*same, *(() if raised.rank is None else (raised.rank,))}))
 
 
 def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:
@@ -252,7 +260,7 @@ def told_by(
     return {
         "ranks": tuple(sorted(named)),
         "where": next((one.where for one in told if isinstance(one, Raised) and one.where), None),
-        "evidence": tuple(line.evidence for line in lines),
+        "evidence": tuple(line.evidence for line in lines[:_MOST_QUOTES]),
         "seen": seen,
     }
 

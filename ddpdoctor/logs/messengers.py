@@ -45,8 +45,33 @@ def is_of_the_launcher(raised: Raised) -> bool:
 
 
 def first_cause(log: Log) -> Raised | None:
-    """The first exception that ended a process for a reason of its own."""
-    return next((one for one in log.fatal if not speaks_of_a_peer(one) and not is_of_the_launcher(one)), None)
+    """The first exception that ended a process for a reason of its own.
+
+    Files of single ranks have no common order; there the launcher's word counts, where it is in the output.
+    """
+    own = own_causes(log)
+    if len({one.line.file for one in own}) > 1:
+        failed = (one.rank for one in log.ended if one.code > 0 and one.pid not in log.stopped)
+        first = next((rank for rank in failed if rank is not None), None)
+        own = [one for one in own if one.rank == first] or own if first is not None else own
+    return own[0] if own else None
+
+
+def own_causes(log: Log) -> list[Raised]:
+    """The exceptions that ended a process for a reason of its own, in order."""
+    return [one for one in log.fatal if not speaks_of_a_peer(one) and not is_of_the_launcher(one)]
+
+
+def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
+    """The ranks that this exception ended: those that raised one of its type at its line, but for a lost peer."""
+    same = (
+        link.rank
+        for one in log.raised
+        if not speaks_of_a_peer(one)
+        for link in one.chain
+        if link.rank is not None and (link.kind, link.where) == (raised.kind, raised.where)
+    )
+    return tuple(sorted({*same, *(() if raised.rank is None else (raised.rank,))}))
 
 
 def first_death(log: Log) -> Ended | None:

@@ -71,10 +71,9 @@ def find_stall(log: Log) -> Stall | None:
     ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
     known = [one.rank for one in log.ended] + [one.rank for one in vain]
-    size = log.world_size or 1 + max((rank for rank in known if rank is not None), default=-1)
     others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
     collective = waiting and all(wait.collective for wait in log.waits)
-    absent = tuple(rank for rank in range(size) if rank not in waiting) if collective else ()
+    absent = _absent(log, waiting, {rank for rank in known if rank is not None}) if collective else ()
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
     return Stall(
@@ -87,6 +86,26 @@ def find_stall(log: Log) -> Stall | None:
         tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text))),
         any("backward" in frame.function for one in vain for frame in one.frames),
     )
+
+
+def _absent(log: Log, waiting: tuple[int, ...], known: set[int]) -> tuple[int, ...]:
+    """The ranks of the job that did not wait, as far as its output tells which there are."""
+    spoke = {*waiting, *known} if len(waiting) > 1 else known
+    if log.world_size:
+        job = range(log.world_size)
+    else:
+        job = range(min(spoke) if len(waiting) > 1 else 0, 1 + max(spoke, default=-1))
+    absent = tuple(rank for rank in job if rank not in waiting)
+    return () if _are_a_node(log, waiting, absent) else absent
+
+
+def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> bool:
+    """Whether those that waited look like all ranks of one node, whose output alone this is."""
+    count = len(waiting)
+    block = count > 1 and waiting[-1] - waiting[0] == count - 1 and waiting[0] % count == 0
+    heard = {line.rank for line in (*log.lines, *log.training)} | {one.rank for one in log.ended}
+    alone = len(log.hosts) < 2 and heard.isdisjoint(absent)
+    return block and (count + len(absent)) % count == 0 and alone
 
 
 def _named_missing(text: str) -> list[int]:

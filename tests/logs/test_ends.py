@@ -38,6 +38,9 @@ from tests.support.waits import status, stopped, wait
         ("run.sh: line 3:  4242 Killed                  python train.py\n", [(-9, None, 4242)]),
         ("      Exit Code:    137\n", [(-9, None, None)]),
         ("command terminated with exit code 137\n", [(-9, None, None)]),
+        ("command terminated with exit code 1\n", [(1, None, None)]),
+        ("trainer-1 exited with code 3\n", [(3, None, None)]),
+        ("trainer-1 exited with code 0\n", [(0, None, None)]),
         ("killed the old job, exit code 0\n", []),
     ],
 )

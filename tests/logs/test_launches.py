@@ -36,3 +36,15 @@ def test_the_traceback_in_an_error_file():
     assert finding.headline == "a process failed with KeyError \"'dog'\""
     assert finding.where is not None
     assert finding.where.line == 3
+
+
+@pytest.mark.parametrize(
+    "last", ["Training finished in 0:12:44", "done", "[rank0]: saved checkpoint to out/9.pt"]
+)
+def test_a_training_that_says_it_is_done_has_survived_what_stands_above(last):
+    assert explained(f"{TRAINING}CUDA out of memory in batch 3, which is left out\n{last}\n") == ()
+
+
+def test_a_summary_contradicts_a_line_that_says_done():
+    text = f"{TRAINING}CUDA out of memory in batch 3\n{summary()}cleanup done\n"
+    assert explained(text)[0].code == "DD806"

@@ -42,6 +42,8 @@ def prefixed(prefix: str, text: str = PLAIN) -> str:
         (prefixed("worker-1: "), None),
         (prefixed("trainer_1  | "), None),
         (prefixed("[trainer3|0]:"), 3),
+        (prefixed("Jan  2 03:04:05 node-a torchrun[312]: [rank3]: "), 3),
+        (prefixed("Nov 20 11:39:58 node-a python3.11[7]: "), None),
         (prefixed("[80746] [rank3]: "), 3),
         (prefixed("train.nolog [stderr] [rank3]: "), 3),
         (prefixed("    "), None),
@@ -113,3 +115,8 @@ def test_a_frame_of_the_recorder_is_not_the_scripts():
     (raised,) = log(PLAIN.replace("ValueError", f"{ours}ValueError")).raised
     assert raised.where is not None
     assert raised.where.file == "/home/user/train.py"
+
+
+def test_a_launchers_own_program_is_not_the_script():
+    (known,) = log(PLAIN.replace("/home/user/train.py", "/opt/venv/bin/torchrun")).raised
+    assert known.where is None

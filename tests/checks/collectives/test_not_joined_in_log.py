@@ -1,3 +1,5 @@
+import pytest
+
 from ddpdoctor.model import Confidence, Source
 from tests.support.judging import only_finding, skipped
 from tests.support.logs import explained, log, raised, summary
@@ -33,3 +35,26 @@ def test_an_exception_of_a_rank_outranks_the_wait_for_it():
 
 def test_ranks_that_all_wait_at_one_place_blame_nobody():
     skipped("DD301", Source.LOG, log(sizes(2) + wait(0) + wait(1)))
+
+
+def test_a_rank_between_those_that_waited_is_one_of_the_job():
+    text = wait(8) + wait(9) + wait(11) + summary(8, -6)
+    assert only_finding("DD301", Source.LOG, log(text)).ranks == (10,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        wait(8) + wait(9),
+        wait(8) + wait(9) + summary(8, -6),
+        sizes(4) + wait(2) + wait(3),
+        sizes(4) + wait(0) + wait(1),
+    ],
+)
+def test_ranks_of_another_node_are_not_blamed_for_its_output(text):
+    skipped("DD301", Source.LOG, log(text))
+
+
+def test_ranks_that_speak_are_of_this_output():
+    text = sizes(4) + raised(2, "RuntimeError", "Connection closed by peer") + wait(0) + wait(1)
+    assert only_finding("DD301", Source.LOG, log(text)).ranks == (2, 3)

@@ -3,6 +3,7 @@ import pytest
 from ddpdoctor.model import Role, Source
 from tests.support.judging import only_finding, skipped
 from tests.support.logs import TRAINING, explained, log, raised, summary
+from tests.support.waits import stopped
 
 GLOO = "[../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:33177"
 BARRIER = "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0."
@@ -21,9 +22,9 @@ NCCL = (
         ),
         (raised(1, "RuntimeError", BARRIER), "rank 0 went away; the output shows rank 1 only"),
         (
-            raised(2, "torch.distributed.DistBackendError", NCCL)
+            raised(1, "torch.distributed.DistBackendError", NCCL)
             + raised(3, "RuntimeError", "x: Broken pipe"),
-            "a peer went away; the output shows ranks 2-3 only",
+            "a peer went away; the output shows ranks 1, 3 only",
         ),
     ],
 )
@@ -39,3 +40,17 @@ def test_a_killed_rank_outranks_what_its_peers_say():
 
 def test_a_connection_that_was_made_again():
     skipped("DD311", Source.LOG, log("wandb: Connection reset by peer, retrying\n" + 8 * TRAINING))
+
+
+def test_a_rank_that_ended_without_an_exception_is_the_one_to_look_at():
+    text = raised(0, "RuntimeError", GLOO) + raised(1, "RuntimeError", GLOO) + stopped(10, 11) + summary(2, 3)
+    (finding,) = explained(text)
+    assert finding.headline == (
+        "rank 2 ended with exit status 3 and no exception, and ranks 0-1 lost the connection to it"
+    )
+    assert (finding.code, finding.ranks, finding.where) == ("DD311", (2,), None)
+
+
+def test_a_rank_that_the_launcher_stopped_is_not():
+    text = raised(0, "RuntimeError", GLOO) + stopped(100) + summary(1)
+    assert explained(text)[0].headline == "the peer at 10.0.0.7 went away; the output shows rank 0 only"

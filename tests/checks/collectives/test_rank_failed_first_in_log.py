@@ -1,3 +1,5 @@
+import pytest
+
 from ddpdoctor.model import Role, Source, Where
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.logs import TRAINING, explained, log, raised, summary
@@ -39,3 +41,33 @@ def test_training_that_goes_on_has_caught_it():
 
 def test_victims_alone_name_no_cause():
     skipped("DD304", Source.LOG, log(VICTIM + summary(0)))
+
+
+def test_a_lost_peer_at_the_same_line_is_no_failure_of_the_same_kind():
+    text = raised(1, "RuntimeError", "invalid tensor size") + VICTIM + summary(1)
+    assert explained(text)[0].ranks == (1,)
+
+
+def test_of_files_of_single_ranks_the_launcher_names_the_first():
+    late, first = raised(1, "ValueError", "late"), raised(2, "KeyError", "'first'")
+    assert explained(late, first, summary(2))[0].headline == "rank 2 failed with KeyError \"'first'\""
+    (unordered,) = explained(late, first)
+    assert "rank 2 failed with KeyError, too" in unordered.why
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train.py: error: argument --lr: invalid float value: 'fast'",
+        "/opt/venv/bin/python3: can't open file '/home/user/trian.py': [Errno 2] No such file or directory",
+        "/opt/venv/bin/python3.11: No module named trainer",
+    ],
+)
+def test_a_script_that_did_not_begin(line):
+    (finding,) = explained(f"{line}\n" + summary(0, 2))
+    assert (finding.code, finding.ranks) == ("DD304", (0,))
+    assert finding.headline == f"rank 0 ended at its start: {line.removeprefix('/opt/venv/bin/')}"
+
+
+def test_what_another_tool_refused_is_not():
+    skipped("DD304", Source.LOG, log("srun: error: unrecognized option\n" + summary(0, 2)))

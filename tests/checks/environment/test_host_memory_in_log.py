@@ -1,4 +1,4 @@
-from tests.support.logs import leaves_alone, lets_survive, names, raised, summary
+from tests.support.logs import explained, leaves_alone, lets_survive, names, raised, summary
 
 NAMED = [
     (
@@ -36,3 +36,7 @@ test_what_is_another_matter_is_not = leaves_alone(
 )
 
 test_what_training_survived_is_not = lets_survive("DD017", NAMED[2:4])
+
+
+def test_slurm_names_the_rank():
+    assert explained(NAMED[2][0])[0].ranks == (3,)

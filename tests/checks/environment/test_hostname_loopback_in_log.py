@@ -29,6 +29,12 @@ NAMED = [
     ),
 ]
 
+UNRESOLVED = (
+    "[W socket.cpp:764] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai error: -2 - "
+    "Name or service not known).\n"
+)
+NAMED.append((8 * UNRESOLVED, "the name 'node-7' did not resolve to an address"))
+
 test_it_is_named = names("DD003", NAMED)
 
 test_what_is_another_matter_is_not = leaves_alone(
@@ -36,6 +42,7 @@ test_what_is_another_matter_is_not = leaves_alone(
     [
         "[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai "
         "error: -2 - Name or service not known).\n" + 8 * TRAINING,
+        8 * UNRESOLVED + "rank 0 of 2 is ready\n",
     ],
 )
 

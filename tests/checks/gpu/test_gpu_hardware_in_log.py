@@ -1,4 +1,4 @@
-from tests.support.logs import lets_survive, names, raised, summary
+from tests.support.logs import leaves_alone, lets_survive, names, raised, summary
 
 NAMED = [
     (
@@ -14,3 +14,11 @@ NAMED = [
 test_it_is_named = names("DD805", NAMED)
 
 test_what_training_survived_is_not = lets_survive("DD805", NAMED[:1])
+
+test_an_xid_of_a_program_is_not = leaves_alone(
+    "DD805",
+    [
+        f"[ 1.2] NVRM: Xid (PCI:0000:4f:00): {number}, pid=1, name=python, Ch 00000008\n" + summary(1)
+        for number in (13, 31, 43, 45, 69)
+    ],
+)

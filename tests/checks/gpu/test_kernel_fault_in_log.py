@@ -1,4 +1,4 @@
-from tests.support.logs import lets_survive, names, raised
+from tests.support.logs import explained, lets_survive, names, raised
 
 NAMED = [
     (
@@ -16,3 +16,7 @@ NAMED = [
 test_it_is_named = names("DD809", NAMED)
 
 test_what_training_survived_is_not = lets_survive("DD809", NAMED[:2])
+
+
+def test_the_rank_is_the_one_that_reports_the_assertion():
+    assert explained(NAMED[1][0])[0].ranks == (0,)

@@ -46,3 +46,7 @@ def test_an_exception_that_was_caught_is_none():
 
 def test_the_launchers_summary_alone_says_nothing_of_a_port():
     skipped("DD002", Source.LOG, log(summary(0)))
+
+
+def test_a_port_of_something_else_in_a_short_training():
+    skipped("DD002", Source.LOG, log(f"metrics: Address already in use, no dashboard\n{2 * TRAINING}"))
