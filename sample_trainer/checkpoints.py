@@ -160,18 +160,25 @@ def find(folder: Path) -> Path | None:
     return Path(found.decode()) if found else None
 
 
-def load_latest(folder: Path, components: Mapping[str, Component]) -> int | None:
+def load_latest(
+    folder: Path, components: Mapping[str, Component], texts: Mapping[str, str] | None = None
+) -> int | None:
     """Go on from the newest checkpoint; its step, or None where there is none.
+
+    Args:
+        texts: what has to lie beside the weights, by name, where anything of that name does.
 
     Raises:
         CheckpointError: it cannot be used. An older one is not taken instead, which nobody would notice.
     """
     found = find(folder)
-    return None if found is None else load(found, components)
+    return None if found is None else load(found, components, texts)
 
 
-def load(checkpoint: Path, components: Mapping[str, Component]) -> int:
-    """Give every rank the state in a checkpoint, into host memory first; its step.
+def load(
+    checkpoint: Path, components: Mapping[str, Component], texts: Mapping[str, str] | None = None
+) -> int:
+    """Give every rank the state in a checkpoint, into host memory first; its step. Texts: see ``load_latest``.
 
     Raises:
         CheckpointError: on every rank: it is missing, corrupt, of another model, or lacks a component.
@@ -179,12 +186,19 @@ def load(checkpoint: Path, components: Mapping[str, Component]) -> int:
     told = on_rank_0(lambda: _manifest_bytes(checkpoint), f"{checkpoint} cannot be read")
     manifest = parse_manifest(told)
     _tell_what_stays(checkpoint, manifest, components)
+    for name, text in (texts or {}).items():
+        # Of the same shapes, maybe, but each number means something else.
+        if name in manifest.files and _content(checkpoint, name, manifest) != text.encode():
+            raise CheckpointError(f"{checkpoint} does not fit this run: its {name} is another")
     for name, one in components.items():
         if one.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
-            read = partial(checkpoint_files.read_file, checkpoint, f"{name}.pt", manifest)
-            content = on_rank_0(read, f"{checkpoint} cannot be read")
-            _restore(checkpoint, name, one, content)
+            _restore(checkpoint, name, one, _content(checkpoint, f"{name}.pt", manifest))
     return manifest.step
+
+
+def _content(checkpoint: Path, name: str, manifest: Manifest) -> bytes:
+    read = partial(checkpoint_files.read_file, checkpoint, name, manifest)
+    return on_rank_0(read, f"{checkpoint} cannot be read")
 
 
 def _manifest_bytes(checkpoint: Path) -> bytes:
@@ -225,6 +239,8 @@ def _restore(checkpoint: Path, name: str, one: Component, content: bytes) -> Non
             state = _own(state)
         if name == "model":
             _require_same_model(one.state_dict(), state)
+        if name == "optimizer":
+            _require_same_optimizer(one.state_dict(), state)
         one.load_state_dict(state)
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
@@ -262,6 +278,14 @@ def _require_same_model(mine: State, saved: State) -> None:
             raise ValueError(
                 f"another model: {name} is {tuple(saved[name].shape)} in the checkpoint and {tuple(tensor.shape)} here"
             )
+
+
+def _require_same_optimizer(mine: State, saved: State) -> None:
+    """torch takes another optimizer's state, and fails in the first step. A newer torch may know more settings."""
+    for own, other in zip(mine["param_groups"], saved["param_groups"], strict=True):
+        lacking, unknown = sorted(own.keys() - other.keys()), sorted(other.keys() - own.keys())
+        if lacking and unknown:
+            raise ValueError(f"another optimizer: the checkpoint has {unknown[0]}, and this one {lacking[0]}")
 
 
 def _pack(state: Any) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from config import Config, TrainerError, show
+from config import Config, TrainerError, own_rank, show
 from config_file import read_config
 
 ENVIRONMENT = (
@@ -43,11 +43,11 @@ def read_command_line() -> Config | None:
     parser.add_argument("--dry-run", action="store_true", help="show the configuration and the environment")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="such as train.epochs=2")
     options = parser.parse_intermixed_args()
-    words = [*options.overrides, *([f"data.source={options.data}"] if options.data else [])]
+    words = [*options.overrides, *([f"data.source={options.data}"] if options.data is not None else [])]
     config = read_config(options.config, words)
     if not options.dry_run:
         return config
-    if first_rank():
+    if own_rank() == 0:
         print(f"{show(config)}\n{_environment()}")
     return None
 
@@ -61,18 +61,13 @@ def _environment() -> str:
     )
 
 
-def first_rank() -> bool:
-    """Whether this is rank 0, before there is a process group to ask."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 @contextmanager
 def errors_told_once() -> Iterator[None]:
     """Tell a TrainerError in one line, from one rank; then leave with exit status 2."""
     try:
         yield
     except TrainerError as error:
-        if os.environ.get("RANK", "0") == str(error.told_by):
+        if own_rank() == error.told_by:
             print(f"trainer: {error}", file=sys.stderr, flush=True)
         else:
             # torchrun ends all ranks as soon as one has left; the line comes first.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,9 +21,15 @@ class TrainerError(Exception):
         """The rank that tells it: rank 0, unless that knows nothing of it."""
 
 
-def at_least(minimum: float, default: Any) -> Any:
-    """A field that takes no smaller value."""
-    return field(default=default, metadata={"minimum": minimum})
+def own_rank() -> int:
+    """This process's rank as its launcher says it, before there is a process group to ask; 0 without a launcher."""
+    told = os.environ.get("RANK", "0")
+    return int(told) if told.isdecimal() else 0
+
+
+def at_least(minimum: float, default: Any, to: float | None = None) -> Any:
+    """A field that takes no smaller value, and no larger one where that is given."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": to})
 
 
 @dataclass
@@ -32,10 +39,10 @@ class Parallel:
     world_size: int | None = at_least(1, None)  # ranks in all
     rank: int | None = at_least(0, None)  # of this process, where it is started by hand
     master_addr: str = "127.0.0.1"  # where rank 0 runs
-    master_port: int | None = at_least(0, None)  # on which it listens; default: 29500, or any for one rank
+    master_port: int | None = at_least(0, None, to=65535)  # its port; default: 29500, or any for one rank
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: GPUs, unless there is none or gloo is asked for
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # auto: nccl for GPUs, gloo for CPUs
-    timeout: float = at_least(1, 600.0)  # seconds that a collective may wait for the other ranks
+    timeout: float = at_least(1, 600.0, to=10**8)  # seconds that a collective may wait for the other ranks
 
 
 @dataclass
@@ -60,7 +67,7 @@ class Model:
     width: int = at_least(1, 32)
     layers: int = at_least(1, 1)
     heads: int = at_least(1, 4)
-    dropout: float = at_least(0, 0.0)
+    dropout: float = at_least(0, 0.0, to=1)
     norm: Literal["group", "batch"] = "group"  # of the digits' model; batch has buffers, which DDP broadcasts
     compile: bool = False  # torch.compile
     checkpoint_activations: bool = False  # computes them again in backward instead of keeping them
@@ -87,14 +94,14 @@ class Train:
     accumulation: int = at_least(1, 1)  # forward passes for one optimizer step
     clip: float | None = at_least(0, None)  # largest norm of the gradient
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
-    seed: int = at_least(0, 0)
+    seed: int = at_least(0, 0, to=2**63 - 1)
 
 
 @dataclass
 class Ddp:
     """What DistributedDataParallel is told."""
 
-    bucket_cap_mb: float = at_least(0, 25.0)
+    bucket_cap_mb: float = at_least(0, 25.0, to=10**6)
     find_unused_parameters: bool = False
     static_graph: bool = False
     gradient_as_bucket_view: bool = False
@@ -165,6 +172,7 @@ def check_together(config: Config) -> None:
         "data.strategy=memory_mapped maps text: it needs data.task=language": (
             config.data.strategy == "memory_mapped" and config.data.task != "language"
         ),
+        "data.source is empty: it takes builtin, a file, a folder or hf:NAME": not config.data.source,
         "data.uneven=join excludes ddp.static_graph": config.data.uneven == "join"
         and config.ddp.static_graph,
         f"model.width {model.width} is no multiple of model.heads {model.heads}": model.width % model.heads,

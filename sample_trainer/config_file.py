@@ -90,9 +90,12 @@ def _set(config: Config, key: str, value: Any, place: str, *, is_text: bool = Fa
     converted = _convert(value, kind, is_text)
     if converted is _WRONG:
         raise TrainerError(f"{key} is {value!r}{place}; it takes {_in_words(kind)}")
-    minimum = next(one.metadata.get("minimum") for one in dataclasses.fields(part) if one.name == name)
+    limits = next(one.metadata for one in dataclasses.fields(part) if one.name == name)
+    minimum, maximum = limits.get("minimum"), limits.get("maximum")
     if None not in (minimum, converted) and not converted >= minimum:
         raise TrainerError(f"{key} is {converted}{place}; it has to be at least {minimum}")
+    if None not in (maximum, converted) and not converted <= maximum:
+        raise TrainerError(f"{key} is {converted}{place}; it has to be at most {maximum}")
     setattr(part, name, converted)
 
 
@@ -129,7 +132,7 @@ def _number(value: Any, kind: type) -> Any:
         number = math.nan if isinstance(value, bool) else kind(value)
     except (ValueError, TypeError, OverflowError):
         return _WRONG
-    return _WRONG if math.isnan(number) else number
+    return number if abs(number) < math.inf else _WRONG  # neither infinite nor NaN
 
 
 def _in_words(kind: Any) -> str:

@@ -95,6 +95,8 @@ def load(data: Data, folder: Path) -> Material:
         raise TrainerError(f"data.source {data.source} has no sample to train on")
     if not len(material.held_out):
         raise TrainerError(f"data.source {data.source} has no sample to evaluate on; raise data.held_out")
+    if material.outputs < 2:
+        raise TrainerError(f"data.source {data.source} has one class only; it takes a folder for each class")
     return material
 
 
@@ -115,7 +117,7 @@ def read_text(data: Data) -> bytes:
     if data.source == "builtin":
         return "\n".join(_topics().values()).encode()
     if data.source.startswith("hf:"):
-        return "\n".join(str(row["text"]) for row in _hugging_face(data.source)).encode()
+        return "\n".join(text for (text,) in _hugging_face(data.source, "text")).encode()
     return b"\n".join(file.read_bytes() for file in _files(Path(data.source)))
 
 
@@ -165,7 +167,8 @@ def _mapped(file: Path) -> Tensor:
     return torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8) if size else _bytes(b"")
 
 
-def _hugging_face(source: str) -> Iterable[Mapping[str, Any]]:
+def _hugging_face(source: str, *columns: str) -> Iterable[Sequence[str]]:
+    """These columns of each row."""
     name = source.removeprefix("hf:")
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]
@@ -175,7 +178,10 @@ def _hugging_face(source: str) -> Iterable[Mapping[str, Any]]:
         rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(name, split="train")
     except (OSError, ValueError) as error:
         raise TrainerError(f"data.source {source} cannot be loaded: {' '.join(str(error).split())}") from None
-    return rows
+    try:
+        return [[str(row[one]) for one in columns] for row in rows]
+    except KeyError as lacking:
+        raise TrainerError(f"data.source {source} has no column {lacking}") from None
 
 
 # --- Classes --------------------------------------------------------------------------------------------------
@@ -210,7 +216,7 @@ def _labelled_text(data: Data) -> Iterable[tuple[str, str]]:
         longest = sorted(topics, key=lambda name: (-len(topics[name]), name))[:CLASSES]
         return [(name, topics[name]) for name in longest]
     if data.source.startswith("hf:"):
-        return [(str(row["label"]), str(row["text"])) for row in _hugging_face(data.source)]
+        return [(label, text) for label, text in _hugging_face(data.source, "label", "text")]
     return [(file.parent.name, file.read_text(errors="replace")) for file in _files(Path(data.source))]
 
 

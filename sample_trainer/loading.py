@@ -79,7 +79,8 @@ class Loader:
         self._source.set_epoch(epoch)
         self._source.skip(batches, samples)
         # A worker's seed is this one's number and its own, so no two workers of all ranks draw the same.
-        self._generator.manual_seed((self._seed * 1_000_003 + epoch) * 1_000_003 + dist.get_rank() * 1_009)
+        seed = (self._seed * 1_000_003 + epoch) * 1_000_003 + dist.get_rank() * 1_009
+        self._generator.manual_seed(seed % 2**63)  # a date as the seed makes it larger than torch takes
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self.batches)

@@ -14,7 +14,8 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +27,9 @@ Kind = Literal["step", "evaluation", "checkpoint"]
 def new_folder(name: str, root: Path = Path("runs")) -> Path:
     """A folder that no other run has: runs/<time>-<name>, with a number where a second has two of a name."""
     begun = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)  # no way out of the root
     for number in range(1000):
-        folder = root / (f"{begun}-{name}" + (f"-{number + 1}" if number else ""))
+        folder = root / (f"{begun}-{safe}" + (f"-{number + 1}" if number else ""))
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -55,6 +57,8 @@ class RunFolder:
             "finished": None,
             "status": "running",
         }
+        self.failure: TrainerError | None = None
+        """Why nothing has been written since. Kept until all ranks can be told: alone, rank 0 would leave them."""
         self.ending = "finished"
         """What run.json will say where nothing goes wrong: "finished", or "stopped early"."""
         self._write_run()
@@ -64,34 +68,52 @@ class RunFolder:
         """Forget what came after this step: a run that goes on from a checkpoint measures it again."""
         if not self._file.exists():
             return
-        kept = [line for line in self._file.read_text().splitlines() if json.loads(line)["step"] <= step]
+        with self._failures_kept():
+            self._keep_until(step)
+
+    def _keep_until(self, step: int) -> None:
+        lines = self._file.read_text(errors="replace").splitlines()
+        kept = [line for line in lines if (taken := _step_of(line)) is not None and taken <= step]
         write_text(self._file, "".join(f"{line}\n" for line in kept))
 
     def add(self, kind: Kind, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Append one line, whole: somebody may be reading."""
+        if self.failure:
+            return
         line = json.dumps({"kind": kind, "step": step, "epoch": epoch, **values})
-        try:
-            with self._file.open("a") as file:
-                file.write(line + "\n")
-        except OSError as error:
-            raise TrainerError(f"{self._file} cannot be written: {error.strerror}") from None
+        with self._failures_kept(), self._file.open("a") as file:
+            file.write(line + "\n")
         if self._board:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
-    def __enter__(self) -> RunFolder:
-        return self
+    @contextmanager
+    def _failures_kept(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failure = TrainerError(f"{self._file} cannot be written: {error.strerror}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self.finish(self.ending)
-        else:
-            told = str(error).partition("\n")[0]
-            self.finish("stopped" if kind is KeyboardInterrupt else f"failed: {kind.__name__}: {told}")
+    def finish(self) -> None:
+        """Say that it came to its end.
 
-    def finish(self, status: str) -> None:
-        """Say how it ended: "finished", "stopped early", "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing."""
+        Raises:
+            TrainerError: something could not be written.
+            OSError: this could not.
+        """
+        if self.failure:
+            raise self.failure
+        self._end(self.ending)
+
+    def fail(self, error: BaseException) -> None:
+        """Say how it ended, if the disk still takes it: "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing."""
+        told = str(error).partition("\n")[0]
+        stopped = isinstance(error, KeyboardInterrupt)
+        with suppress(OSError):
+            self._end("stopped" if stopped else f"failed: {type(error).__name__}: {told}")
+
+    def _end(self, status: str) -> None:
         self._facts |= {"finished": _now(), "status": status}
         self._write_run()
         if self._board:
@@ -109,6 +131,15 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def _step_of(line: str) -> int | None:
+    """The step that a line of metrics.jsonl is of; None for half a line, as a full disk leaves it."""
+    try:
+        step = json.loads(line)["step"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return step if isinstance(step, int) else None
 
 
 def _now() -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +40,9 @@ def prepare_data(config: Config, folder: Path) -> Material:
         return load(data, folder)
 
 
-def open_run(
-    config: Config, folder: Path, device: torch.device, steps: int
-) -> AbstractContextManager[RunFolder | None]:
-    """The run folder's files while the run lasts; on rank 0."""
+@contextlib.contextmanager
+def open_run(config: Config, folder: Path, device: torch.device, steps: int) -> Iterator[RunFolder | None]:
+    """The run folder's files while the run lasts; on rank 0. What cannot be written ends all ranks."""
     facts = {
         "name": config.run.name,
         "world_size": dist.get_world_size(),
@@ -60,7 +58,14 @@ def open_run(
         lambda: opened.append(RunFolder(folder, facts, tensorboard=config.run.tensorboard)),
         "the run folder cannot be written",
     )
-    return opened[0] if opened else contextlib.nullcontext()
+    run = opened[0] if opened else None
+    try:
+        yield run
+    except BaseException as error:
+        if run:
+            run.fail(error)
+        raise
+    on_rank_0(lambda: run.finish() if run else None, "the run folder cannot be written")
 
 
 def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:

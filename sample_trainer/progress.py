@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from components import Position
-from config import Evaluation
+from config import Evaluation, TrainerError
 from metrics import Kind, RunFolder
 from torch import Tensor, nn
 
@@ -93,9 +93,14 @@ class Meter:
         """One line for the steps since the last."""
         if not self._parts:
             return
-        losses = torch.stack(self._parts)
+        failure = self.run.failure if self.run else None
+        # With it goes whether rank 0 could write: all ranks have to end then, and none alone.
+        told = torch.full((), float(failure is not None), device=self._device)
+        losses = torch.stack([*self._parts, told])
         dist.all_reduce(losses)  # each rank has a part of each step's loss: the sum is the loss
-        values = losses.tolist()
+        *values, failed = losses.tolist()
+        if failed:
+            raise failure or TrainerError("rank 0 cannot write to the run folder")
         self.first_loss = values[0] if self.first_loss is None else self.first_loss
         self.last_loss = values[-1]
         seconds = time.perf_counter() - self._begun

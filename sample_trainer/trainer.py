@@ -231,7 +231,7 @@ class DDPTrainer:
         self.optimizer.zero_grad()
         # What follows differs for each rank, also where another number of ranks keeps it from being restored.
         torch.manual_seed(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
-        checkpoints.load_latest(self.checkpoints, self.components)
+        checkpoints.load_latest(self.checkpoints, self.components, self.texts)
         if self.meter.run:
             self.meter.run.rewind(self.position.step)
         log.info("goes on at step %d, epoch %d", self.position.step, self.position.epoch + 1)

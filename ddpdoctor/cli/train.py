@@ -86,7 +86,7 @@ def train(
         return _list()
     rendezvous = {"backend": rdzv_backend, "endpoint": rdzv_endpoint, "id": rdzv_id, "conf": rdzv_conf}
     launch = Launch(nproc, nnodes, node_rank, master_addr, master_port, standalone, rendezvous)
-    settings = [*(words or ()), *([f"data.source={data}"] if data else [])]
+    settings = [*(words or ()), *([f"data.source={data}"] if data is not None else [])]
     return _train(_config_file(config), settings, launch, dry_run, quiet)
 
 

@@ -1,5 +1,6 @@
 """What a user gets wrong: one clear line from one rank, exit status 2, and all ranks gone."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def told(folder: Path, *words: str) -> str:
         (("run.folder=/dev/null/run",), "the run folder cannot be made: Not a directory"),
         (("ddp.sync_batch_norm=true", "parallel.device=cpu"), "ddp.sync_batch_norm is for GPUs"),
         (("train.precision=float16", "parallel.device=cpu"), "train.precision=float16 is for GPUs"),
+        (("parallel.device=cuda",), "rank 0 needs the GPU 0 of its own, and 0 are visible"),
         (("parallel.backend=nccl",), "parallel.backend=nccl needs GPUs, and torch sees none here"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -60,6 +62,53 @@ def test_a_batch_that_is_larger_than_the_data_is_named(tmp_path):
 def test_a_file_of_a_few_bytes_has_nothing_to_train_on(tmp_path):
     (tmp_path / "text").write_text("too short")
     assert told(tmp_path, f"data.source={tmp_path / 'text'}").endswith("has no sample to train on")
+
+
+def test_one_class_is_nothing_to_tell_apart(tmp_path):
+    (tmp_path / "text").write_text("some words of one class " * 1000)
+    said = told(tmp_path, "data.task=classes", f"data.source={tmp_path / 'text'}")
+    assert said.endswith("has one class only; it takes a folder for each class")
+
+
+@pytest.mark.parametrize("word", ["train.seed=20260101", "run.name=../elsewhere"])
+def test_a_date_is_a_seed_and_no_name_leads_out_of_runs(tmp_path, word):
+    ran = run_forked(
+        TRAINER, tmp_path / "ran", "train.steps=1", "train.epochs=1", word, nproc=2, record=False
+    )
+    assert ran.statuses == (0, 0), ran.errors
+    (run,) = (ran.folder / "runs").iterdir()
+    assert (run / "run.json").is_file()
+
+
+def test_metrics_that_cannot_be_written_end_all_ranks(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").symlink_to("/dev/full")
+    words = ("train.steps=3", "train.epochs=1", "run.log_every=1", f"run.folder={run}")
+    assert told(tmp_path, *words) == f"{run}/metrics.jsonl cannot be written: No space left on device"
+    assert "failed: TrainerError" in (run / "run.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "RANK and WORLD_SIZE are set, and MASTER_ADDR, where ranks meet, is not"),
+        ({"RANK": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "one of the launcher's variables "),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "70000"}, "MASTER_PORT is 70000; it has to be at most"),
+    ],
+)
+def test_a_launchers_variables_that_cannot_be_used_are_named(tmp_path, variables, said):
+    done = subprocess.run(
+        [sys.executable, str(TRAINER)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "0", "WORLD_SIZE": "1", **variables},
+    )
+    assert done.returncode == 2
+    assert next(one for one in done.stderr.splitlines() if "rainer" in one).startswith(f"trainer: {said}")
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):

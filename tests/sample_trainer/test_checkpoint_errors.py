@@ -1,5 +1,6 @@
 """What the trainer says of checkpoints that it cannot write or use: one line on rank 0, and every rank ends."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -58,6 +59,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_checkpoint_of_another_model(place):
     line = f"trainer: {place}/good/checkpoints/step-00000003 does not fit this run: model: another model: byte.weight"
     assert refused(train(place, "good", "checkpoint.resume=true", "model.width=64"), line)
+
+
+def test_a_checkpoint_of_another_optimizer(place):
+    line = f"trainer: {place}/good/checkpoints/step-00000003 does not fit this run: optimizer: another optimizer: "
+    assert refused(train(place, "good", "checkpoint.resume=true", "optimizer.name=sgd"), line)
+
+
+def test_a_checkpoint_of_another_vocabulary(place):
+    for source in ("first", "second"):
+        for label in ("one", "two"):
+            (place / source / label).mkdir(parents=True)
+            (place / source / label / "text").write_text(f"{source} {label} " * 1000)
+    keys = ("data.task=classes", "checkpoint.resume=true")
+    assert set(train(place, "classes", *keys, f"data.source={place / 'first'}").statuses) == {0}
+    line = f"trainer: {place}/classes/checkpoints/step-00000003 does not fit this run: its vocabulary.json is another"
+    assert refused(train(place, "classes", *keys, f"data.source={place / 'second'}"), line)
+
+
+def test_half_a_line_of_metrics_is_forgotten(place):
+    shutil.copytree(place / "good", place / "half")
+    with (place / "half" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "step", "st')
+    ran = train(place, "half", "checkpoint.resume=true", "train.epochs=2")
+    assert set(ran.statuses) == {0}, ran.errors
+    lines = (place / "half" / "metrics.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["step"] <= 6 for line in lines)
 
 
 def test_a_corrupt_checkpoint(place):
