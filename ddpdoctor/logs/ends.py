@@ -45,6 +45,8 @@ WORDS = (
     "world_size",
     "world size",
     "MEMBER:",
+    "Process name: [[",
+    "Exit code:",
 )
 """Words of the lines that are read here."""
 
@@ -66,6 +68,8 @@ _ELASTIC = re.compile(
 _SUMMARY_HOST = re.compile(r"^\s*host\s+: (?P<host>\S+)")
 _SUMMARY_RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _SUMMARY_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_MPI_RANK = re.compile(r"^\s*Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
+_MPI_CODE = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)$")
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
     re.compile(
@@ -90,6 +94,8 @@ _STATUS = re.compile(
     r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
 _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
+_LABELLED = re.compile(r"\[[EWIF]\d{3,4} ")
+"""As torch writes since it labels the lines of each rank."""
 _RANK = re.compile(r"\bRank (\d+)\]")
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 _BAR = re.compile(
@@ -110,6 +116,7 @@ class Ends:
     stopped: set[int] = field(default_factory=set)
     _host: str = ""
     _rank: tuple[int, int] | None = None
+    _mpi_rank: int | None = None
 
     def feed(self, line: Line) -> None:
         """Take one line."""
@@ -134,13 +141,19 @@ class Ends:
             self.progress[line.rank] = Progress(line, done, total, _seconds(bar["elapsed"]))
 
     def _take_summary(self, line: Line) -> None:
-        """torchrun's summary says host, rank and exit code in lines of their own."""
+        """The summaries of torchrun and mpirun say rank and exit code in lines of their own."""
         host, rank = _SUMMARY_HOST.match(line.text), _SUMMARY_RANK.match(line.text)
         if host:
             self._host = host["host"]
         if rank:
             self._rank = int(rank["rank"]), int(rank["local"])
         code = _SUMMARY_CODE.match(line.text)
+        mpi_rank, mpi_code = _MPI_RANK.match(line.text), _MPI_CODE.match(line.text)
+        if mpi_rank:
+            self._mpi_rank = int(mpi_rank["rank"])
+        if mpi_code and self._mpi_rank is not None:
+            self._keep(Ended(_code(mpi_code.groupdict()), line, self._mpi_rank))
+            self._mpi_rank = None
         if code and self._rank:
             self._keep(Ended(int(code["code"]), line, *self._rank, pid=int(code["pid"]), host=self._host))
             self._rank = None
@@ -180,6 +193,9 @@ class Ends:
 
 
 def _rank_of(line: Line) -> int | None:
+    """The rank in the job; a watchdog names the one in its group, behind the other's label."""
+    if line.rank is not None and _LABELLED.match(line.text):
+        return line.rank
     found = _RANK.search(line.text)
     return int(found[1]) if found else line.rank
 

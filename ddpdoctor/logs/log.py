@@ -217,6 +217,12 @@ class Log:
         later = (one.position > line.position and one.file == line.file for one in self.training)
         return sum(later) >= GOES_ON
 
+    def survives(self, line: Line) -> bool:
+        """Whether the process that wrote this line went on: by its training, or by saying itself that it is done."""
+        if self.last is None or line.rank is None or line.rank != self.last.rank:
+            return self.went_on_after(line)
+        return self.went_on_after(line) or replace(self, raised=()).ended_well
+
     @property
     def ended_well(self) -> bool:
         """Whether it is the output of a training that says itself that it is done, and nothing contradicts."""

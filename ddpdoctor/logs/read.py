@@ -44,7 +44,13 @@ _NCCL_WORDS = (
 )
 _OF_CHECKS, _OF_ENDS, _OF_NCCL, _OF_HANGS, _OF_LAUNCHES = range(5)
 _RUN_TOGETHER = re.compile(r"(?<=.)(?<!\]:)(?<!\]: )(?=\[(?:rank|default)\d{1,6}\]:)")
-_CALL_STACK = re.compile(r'"py_callstack": "((?:[^"\\]|\\.)*)"')
+_TEXT = r'"((?:[^"\\]|\\.)*)"'
+_CALL_STACK = re.compile(
+    rf'"(?:py_callstack|exc_info|exc_text|exception|traceback|stack_?trace|error\.stack_trace)": ?{_TEXT}'
+)
+"""Where torch's error files, and loggers that write JSON, put a traceback."""
+_CONTAINER = re.compile(rf'\{{"log": ?{_TEXT}')
+"""A line of Docker's own files."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(
     r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
@@ -154,7 +160,7 @@ class _Reading:
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
         )
-        survived = (replace(one, survived=found.went_on_after(one.line)) for one in found.raised)
+        survived = (replace(one, survived=found.survives(one.line)) for one in found.raised)
         return last_launch(replace(found, raised=tuple(survived)), self._launches.begins)
 
     def _located(self, place: int, raw: bytes) -> Line:
@@ -167,6 +173,9 @@ class _Reading:
 def _parts(raw: bytes) -> Iterator[str]:
     """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
     whole = raw.decode("utf-8", "replace")
+    if whole.startswith('{"log":') and (found := _CONTAINER.match(whole)):
+        with contextlib.suppress(ValueError):
+            whole = json.loads(f'"{found[1]}"').rstrip("\n")
     for drawn in whole.split("\r"):
         for text in _RUN_TOGETHER.split(drawn):
             yield text[:LONGEST_TEXT]

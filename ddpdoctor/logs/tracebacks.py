@@ -24,6 +24,8 @@ _BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
 _ABORT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[\w:]+)'")
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
+_SPAWNED = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
+"""By torch.multiprocessing.spawn, above the traceback of a rank that it started."""
 _IGNORED = "Exception ignored in"
 _HANDLED = "During handling of the above exception"
 _CAUSED = "The above exception was the direct cause"
@@ -64,6 +66,8 @@ class _Process:
     link: str | None = None
     ignores: bool = False
     """Whether Python goes on after the exception whose traceback comes next, which it raised while it cleaned up."""
+    spawned: int | None = None
+    """The rank whose traceback its parent passes on."""
     aborts: str | None = None
     """The C++ exception that ends it, whose message comes next."""
 
@@ -92,6 +96,10 @@ class Tracebacks:
             self._keep_message(process)
             process.open = _Open()
             process.link = _ORIGINAL if _ORIGINAL in text else process.link
+            return True
+        spawned = _SPAWNED.match(text)
+        if spawned:
+            process.spawned = int(spawned["rank"])
             return True
         frame = _frame(text)
         if frame:
@@ -134,7 +142,9 @@ class Tracebacks:
             return False
         self._keep_message(process)
         frames = tuple(process.open.frames) if process.open else ()
-        raised = Raised(found["kind"], found["message"] or "", line, frames, line.rank)
+        rank = line.rank if process.spawned is None else process.spawned
+        raised = Raised(found["kind"], found["message"] or "", line, frames, rank)
+        process.spawned = None
         if process.ignores:
             process.open, process.ignores, process.going_on = None, False, False
             return True
@@ -191,8 +201,8 @@ class Tracebacks:
 
 
 def _may_begin(text: str) -> bool:
-    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None
-    return begins or _frame(text) is not None or _bare(_EXCEPTION.match(text))
+    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None or _SPAWNED.match(text)
+    return bool(begins) or _frame(text) is not None or _bare(_EXCEPTION.match(text))
 
 
 def _frame(text: str) -> Frame | None:

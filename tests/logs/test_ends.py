@@ -41,6 +41,7 @@ from tests.support.waits import status, stopped, wait
         ("command terminated with exit code 1\n", [(1, None, None)]),
         ("trainer-1 exited with code 3\n", [(3, None, None)]),
         ("trainer-1 exited with code 0\n", [(0, None, None)]),
+        ("  Process name: [[51208,1],2]\n  Exit code:    1\n", [(1, 2, None)]),
         ("killed the old job, exit code 0\n", []),
     ],
 )
@@ -82,3 +83,9 @@ def test_the_last_progress_bar_of_each_rank():
         (0, 38, 100, 38.0),
         (1, 39, 100, 39.0),
     ]
+
+
+def test_the_watchdog_of_a_group_of_some_ranks():
+    text = wait(1) + status(1, 12, 14, 11)
+    (known,) = log(text.replace("[rank1]", "[rank5]")).waits
+    assert (known.rank, known.sequence, known.completed) == (5, 12, 11)

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from tests.support.logs import log
@@ -120,3 +122,28 @@ def test_a_frame_of_the_recorder_is_not_the_scripts():
 def test_a_launchers_own_program_is_not_the_script():
     (known,) = log(PLAIN.replace("/home/user/train.py", "/opt/venv/bin/torchrun")).raised
     assert known.where is None
+
+
+def test_a_rank_that_was_spawned():
+    text = "torch.multiprocessing.spawn.ProcessRaisedException: \n\n-- Process 2 terminated with the following error:\n"
+    known = log(text + PLAIN).raised[-1]
+    assert (known.kind, known.rank) == ("ValueError", 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(json.dumps({"log": f"{line}\n", "stream": "stderr"}) + "\n" for line in PLAIN.splitlines()),
+        json.dumps({"level": "error", "exc_info": PLAIN}) + "\n",
+    ],
+)
+def test_tracebacks_inside_of_json(text):
+    known = log(text).raised[-1]
+    assert (known.kind, known.message.strip()) == ("ValueError", "bad sample")
+    assert known.where is not None
+
+
+def test_an_exception_that_its_rank_has_survived_to_the_end():
+    text = "[rank0]: step 1 loss 2.0\n" + prefixed("[rank0]: ")
+    assert log(text + "[rank0]: training done\n").raised[0].survived
+    assert not log(text + "job done\n").raised[0].survived
