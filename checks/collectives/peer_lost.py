@@ -4,6 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
 from ddpdoctor.logs.messengers import PEER_IS_GONE
+from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
 from ddpdoctor.text import ranks_phrase
 
@@ -50,7 +51,8 @@ class PeerLost(Check):
         if worker:
             return [self._worker(*worker.by)]
         told = _survivors(log)
-        if not told or not log.failed:
+        stall = find_stall(log)
+        if not told or not log.failed or (stall and stall.missing):  # who names the missing rank knows more
             return UNSAID
         texts = [one.text for one in told]
         named = sorted(

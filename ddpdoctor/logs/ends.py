@@ -45,6 +45,7 @@ WORDS = (
     "world_size",
     "world size",
     "MEMBER:",
+    "a dump signal",
     "Process name: [[",
     "Exit code:",
 )
@@ -93,6 +94,9 @@ _STATUS = re.compile(
     r"|(?:Timeout at NCCL work|detected by watchdog at work): (?P<old>\d+)).{0,20}?"
     r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
+_DUMPED = re.compile(
+    r"Received a dump signal due to .{0,400}?Last enqueued NCCL work: (?P<enqueued>-?\d+), last completed"
+)
 _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
 _LABELLED = re.compile(r"\[[EWIF]\d{3,4} ")
 """As torch writes since it labels the lines of each rank."""
@@ -111,6 +115,8 @@ class Ends:
 
     ended: dict[object, Ended] = field(default_factory=dict)
     waits: dict[object, Wait] = field(default_factory=dict)
+    reached: dict[int, int] = field(default_factory=dict)
+    """The last collective that a rank had started when another's timeout made it tell."""
     progress: dict[int | None, Progress] = field(default_factory=dict)
     world_size: int | None = None
     stopped: set[int] = field(default_factory=set)
@@ -179,6 +185,9 @@ class Ends:
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
             wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(found["ms"]) / 1000, elements)
             self.waits.setdefault((rank, sequence), wait)
+        dumped = _DUMPED.search(line.text)
+        if dumped and rank is not None:
+            self.reached.setdefault(rank, int(dumped["enqueued"]))
         stuck = _STUCK.search(line.text)
         if stuck:
             known = Wait(rank, "a call of NCCL", line, seconds=float(stuck["seconds"]), collective=False)

@@ -156,6 +156,8 @@ class Log:
     stopped: frozenset[int] = frozenset()
     """The processes that a launcher stopped, mostly because another had failed."""
     waits: tuple[Wait, ...] = ()
+    reached: Mapping[int, int] = field(default_factory=dict)
+    """By rank, the last collective that it had started when another's timeout made it tell."""
     progress: tuple[Progress, ...] = ()
     nccl: Mapping[str, NcclFacts] = field(default_factory=dict)
     """What NCCL said, by the process that said it: ``host:pid``."""

@@ -152,6 +152,7 @@ class _Reading:
             ended=tuple(self._ends.ended.values()),
             stopped=frozenset(self._ends.stopped),
             waits=tuple(self._ends.waits.values()),
+            reached=dict(self._ends.reached),
             progress=tuple(self._ends.progress.values()),
             nccl={process: nccl.parse("\n".join(said)) for process, said in self._nccl.items()},
             world_size=self._ends.world_size,
@@ -161,7 +162,14 @@ class _Reading:
             last=self._located(*scanner.last) if scanner.last else None,
         )
         survived = (replace(one, survived=found.survives(one.line)) for one in found.raised)
-        return last_launch(replace(found, raised=tuple(survived)), self._launches.begins)
+        judged = replace(
+            found,
+            raised=tuple(survived),
+            # The ends of an attempt after which the launcher started its ranks once more, and they trained.
+            ended=tuple(one for one in found.ended if not found.went_on_after(one.line)),
+            waits=tuple(one for one in found.waits if not found.went_on_after(one.line)),
+        )
+        return last_launch(judged, self._launches.begins)
 
     def _located(self, place: int, raw: bytes) -> Line:
         before, stream = next(start for start in reversed(self._starts) if start[0] < place)

@@ -70,7 +70,7 @@ def find_stall(log: Log) -> Stall | None:
         return None
     ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
-    known = [one.rank for one in log.ended] + [one.rank for one in vain]
+    known = [one.rank for one in log.ended] + [one.rank for one in vain] + list(log.reached)
     others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
     collective = waiting and all(wait.collective for wait in log.waits)
     absent = _absent(log, waiting, {rank for rank in known if rank is not None}) if collective else ()
@@ -79,7 +79,7 @@ def find_stall(log: Log) -> Stall | None:
     return Stall(
         waiting,
         absent,
-        bool(absent) or others_lived,
+        bool(absent) or (others_lived and not log.reached),
         max(seconds) if seconds else None,
         log.waits,
         tuple(sorted(told, key=lambda one: (one.line if isinstance(one, Raised) else one).position)),
@@ -95,7 +95,9 @@ def _absent(log: Log, waiting: tuple[int, ...], known: set[int]) -> tuple[int, .
         job = range(log.world_size)
     else:
         job = range(min(spoke) if len(waiting) > 1 else 0, 1 + max(spoke, default=-1))
-    absent = tuple(rank for rank in job if rank not in waiting)
+    waited_in = min((wait.sequence for wait in log.waits if wait.sequence is not None), default=None)
+    came = {rank for rank, last in log.reached.items() if waited_in is not None and last >= waited_in}
+    absent = tuple(rank for rank in job if rank not in waiting and rank not in came)
     return () if _are_a_node(log, waiting, absent) else absent
 
 
@@ -103,7 +105,9 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
     """Whether those that waited look like all ranks of one node, whose output alone this is."""
     count = len(waiting)
     block = count > 1 and waiting[-1] - waiting[0] == count - 1 and waiting[0] % count == 0
-    heard = {line.rank for line in (*log.lines, *log.training)} | {one.rank for one in log.ended}
+    heard = (
+        {*log.reached} | {line.rank for line in (*log.lines, *log.training)} | {one.rank for one in log.ended}
+    )
     alone = len(log.hosts) < 2 and heard.isdisjoint(absent)
     return block and (count + len(absent)) % count == 0 and alone
 

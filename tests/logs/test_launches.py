@@ -48,3 +48,8 @@ def test_a_training_that_says_it_is_done_has_survived_what_stands_above(last):
 def test_a_summary_contradicts_a_line_that_says_done():
     text = f"{TRAINING}CUDA out of memory in batch 3\n{summary()}cleanup done\n"
     assert explained(text)[0].code == "DD806"
+
+
+def test_an_attempt_that_trained_after_one_that_failed_is_healthy():
+    failed = "E0102 03:04:05 1 api.py:984] failed (exitcode: 1) local_rank: 1 (pid: 7) of binary: /usr/bin/python\n"
+    assert explained(raised(1, "ValueError", "first") + failed + 8 * TRAINING) == ()

@@ -58,3 +58,30 @@ def test_ranks_of_another_node_are_not_blamed_for_its_output(text):
 def test_ranks_that_speak_are_of_this_output():
     text = sizes(4) + raised(2, "RuntimeError", "Connection closed by peer") + wait(0) + wait(1)
     assert only_finding("DD301", Source.LOG, log(text)).ranks == (2, 3)
+
+
+def test_who_names_the_missing_rank_knows_more_than_its_peers():
+    told = "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0."
+    text = raised(1, "RuntimeError", told)
+    text += raised(0, "RuntimeError", "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 30 ms") + summary(
+        0
+    )
+    (finding,) = explained(text)
+    assert (finding.code, finding.ranks) == ("DD301", (2,))
+
+
+def dump(rank: int, enqueued: int) -> str:
+    return (
+        f"[rank{rank}]:[E102 03:04:05 ProcessGroupNCCL.cpp:1415] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] Received "
+        "a dump signal due to a collective timeout from  rank 0 and we will try our best to dump the debug info. "
+        f"Last enqueued NCCL work: {enqueued}, last completed NCCL work: 11.\n"
+    )
+
+
+def test_the_rank_whose_dump_shows_that_it_never_came_is_named():
+    text = wait(0) + wait(1) + dump(2, 14) + dump(3, 11)
+    assert only_finding("DD301", Source.LOG, log(text)).ranks == (3,)
+
+
+def test_ranks_whose_dumps_show_that_they_came_are_not():
+    assert [one.code for one in explained(wait(0) + dump(1, 14) + summary(0, -6))] == ["DD312"]
