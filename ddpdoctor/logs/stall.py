@@ -36,7 +36,13 @@ class Stall:
     @property
     def alone(self) -> bool:
         """Whether those that waited are few: most ranks, or rank 0's peers, never came to the collective."""
-        if not self.waiting or not self.more_absent or len(self.sequences) > 1 or self.in_backward:
+        if (
+            not self.waiting
+            or not self.more_absent
+            or self.missing
+            or len(self.sequences) > 1
+            or self.in_backward
+        ):
             return False
         if not all(wait.collective for wait in self.waits):
             return False

@@ -138,7 +138,7 @@ class Tracebacks:
 
     def _take_exception(self, process: _Process, line: Line) -> bool:
         found = _EXCEPTION.match(line.text)
-        if found is None or not _is_exception(found, process.open, line.text):
+        if found is None or not _is_exception(found, process.open, line):
             return False
         self._keep_message(process)
         frames = tuple(process.open.frames) if process.open else ()
@@ -223,12 +223,16 @@ def _bare(found: re.Match[str] | None) -> bool:
     return _BARE.search(found["kind"]) is not None
 
 
-def _is_exception(found: re.Match[str], open_: _Open | None, text: str) -> bool:
+def _is_exception(found: re.Match[str], open_: _Open | None, line: Line) -> bool:
     if open_ is None:
         return _bare(found)
+    text = line.text
     if len(text) - len(text.lstrip()) > open_.indent:
         return False
     if _SURE.search(found["kind"]):
         return True
+    if found["message"] is None and re.match(r"[A-Z]\w*[a-z]\w*$", text):
+        # A name alone may be another process's line, unless the launcher labels lines by rank.
+        return open_.fresh and bool(open_.frames) and line.rank is not None
     named = "." in found["kind"] or (found["message"] is not None and re.search("[a-z][A-Z]", found["kind"]))
     return open_.fresh and bool(named)

@@ -147,3 +147,9 @@ def test_an_exception_that_its_rank_has_survived_to_the_end():
     text = "[rank0]: step 1 loss 2.0\n" + prefixed("[rank0]: ")
     assert log(text + "[rank0]: training done\n").raised[0].survived
     assert not log(text + "job done\n").raised[0].survived
+
+
+def test_an_exception_without_a_message_is_known_by_its_rank():
+    text = PLAIN.replace("ValueError: bad sample", "Unlucky")
+    assert [one.kind for one in log(prefixed("[rank3]: ", text)).raised] == ["Unlucky"]
+    assert log(text).raised == ()

@@ -3,7 +3,7 @@ import pytest
 from ddpdoctor.model import Confidence, Source
 from tests.support.judging import only_finding, skipped
 from tests.support.logs import explained, log, raised, summary
-from tests.support.waits import sizes, status, wait
+from tests.support.waits import sizes, status, stopped, wait
 
 
 def test_the_rank_that_did_not_come_is_named_and_not_those_that_waited():
@@ -66,6 +66,7 @@ def test_who_names_the_missing_rank_knows_more_than_its_peers():
     text += raised(0, "RuntimeError", "[Rank 0]: Rank 2 failed to pass monitoredBarrier in 30 ms") + summary(
         0
     )
+    text += stopped(7) + summary(0) + summary(1, pid=8)
     (finding,) = explained(text)
     assert (finding.code, finding.ranks) == ("DD301", (2,))
 
