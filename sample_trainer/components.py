@@ -72,6 +72,14 @@ def random_component(device: torch.device) -> Component:
     return Component(Kind.PER_RANK, partial(_random_state, device), partial(_set_random_state, device))
 
 
+def seed_generators(seed: int) -> None:
+    """Begin all of them anew on this rank: one that is left out is another in each run, whatever the seed."""
+    random.seed(seed)
+    torch.manual_seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+
+
 def _random_state(device: torch.device) -> State:
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if device.type == "cuda":

@@ -29,7 +29,7 @@ import checkpoints
 import torch
 import torch.distributed as dist
 from command_line import errors_told_once, read_command_line
-from components import Position, checksum
+from components import Position, checksum, seed_generators
 from config import Config
 from data import IGNORED, Material
 from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
@@ -230,7 +230,7 @@ class DDPTrainer:
         cross_entropy(*self.guess(self.model, self.nothing), reduction="sum").backward()
         self.optimizer.zero_grad()
         # What follows differs for each rank, also where another number of ranks keeps it from being restored.
-        torch.manual_seed(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
+        seed_generators(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
         checkpoints.load_latest(self.checkpoints, self.components, self.texts)
         if self.meter.run:
             self.meter.run.rewind(self.position.step)
@@ -258,7 +258,7 @@ def train(config: Config, device: torch.device) -> None:
     folder = choose_folder(config)
     material = prepare_data(config, folder)
     # Unequal on purpose, as dropout wants it: DDP makes the weights equal to rank 0's.
-    torch.manual_seed(config.train.seed + dist.get_rank())
+    seed_generators(config.train.seed + dist.get_rank())
     model = create_model(config, material)
     trainer = DDPTrainer(config, material, model, device, folder)
     training, held_out = (

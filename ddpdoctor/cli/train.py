@@ -188,7 +188,7 @@ def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
 
     if ending.status == 0:
         return 0
-    failure = run.failure()
+    failure = run.failure(ending.status)
     if failure.refused:
         return REFUSED
     print(f"ddpdoctor: error: {failure.text}{_where(folder)}", file=sys.stderr)

@@ -23,6 +23,8 @@ GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL: for the trainer to note that it was stopped."""
 REFUSED = 2
 """The exit status by which the trainer says that it was asked for what cannot be."""
+FAILED = 1
+"""torchrun's exit status where a rank failed."""
 _READ = """import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
 from config import TrainerError
@@ -116,8 +118,12 @@ class TrainingRun:
             found += [Stream(own / "stdout.log", False, label), Stream(own / "stderr.log", True, label)]
         return found
 
-    def failure(self) -> Failure:
-        """Why it failed: what the first rank said, or how it ended, or what torchrun said."""
+    def failure(self, status: int = FAILED) -> Failure:
+        """Why it failed: what the first rank said, or how it ended, or what torchrun said.
+
+        Args:
+            status: torchrun's; negative for a signal.
+        """
         codes = self._exit_codes()
         errors = sorted(self._errors())
         if errors:
@@ -130,6 +136,8 @@ class TrainingRun:
             rank, code = next(iter(codes.items()))
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
             return Failure(f"rank {rank} {how}")
+        if status < 0:
+            return Failure(f"torchrun was ended by signal {-status}")
         return Failure(self._why_not_launched())
 
     def _why_not_launched(self) -> str:

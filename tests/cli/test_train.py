@@ -207,7 +207,7 @@ Root Cause (first observed failure):
 """
 
 
-def failure(folder, launcher="", **errors):
+def failure(folder, launcher="", status=1, **errors):
     """What is said of a run that left this."""
     made = TrainingRun.__new__(TrainingRun)
     made.plan, made.folder = Plan(nproc=2), folder
@@ -217,7 +217,7 @@ def failure(folder, launcher="", **errors):
         own.mkdir(parents=True)
         said = {"message": {"message": message, "extraInfo": {"timestamp": when}}}
         (own / "error.json").write_text(json.dumps(said))
-    return made.failure()
+    return made.failure(status)
 
 
 def test_the_first_exception_in_time_is_the_cause(tmp_path):
@@ -238,6 +238,7 @@ def test_a_signal_or_a_status_is_told_where_nobody_said_anything(tmp_path):
 
 def test_torchrun_itself_may_fail(tmp_path):
     assert failure(tmp_path, "Traceback\nOSError: port\n").text == "torchrun failed: OSError: port"
+    assert failure(tmp_path, status=-9).text == "torchrun was ended by signal 9"
     assert failure(tmp_path).text == "torchrun failed without a word"
     taken = "torch.distributed.DistNetworkError: ... port: 29500, ... name: EADDRINUSE, message: ..."
     assert failure(tmp_path, taken).text.startswith("another program has the port 29500;")

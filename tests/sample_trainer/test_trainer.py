@@ -66,6 +66,16 @@ def test_it_learns_without_a_launcher(alone):
     assert said["evaluation_loss"] < 4
 
 
+def test_a_seed_gives_the_same_run_again(alone, tmp_path):
+    done = train(tmp_path, sys.executable)
+    assert done.returncode == 0, done.stderr
+    first, again = (
+        json.loads(next(one.glob("checkpoints/step-00000016/manifest.json")).read_text())["files"]
+        for one in (alone, tmp_path)
+    )
+    assert again == first  # the random generators' states are among them
+
+
 def test_it_learns_together(together):
     said = summaries(together)
     assert [one["rank"] for one in said] == [0, 1, 2]
