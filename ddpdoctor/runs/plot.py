@@ -44,9 +44,8 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
         style(panel, title, "step")
         for run, colour, line in zip(runs, cycle(COLOURS), _lines(len(runs))):
             _draw(panel, run, metric, colour, line)
-        if metric == "loss":
-            panel.margins(y=0.08)
-        else:
+        panel.margins(y=0.08)
+        if metric != "loss":
             panel.set_ylim(bottom=0)
     legend(figure, panels[0], runs)
     save(figure, path)
@@ -70,7 +69,7 @@ def _draw(panel: Axes, run: Run, metric: str, colour: str, line: str) -> None:
 
 
 def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
-    """Throughput and efficiency by the number of ranks, beside what perfect scaling would give.
+    """Throughput by the number of ranks, and where a run of one process tells it, efficiency and perfect scaling.
 
     Raises:
         NoMatplotlib: it is not installed.
@@ -79,19 +78,21 @@ def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
     told = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
     if not told:
         raise ValueError("no run tells its throughput and its ranks")
-    figure, (speed, efficiency) = new_figure(2)
+    shares = [(s.ranks or 1, s.efficiency) for s in told if s.efficiency]
+    figure, panels = new_figure(2 if shares else 1)
+    speed = panels[0]
     ranks = [one.ranks or 1 for one in told]
     style(speed, "samples/s, all ranks", "ranks")
     speed.plot(ranks, [one.samples_per_second or 0 for one in told], "o-", color=COLOURS[0], label="measured")
     alone = next(((s.samples_per_second or 0) / (s.speed_up or 1) for s in told if s.speed_up), None)
     if alone:
         speed.plot([1, max(ranks)], [alone, alone * max(ranks)], "--", color=INK, label="perfect scaling")
-    style(efficiency, "efficiency against one process", "ranks")
-    shares = [(s.ranks or 1, s.efficiency) for s in told if s.efficiency]
-    efficiency.plot(*_columns(shares), "o-", color=COLOURS[1])
-    efficiency.axhline(1, color=INK, linestyle="--", linewidth=1)
-    efficiency.set_ylim(top=max(1.1, *(1.1 * share for _, share in shares)))
-    for panel in (speed, efficiency):
+    for efficiency in panels[1:]:
+        style(efficiency, "efficiency against one process", "ranks")
+        efficiency.plot(*_columns(shares), "o-", color=COLOURS[1])
+        efficiency.axhline(1, color=INK, linestyle="--", linewidth=1)
+        efficiency.set_ylim(top=max(1.1, *(1.1 * share for _, share in shares)))
+    for panel in panels:
         panel.set_ylim(bottom=0)
         panel.set_xticks(sorted(set(ranks)))
     legend(figure, speed, told if alone else [])

@@ -58,6 +58,14 @@ def test_scaling_is_drawn(matplotlib, runs, tmp_path):
     assert (tmp_path / "scaling.svg").stat().st_size > 5000
 
 
+def test_without_a_run_of_one_process_the_throughput_is_drawn_alone(matplotlib, runs, tmp_path, monkeypatch):
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    draw_scaling(summarize_all(runs[1:]), tmp_path / "scaling.svg")
+    text = (tmp_path / "scaling.svg").read_text()
+    assert "samples/s, all ranks" in text
+    assert "efficiency" not in text
+
+
 def test_nothing_to_draw_is_said(matplotlib, tmp_path):
     empty = [read_run(make_run(tmp_path, "empty", steps=0))]
     with pytest.raises(ValueError, match="no run has a logged step"):
