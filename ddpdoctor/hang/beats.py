@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.hang.standstill import Handled
 
 NOW = ".now"
 """How the file ends, in the folder of records."""
@@ -25,6 +27,8 @@ class Beat:
     """The innermost of the script's own."""
     stack: tuple[Frame, ...] = ()
     """The innermost frames, outermost first."""
+    handles: Handled | None = None
+    """An exception, where it has been in one place for a second."""
 
 
 def read_beat(file: Path) -> Beat | None:
@@ -33,9 +37,23 @@ def read_beat(file: Path) -> Beat | None:
         said = json.loads(file.read_bytes())
         at = Frame(*said["at"]) if said["at"] else None
         stack = tuple(Frame(*frame) for frame in said["stack"])
-        return Beat(said["t"], said["moved"], said["thread"], at, stack)
+        return Beat(said["t"], said["moved"], said["thread"], at, stack, _handled(said.get("handles")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _handled(said: dict[str, Any] | None) -> Handled | None:
+    if said is None:
+        return None
+    frames = tuple(Frame(*frame) for frame in said["frames"])
+    return Handled(said["type"], said["message"], frames, Frame(*said["tried"]), Frame(*said["holder"]))
+
+
+def handled_by(records: Path | None, pid: int) -> Handled | None:
+    """The exception that a process said last to be handling; None where our recorder is not in there."""
+    files = records.glob(f"{pid}-*{NOW}") if records else ()
+    beat = max(filter(None, map(read_beat, files)), key=lambda one: one.time, default=None)
+    return beat.handles if beat else None
 
 
 def recorders_threads(records: Path | None) -> set[int]:

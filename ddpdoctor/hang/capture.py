@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.hang.answers import Answer
+from ddpdoctor.hang.beats import handled_by
 from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.look import Look, call_of, doing_of, look, state_of
@@ -56,6 +57,7 @@ def capture(
         time.sleep(max(0.0, taken[-1].time + PAUSE - time.monotonic()))
         taken.append(look(known, records, first=False))
     found = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
+    found = [replace(one, handles=handled_by(records, one.pid)) for one in found]
     flight, refused = _flights(pids, taken[0].answers)
     return Standstill(tuple(_with_native(found) if native else found), seconds, flight=flight, unseen=refused)
 

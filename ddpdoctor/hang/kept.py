@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.hang.standstill import Doing, Handled, Process, Role, Standstill
 from ddpdoctor.text import listing
 
 SCHEMA = 1
@@ -160,6 +160,7 @@ def _standstill(said: Mapping[str, Any]) -> tuple[Standstill, dict[int, str]]:
 
 
 def _process(said: Mapping[str, Any]) -> Process:
+    said = {"handles": None, **said}  # older versions did not look
     return Process(**{one.name: _FIELDS[one.name](said[one.name]) for one in fields(Process)})
 
 
@@ -209,9 +210,19 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 
 def _frames(value: Any) -> tuple[Frame, ...]:
-    return tuple(
-        Frame(_text(one["function"]), _text(one["file"]), _whole(one["line"]))
-        for one in (_a(frame, dict) for frame in _list(value, MOST_FRAMES))
+    return tuple(_frame(one) for one in _list(value, MOST_FRAMES))
+
+
+def _frame(value: Any) -> Frame:
+    one = _a(value, dict)
+    return Frame(_text(one["function"]), _text(one["file"]), _whole(one["line"]))
+
+
+def _handled(value: Any) -> Handled:
+    one = _a(value, dict)
+    frames = _frames(one["frames"])
+    return Handled(
+        _text(one["type"]), _text(one["message"]), frames, _frame(one["tried"]), _frame(one["holder"])
     )
 
 
@@ -239,5 +250,6 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "from_interpreter": lambda value: _a(value, bool),
     "unseen": _text,
     "exit_status": lambda value: _or_none(value, _status),
+    "handles": lambda value: _or_none(value, _handled),
 }
 """How each field of a process is read; a test holds them against the class."""

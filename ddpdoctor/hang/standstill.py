@@ -42,6 +42,21 @@ class Doing(str, Enum):
 
 
 @dataclass(frozen=True)
+class Handled:
+    """An exception that a thread was handling: it stood in an ``except``, a ``finally``, or the end of a ``with``."""
+
+    type: str
+    message: str
+    """Its first line."""
+    frames: tuple[Frame, ...]
+    """The script's own through which it came, outermost first."""
+    tried: Frame
+    """The line through which it came to who handles it."""
+    holder: Frame
+    """The line on which the same function stood since."""
+
+
+@dataclass(frozen=True)
 class Process:
     """One process of the job."""
 
@@ -72,6 +87,8 @@ class Process:
     """Why there is no stack, and what to do."""
     exit_status: int | None = None
     """Where it has ended and that is known; negative for a signal."""
+    handles: Handled | None = None
+    """By our recorder; None where that is not in there."""
 
     @property
     def stands(self) -> bool:

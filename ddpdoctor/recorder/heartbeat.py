@@ -13,6 +13,8 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .handled import handled
+
 if TYPE_CHECKING:
     from .session import Session
 
@@ -21,6 +23,8 @@ _SIZE = 4096
 """Bytes of the file; one write of a page, so that a reader sees all of it or the one before."""
 _MOST_FRAMES = 12
 _MOST_PLACES = 1000
+_STILL = 1.0
+"""Seconds in one place, after which it is looked at what is handled there."""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -40,7 +44,8 @@ class Heartbeat:
         """Look at the main thread and write down where it is."""
         now = round(time.monotonic(), 3)
         counts = self._counts()
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        main = threading.main_thread().ident or 0
+        frame = sys._current_frames().get(main)
         frames = _innermost(frame)
         place = tuple((id(one.f_code), one.f_lasti) for one in frames)
         if counts != self._counted or len(self._places) > _MOST_PLACES:
@@ -51,6 +56,8 @@ class Heartbeat:
             self._moved = now
         stack = [_plain(one) for one in reversed(frames)]
         values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
+        if now - self._moved > _STILL:  # the exceptions of a run that goes on are nobody's business
+            values["handles"] = handled(main, self._session.sites.is_foreign)
         self._write({**values, "at": self._own(frame), "stack": stack})
 
     def _counts(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def _is_behind_in_pass(own: Recording, furthest: Mapping[int, int], ended: str) 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:
     """Whether it will not train again: it came to its end, or waits for the others behind the loop."""
-    update = next((step.optimizer_steps[-1].at for step in recording.steps if step.optimizer_steps), None)
+    update = last_update(recording)
     if recording.raised is not None:
         return is_behind(update, recording.raised.at)
     if any(event.action == "destroy" for event in recording.groups):
@@ -58,6 +58,11 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
         return is_behind(update, open_call.at)
     ended = recording.exit
     return ended is not None and (ended.how == "returned" or is_behind(update, ended.at))
+
+
+def last_update(recording: Recording) -> Where | None:
+    """A line that updates the weights."""
+    return next((step.optimizer_steps[-1].at for step in recording.steps if step.optimizer_steps), None)
 
 
 def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> list[int]:

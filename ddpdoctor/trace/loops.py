@@ -27,7 +27,7 @@ def is_behind(inside: Where | None, other: Where | None) -> bool:
         if any(other.line in loop.lines for loop in here.around(inside.line)):
             return False
     else:
-        leads = _callers(_name(inside), files)
+        leads = _callers(name_of(inside), files)
         calls = [one.line for one in there.calls if one.name in leads and one.scope == scope]
         shared = any(other.line in loop.lines for line in calls for loop in there.around(line))
         if not calls or shared or max(calls) > other.line:
@@ -35,6 +35,18 @@ def is_behind(inside: Where | None, other: Where | None) -> bool:
     # Who comes there again and again leaves these loops each time: by a decision only where there is one.
     again = _is_repeated(there.functions.get(scope, ""), files)
     return any(loop.branches or not again for loop in _left(inside, other))
+
+
+def share_a_loop(inside: Where, other: Where) -> bool:
+    """Whether a line stands in one of the loops around another one, which may be in functions that it calls."""
+    here, there = _read(inside.file), _read(other.file)
+    if here is None or there is None or inside.line is None or other.line is None:
+        return False
+    if here == there and here.scope_of(inside.line) == here.scope_of(other.line):
+        return any(other.line in loop.lines for loop in here.around(inside.line))
+    leads, scope = _callers(name_of(inside), (here, there)), there.scope_of(other.line)
+    calls = [one.line for one in there.calls if one.name in leads and one.scope == scope]
+    return any(other.line in loop.lines for line in calls for loop in there.around(line))
 
 
 def way_out(inside: Where | None, other: Where | None) -> Where | None:
@@ -51,7 +63,7 @@ def way_out(inside: Where | None, other: Where | None) -> Where | None:
     if not branching or len(set(branching[0].branches)) > 1:
         return None
     loop = branching[0]
-    same = (loop.file, loop.function) == (inside.file, _name(inside))
+    same = (loop.file, loop.function) == (inside.file, name_of(inside))
     return Where(loop.file, loop.branches[0], inside.function if same else loop.function)
 
 
@@ -62,7 +74,7 @@ def _left(inside: Where, other: Where | None) -> list[_Loop]:
     if here and other and there and other.line and inside.line:
         scope = there.scope_of(other.line)
         if here != there or here.scope_of(inside.line) != scope:
-            found = [*_between(there, scope, _callers(_name(inside), (here, there)), here), *found]
+            found = [*_between(there, scope, _callers(name_of(inside), (here, there)), here), *found]
     return [loop for loop in found if not (other and other.file == loop.file and other.line in loop.lines)]
 
 
@@ -79,7 +91,7 @@ def _between(source: _Source, scope: range, leads: Collection[str], last: _Sourc
                 places += new
 
 
-def _name(where: Where) -> str:
+def name_of(where: Where) -> str:
     """The function's own name, without the class around it."""
     return (where.function or "").rpartition(".")[2]
 

@@ -14,7 +14,7 @@ from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.hang.standstill import Doing, Handled, Process, Role, Standstill
 
 FRAME = Frame("main", "/jobs/train.py", 12)
 FULL = Process(
@@ -25,6 +25,7 @@ FULL = Process(
     from_interpreter=True,
     unseen="ptrace is not allowed",
     exit_status=-9,
+    handles=Handled("KeyError", "'img'", (FRAME, FRAME), FRAME, FRAME),
 )
 
 

@@ -9,6 +9,7 @@ from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.verdict.elsewhere import blocked, busy, is_blocked, none_late, unseen
+from ddpdoctor.trace.verdict.failing import failing
 from ddpdoctor.trace.verdict.groups import made_differently
 from ddpdoctor.trace.verdict.left import gone
 from ddpdoctor.trace.verdict.pairs import groups_in_a_circle, no_partner
@@ -39,6 +40,9 @@ def _by_waits(trace: Trace, standstill: Standstill, crowd: Crowd) -> Verdict:
     outside = [rank for rank in found.sinks if not crowd[rank].waits]
     if outside:
         return _outside(trace, standstill, crowd, outside)
+    raised = failing(crowd, standstill)
+    if raised:
+        return raised
     if found.circle:
         return _of_circle(standstill, crowd, found.circle)
     missing = [rank for rank in crowd if rank not in here]
