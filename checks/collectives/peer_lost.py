@@ -85,10 +85,10 @@ class PeerLost(Check):
         ranks = () if first.rank is None else (first.rank,)
         said = told_by(first.line, *told[: _MOST - 1], role=Role.MESSENGER, ranks=ranks)
         return self.fail(
-            f"rank {first.rank} ended with exit status {first.code} and no exception, and "
+            f"rank {first.rank} ended with exit status {first.code} without an exception in this output, and "
             f"{ranks_phrase(survivors)} lost the connection to it",
-            why="Who reports a closed connection is healthy. The launcher names the rank that ended, which printed no "
-            "traceback: sys.exit, os._exit, or a handler that keeps quiet.",
+            why="Who reports a closed connection is healthy. The launcher names the rank that ended, of which no "
+            "traceback is here: sys.exit, os._exit, or a handler that keeps quiet.",
             fix=f"read what rank {first.rank} wrote last: torchrun --log-dir logs --tee 3 ...\n"
             "look for sys.exit and os._exit in the script, and for an except that ends the program",
             confidence=Confidence.CERTAIN,

@@ -1,3 +1,5 @@
+from signal import SIGTERM
+
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
 from ddpdoctor.logs.stall import Stall, find_stall
@@ -38,7 +40,10 @@ class TimeoutUndetermined(Check):
         stall = find_stall(log)
         if stall:
             return [self._stalled(stall)]
-        ended = next((one for one in log.ended if one.code), None)
+        # A launcher ends the others by SIGTERM after the first failure.
+        ended = min(
+            (one for one in log.ended if one.code), key=lambda one: one.code == -SIGTERM, default=None
+        )
         if ended:
             return [self._ended(ended)]
         return [self._hung(log.hung)] if log.hung else UNSAID

@@ -17,6 +17,7 @@ _LABEL = re.compile(
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
     | \[(?P<tag>\d{1,6})\]\s(?=\S+:\d+:\d+\ \[)                            # mpirun's kin, before NCCL's own
     | \S{1,80}\s\[std(?:out|err)\]\s                                     # collectors that name the stream
+    | \[\d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d\]\s                             # ts and its kin
     | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{1,80}\ [^\s:\[]{1,80}\[\d+\]:\s   # journalctl, syslog
     | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose

@@ -203,7 +203,8 @@ class Log:
         for one in self.fatal:
             for link in one.chain:
                 same = first.where is not None and (link.kind, link.where) == (first.kind, first.where)
-                if same and link.rank not in seen and _first_match(patterns, link.text):
+                passed_on = link.line.text[:1].isspace()  # in torchrun's summary
+                if same and not passed_on and link.rank not in seen and _first_match(patterns, link.text):
                     seen.add(link.rank)
                     yield link
 

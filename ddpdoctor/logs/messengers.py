@@ -77,4 +77,6 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
     killed = [one for one in log.ended if one.code < 0 and one.pid not in log.stopped]
-    return next((one for one in killed if one.code != -signal.SIGTERM), next(iter(killed), None))
+    by_others = any(one.code > 0 for one in log.ended)  # SIGTERM then came after that failure
+    rest = None if by_others else next(iter(killed), None)
+    return next((one for one in killed if one.code != -signal.SIGTERM), rest)

@@ -45,6 +45,7 @@ def prefixed(prefix: str, text: str = PLAIN) -> str:
         (prefixed("trainer_1  | "), None),
         (prefixed("[trainer3|0]:"), 3),
         (prefixed("Jan  2 03:04:05 node-a torchrun[312]: [rank3]: "), 3),
+        (prefixed("[2026-11-20 11:39:58] [rank3]: "), 3),
         (prefixed("Nov 20 11:39:58 node-a python3.11[7]: "), None),
         (prefixed("[80746] [rank3]: "), 3),
         (prefixed("train.nolog [stderr] [rank3]: "), 3),

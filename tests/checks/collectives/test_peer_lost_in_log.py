@@ -46,7 +46,7 @@ def test_a_rank_that_ended_without_an_exception_is_the_one_to_look_at():
     text = raised(0, "RuntimeError", GLOO) + raised(1, "RuntimeError", GLOO) + stopped(10, 11) + summary(2, 3)
     (finding,) = explained(text)
     assert finding.headline == (
-        "rank 2 ended with exit status 3 and no exception, and ranks 0-1 lost the connection to it"
+        "rank 2 ended with exit status 3 without an exception in this output, and ranks 0-1 lost the connection to it"
     )
     assert (finding.code, finding.ranks, finding.where) == ("DD311", (2,), None)
 
@@ -54,3 +54,8 @@ def test_a_rank_that_ended_without_an_exception_is_the_one_to_look_at():
 def test_a_rank_that_the_launcher_stopped_is_not():
     text = raised(0, "RuntimeError", GLOO) + stopped(100) + summary(1)
     assert explained(text)[0].headline == "the peer at 10.0.0.7 went away; the output shows rank 0 only"
+
+
+def test_a_rank_that_was_stopped_in_an_output_without_its_beginning_is_not():
+    (finding,) = explained(summary(0, -15, 7) + summary(1, 1, 8))
+    assert (finding.code, finding.ranks) == ("DD312", (1,))
