@@ -105,7 +105,7 @@ class RankFailedFirst(Check):
     def _never_began(self, log: Log, told: Told) -> Finding:
         ranks = {one.rank for one in log.ended if one.code > 0 and one.rank is not None}
         return self.fail(
-            f"{ranks_phrase(ranks) if ranks else 'a process'} ended at its start: {shorten(told.match[0])}",
+            f"{ranks_phrase(ranks) if ranks else 'a process'} ended at once: {shorten(told.match[0])}",
             why="Python could not start the script, or the script did not take its arguments. No rank reached its "
             "process group.",
             fix="run the same command by hand without the launcher: python script.py ARGUMENTS",

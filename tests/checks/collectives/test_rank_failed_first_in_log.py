@@ -66,7 +66,7 @@ def test_of_files_of_single_ranks_the_launcher_names_the_first():
 def test_a_script_that_did_not_begin(line):
     (finding,) = explained(f"{line}\n" + summary(0, 2))
     assert (finding.code, finding.ranks) == ("DD304", (0,))
-    assert finding.headline == f"rank 0 ended at its start: {line.removeprefix('/opt/venv/bin/')}"
+    assert finding.headline == f"rank 0 ended at once: {line.removeprefix('/opt/venv/bin/')}"
 
 
 def test_what_another_tool_refused_is_not():
