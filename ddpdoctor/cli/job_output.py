@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +12,31 @@ from ddpdoctor.job.command import TORCHRUN_LOGS
 from ddpdoctor.job.remains import ERR, OUT
 from ddpdoctor.judge import Verdict
 from ddpdoctor.logs import blame
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.messengers import first_death
 from ddpdoctor.logs.read import read
 from ddpdoctor.logs.sources import streams
 from ddpdoctor.model import Level
+from ddpdoctor.trace import Trace
 
 _AN_EXCEPTION = "DD304"
+_A_SIGNAL = "DD012"
 _NAMES_NO_CAUSE = (_AN_EXCEPTION, "DD301", "DD311", "DD312")
 """What these say of an output, the records say better."""
 
 
 def with_output(
-    verdicts: Sequence[Verdict], folder: Path, checks: Sequence[Check], on_error: Callable[[str], None]
+    verdicts: Sequence[Verdict],
+    trace: Trace,
+    folder: Path,
+    checks: Sequence[Check],
+    on_error: Callable[[str], None],
 ) -> list[Verdict]:
     """The verdicts on a run that broke, and the cause that its output names where they name none.
 
     Args:
         verdicts: on what the ranks recorded.
+        trace: the run.
         folder: the job's.
         checks: those that look at output.
         on_error: is given the traceback of a check that broke.
@@ -38,10 +48,21 @@ def with_output(
     named = [
         one
         for one in blame.examine(log, checks, on_error)
-        if one.findings and one.result.code not in _NAMES_NO_CAUSE
+        if one.findings and one.result.code not in _NAMES_NO_CAUSE and not _came_after(one, log, trace)
     ]
     codes = tuple(one.result.code for one in named if any(f.level is Level.FAIL for f in one.findings))
     return [*(_explained(one, codes) for one in verdicts), *named]
+
+
+def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
+    """Whether it tells of the abort of a rank whose peer had ended by an exit status of its own."""
+    first, died = trace.first_to_break(), first_death(log)
+    if verdict.result.code != _A_SIGNAL or first is None or first.failure or not (first.exit_code or 0) > 0:
+        return False
+    if died is None or died.code != -signal.SIGABRT:
+        return False
+    told = all(died.line.evidence in one.evidence for one in verdict.findings)
+    return told and first.rank != (died.local_rank if died.rank is None else died.rank)
 
 
 def _files(folder: Path) -> list[str]:

@@ -121,7 +121,7 @@ class Judging:
         if trace.broken and not (trace.timed_out or trace.bundled) and checks:
             rest = [one for one in self.verdicts if one.source is not Source.RUN]
             run = [one for one in self.verdicts if one.source is Source.RUN]
-            self.verdicts = [*rest, *with_output(run, folder, checks, self.log)]
+            self.verdicts = [*rest, *with_output(run, trace, folder, checks, self.log)]
 
     def compose(self) -> Report:
         """All of it as one report."""
