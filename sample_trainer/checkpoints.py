@@ -228,7 +228,8 @@ def what_stays(checkpoint: Path, manifest: Manifest, components: Mapping[str, Co
         yield (
             f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, as "
             f"each rank had its own: {', '.join(own) or 'nothing'}. The data goes on at the same sample, in batches "
-            "that are put together otherwise: results agree, but not to the bit"
+            "that are put together otherwise: results agree, but not to the bit. A stream goes on at the same batch of "
+            "each rank, which repeats some samples or leaves some out"
         )
 
 
