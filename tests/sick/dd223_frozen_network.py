@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
+dist.barrier()  # who fails first would leave the others before they have met
 torch.manual_seed(0)
 generator = DistributedDataParallel(nn.Linear(4, 4))
 features = nn.Linear(4, 2).requires_grad_(False)

@@ -15,4 +15,5 @@ def build():
 
 
 dist.init_process_group("gloo")
+dist.barrier()  # who fails first would leave the others before they have met
 build()
