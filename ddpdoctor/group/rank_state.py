@@ -31,6 +31,8 @@ class RankState:
     finished: bool = False
     failure: Failure | None = None
     died: float | None = None
+    died_late: bool = False
+    """Whether that was seen after somebody had broken."""
     step: str | None = None
     steps: int = 0
     current: str | None = None
@@ -64,16 +66,21 @@ class RankState:
         elif kind == "finished":
             self.finished = True
 
-    def notice_death(self) -> None:
-        """See whether the process is gone without having said why; what comes after its end is no death."""
+    def notice_death(self, *, late: bool = False) -> None:
+        """See whether the process is gone without having said why; what comes after its end is no death.
+
+        Args:
+            late: somebody has broken already, and the engine may have begun to end the others.
+        """
         silent = not (self.finished or self.failure or self.died)
         if self.pid and silent and is_gone(self.pid):
             self.read_events()
             if not (self.finished or self.failure):
-                self.died = time.time()
+                self.died, self.died_late = time.time(), late
 
     def record(self, exit_code: int | None) -> RankRecord:
         """This rank as a check reads it."""
+        ended_by_us = self.died_late and exit_code in (None, -signal.SIGTERM)
         return RankRecord(
             self.rank,
             self.pid,
@@ -82,7 +89,7 @@ class RankState:
             joined=self.joined,
             finished=self.finished,
             failure=self.failure,
-            died=self.died,
+            died=None if ended_by_us else self.died,
             exit_code=exit_code,
             current=self.current,
             step=self.step,

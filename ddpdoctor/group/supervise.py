@@ -218,6 +218,8 @@ class GroupRun:
         """Time for the engine to see the exit status, and for the victims to write down their errors."""
         end = time.monotonic() + VICTIM_SECONDS
         while time.monotonic() < end and not self._has_ended():
+            for one in self._ranks:
+                one.notice_death(late=True)  # its peers may tell of closed connections before it is gone
             time.sleep(POLL_SECONDS)
         self._read_events()
 
