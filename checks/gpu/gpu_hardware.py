@@ -38,7 +38,6 @@ _DEFECT = (
     r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: (?!(?:13|31|43|45|69)\b)\d+"
     r"|GPU has fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
 )
-
 """Some Xids tell of a program that used the GPU wrongly, or of its end: 13, 31, 43, 45, 69."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from enum import Enum
-from pathlib import Path
 
-_LARGEST = 1 << 20
+from ddpdoctor.trace.syntax import lines, parsed
+
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
 
 
@@ -27,11 +27,7 @@ def way_of(file: str, line: int, tried: int) -> Way | None:
         line: where the function stands.
         tried: the line through which the exception came to it.
     """
-    try:
-        path = Path(file)
-        tree = ast.parse(path.read_bytes()) if path.stat().st_size < _LARGEST else None
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
+    tree = parsed(file)
     nodes = ast.walk(tree) if tree else ()
     found = ((getattr(node, "lineno", 0), _of_node(node, line, tried)) for node in nodes)
     return max(((start, way) for start, way in found if way), default=(0, None))[1]
@@ -39,16 +35,12 @@ def way_of(file: str, line: int, tried: int) -> Way | None:
 
 def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
     if isinstance(node, ast.With | ast.AsyncWith):
-        inside = tried in _lines(node.body)
+        inside = tried in lines(*node.body)
         return Way.GOES_ON if inside and node.lineno <= line < node.body[0].lineno else None
     if not isinstance(node, _TRY):
         return None
-    handlers = [one for one in node.handlers if tried in _lines(node.body) and line in _lines([one])]
+    handlers = [one for one in node.handlers if tried in lines(*node.body) and line in lines(one)]
     if handlers:
         return Way.MAY_END
     before = [*node.body, *node.handlers, *node.orelse]
-    return Way.GOES_ON if tried in _lines(before) and line in _lines(node.finalbody) else None
-
-
-def _lines(nodes: list[ast.stmt] | list[ast.excepthandler]) -> range:
-    return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1) if nodes else range(0)
+    return Way.GOES_ON if tried in lines(*before) and line in lines(*node.finalbody) else None

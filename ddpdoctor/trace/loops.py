@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from ddpdoctor.model import Where
+from ddpdoctor.trace.syntax import LARGEST, lines, parsed
 
-_LARGEST = 1 << 20
-_WHOLE_FILE = range(_LARGEST)
+_WHOLE_FILE = range(LARGEST)
 """The lines of a module's own code, which are in no function."""
 
 
@@ -23,15 +23,9 @@ def is_behind(inside: Where | None, other: Where | None) -> bool:
     if here is None or there is None:
         return other.function == "<module>" != inside.function
     scope, files = there.scope_of(other.line), (here, there)
-    if here == there and here.scope_of(inside.line) == scope:
-        if any(other.line in loop.lines for loop in here.around(inside.line)):
-            return False
-    else:
-        leads = _callers(name_of(inside), files)
-        calls = [one.line for one in there.calls if one.name in leads and one.scope == scope]
-        shared = any(other.line in loop.lines for line in calls for loop in there.around(line))
-        if not calls or shared or max(calls) > other.line:
-            return False
+    calls = _calls_between(inside, other)
+    if share_a_loop(inside, other) or (calls is not None and max(calls, default=math.inf) > other.line):
+        return False
     # Who comes there again and again leaves these loops each time: by a decision only where there is one.
     again = _is_repeated(there.functions.get(scope, ""), files)
     return any(loop.branches or not again for loop in _left(inside, other))
@@ -42,11 +36,21 @@ def share_a_loop(inside: Where, other: Where) -> bool:
     here, there = _read(inside.file), _read(other.file)
     if here is None or there is None or inside.line is None or other.line is None:
         return False
-    if here == there and here.scope_of(inside.line) == here.scope_of(other.line):
-        return any(other.line in loop.lines for loop in here.around(inside.line))
-    leads, scope = _callers(name_of(inside), (here, there)), there.scope_of(other.line)
-    calls = [one.line for one in there.calls if one.name in leads and one.scope == scope]
-    return any(other.line in loop.lines for line in calls for loop in there.around(line))
+    calls = _calls_between(inside, other)
+    around = here.around(inside.line) if calls is None else [o for line in calls for o in there.around(line)]
+    return any(other.line in loop.lines for loop in around)
+
+
+def _calls_between(inside: Where, other: Where) -> list[int] | None:
+    """The lines of the other line's function that call what leads to a line; None where both are in one function."""
+    here, there = _read(inside.file), _read(other.file)
+    if here is None or there is None or inside.line is None or other.line is None:
+        return []
+    scope = there.scope_of(other.line)
+    if here == there and here.scope_of(inside.line) == scope:
+        return None
+    leads = _callers(name_of(inside), (here, there))
+    return [one.line for one in there.calls if one.name in leads and one.scope == scope]
 
 
 def way_out(inside: Where | None, other: Where | None) -> Where | None:
@@ -81,9 +85,9 @@ def _left(inside: Where, other: Where | None) -> list[_Loop]:
 def _between(source: _Source, scope: range, leads: Collection[str], last: _Source) -> Iterator[_Loop]:
     """The loops around the calls that lead from one function to another."""
     places, seen = [(source, scope)], {scope}
-    for file, lines in places:
+    for file, own_lines in places:
         for call in file.calls:
-            if call.scope == lines and call.name in leads:
+            if call.scope == own_lines and call.name in leads:
                 yield from file.around(call.line)
                 called = [(one, own) for one in (source, last) for own in one.functions if own not in seen]
                 new = [(one, own) for one, own in called if one.functions[own] == call.name]
@@ -150,13 +154,13 @@ class _Source:
 @cache
 def _read(file: str) -> _Source | None:
     """A file; None where it cannot be read as the script that ran."""
+    tree = parsed(file)
+    if tree is None:
+        return None
+    reader = _Reader(file)
     try:
-        path = Path(file)
-        if path.stat().st_size > _LARGEST:
-            return None
-        reader = _Reader(file)
-        reader.visit(ast.parse(path.read_bytes()))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        reader.visit(tree)
+    except RecursionError:
         return None
     return _Source(tuple(reader.loops), tuple(reader.calls), reader.functions)
 
@@ -176,7 +180,7 @@ class _Reader(ast.NodeVisitor):
 
     def _of_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         kept = self._scope, self._around, self._branch
-        self._scope, self._around, self._branch = _lines(node), [], None
+        self._scope, self._around, self._branch = lines(node), [], None
         self.functions[self._scope] = node.name
         self.generic_visit(node)
         self._scope, self._around, self._branch = kept
@@ -191,7 +195,7 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
             branches.append(node.lineno)
         function = self.functions.get(self._scope, "<module>")
-        self.loops.append(_Loop(self._file, function, _lines(node), tuple(branches)))
+        self.loops.append(_Loop(self._file, function, lines(node), tuple(branches)))
 
     def visit_Call(self, node: ast.Call) -> None:
         """A function of the file's own is known by its name alone."""
@@ -216,7 +220,3 @@ class _Reader(ast.NodeVisitor):
 
     visit_FunctionDef = visit_AsyncFunctionDef = _of_function  # noqa: N815 - ast's names
     visit_For = visit_AsyncFor = visit_While = _of_loop  # noqa: N815
-
-
-def _lines(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)

@@ -1,6 +1,7 @@
 """The whole run under watch: what it says, with what status it ends, and what is left."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_a_hang_ends_with_the_verdict_and_nothing_is_left(tmp_path: Path) -> Non
 def test_what_is_late_but_right_is_left_alone(tmp_path: Path) -> None:
     done = ddpdoctor("watch", "--hang-after", "2", *launch_line("late", tmp_path), cwd=tmp_path)
     assert done.status == 0, done.err + done.out
-    assert sorted(done.out.split("\n")) == ["", "rank 0 is done", "rank 1 is done"]
+    # Two ranks write to one pipe, and Python may write a line and its end apart.
+    assert sorted(re.findall(r"rank \d is done|\S+", done.out)) == ["rank 0 is done", "rank 1 is done"]
 
 
 def test_a_job_that_is_left_alone_goes_on(tmp_path: Path) -> None:
