@@ -10,6 +10,7 @@ _LABEL = re.compile(
     r"""
       \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
     | \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
+    | \[1,mpirank:(?P<sagemaker>\d{1,6}),[^\]\s]+\]<std(?:out|err)>:\s?   # SageMaker's mpirun
     | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|$)                              # srun --label
     | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
     | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=\d+[^)]*)\)\s?             # Ray, vLLM
@@ -29,7 +30,7 @@ _LABEL = re.compile(
     re.VERBOSE,
 )
 _MOST_LABELS = 4
-_RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
+_RANKS = ("rank", "mpi", "sagemaker", "task", "lightning", "actor", "tag")
 
 
 @dataclass(frozen=True)

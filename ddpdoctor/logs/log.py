@@ -17,6 +17,13 @@ _MOST_QUOTES = 6
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
 _DONE = re.compile(r"(?i)^\W*(?:[\w.:-]+\W+){0,4}(?:finished|completed?|done|saved)\b")
+_HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
+"""An option in the text of ``--help``, which speaks of errors too."""
+_BY_THE_SYSTEM = re.compile(
+    r"NCCL WARN|NVRM|slurmstepd: |srun: error|oom[-_]kill|Out of memory: Kill|\[[EF]\d{3,4} |PBS: job killed|\bTERM_[A-Z]+LIMIT"
+    r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]|^\S*: line \d+: .{0,40}Killed"
+)
+"""How libraries, tools and the system write a line of error, and no training writes one that it got over."""
 _INSTALLED = re.compile(
     r"site-packages|dist-packages|/bin/[\w.-]+$|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
 )
@@ -211,9 +218,19 @@ class Log:
     def _in_line(self, patterns: Sequence[str]) -> Told | None:
         for line in self.lines:
             found = _first_match(patterns, line.text)
-            if found and not self.ended_well and not self.went_on_after(line):
+            if found and not self._got_over(line) and not _HELP.match(line.text):
                 return Told(found, (line,))
         return None
+
+    def _got_over(self, line: Line) -> bool:
+        """Whether the training went on after this line, or says at its end that it is done.
+
+        It is not believed of what the system said after the last sign of training: a job's epilogue is done, too.
+        """
+        if not self.ended_well or self.went_on_after(line):
+            return self.went_on_after(line)
+        of_the_end = line.position > max(one.position for one in self.training)
+        return not (of_the_end and _BY_THE_SYSTEM.search(line.text))
 
     def went_on_after(self, line: Line) -> bool:
         """Whether training went on after this line, which then was no end."""

@@ -53,3 +53,26 @@ def test_a_summary_contradicts_a_line_that_says_done():
 def test_an_attempt_that_trained_after_one_that_failed_is_healthy():
     failed = "E0102 03:04:05 1 api.py:984] failed (exitcode: 1) local_rank: 1 (pid: 7) of binary: /usr/bin/python\n"
     assert explained(raised(1, "ValueError", "first") + failed + 8 * TRAINING) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("cp: error writing '/scratch/out/9.pt': No space left on device", "DD019"),
+        (
+            "slurmstepd: error: Detected 1 oom_kill event in StepId=88.0. Some of the step tasks died.",
+            "DD017",
+        ),
+        ("[ 88.100000] NVRM: Xid (PCI:0000:3b:00): 79, pid=4, GPU has fallen off the bus.", "DD805"),
+    ],
+)
+def test_an_epilogue_that_is_done_does_not_hide_what_the_system_said_after_the_training(line, code):
+    assert explained(f"{TRAINING}{line}\nstage out done\n")[0].code == code
+    assert explained(f"{TRAINING}{line}\n{TRAINING}stage out done\n") == ()
+
+
+def test_the_text_of_help_is_no_error():
+    text = (
+        'usage: fit.py [-h]\noptions:\n  --retries N   how often to retry after "No space left on device"\n'
+    )
+    assert explained(text) == ()

@@ -35,6 +35,7 @@ def prefixed(prefix: str, text: str = PLAIN) -> str:
         (prefixed("3: "), 3),
         (prefixed(" 3: "), 3),
         (prefixed("[1,3]<stderr>:"), 3),
+        (prefixed("[1,mpirank:3,algo-1]<stderr>:"), 3),
         (prefixed("2026-01-02T03:04:05.123456789Z stderr F "), None),
         (prefixed("2026-01-02T03:04:05.123Z [rank3]: "), 3),
         (prefixed("704.7s\t1344\t[rank3]: "), 3),
