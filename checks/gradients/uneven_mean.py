@@ -22,15 +22,20 @@ class Uneven:
 
     step: int
     at: Where | None
-    function: str
+    function: str | None
     counts: Mapping[int, int]
     ignored: int | None
     """The target that does not count; None where every element does."""
+    weights: Mapping[int, float]
+    """What each element is multiplied by."""
 
     @property
     def ratio(self) -> float:
         """How much more an element weighs on the rank with the fewest."""
-        return max(self.counts.values()) / max(1, min(self.counts.values()))
+        counted = max(self.counts.values()) / max(1, min(self.counts.values()))
+        least = min(map(abs, self.weights.values()))
+        # A count that is made good by a factor of the rank's own is none.
+        return min(counted, max(map(abs, self.weights.values())) / least) if least else 1.0
 
 
 class UnevenMean(Check):
@@ -38,7 +43,8 @@ class UnevenMean(Check):
 
     What it finds:
         A loss that divides by the rank's own number of elements, tokens that are not padding for instance, where
-        these numbers differ between ranks; with the worst ratio. Losses that divide by a global count are right.
+        these numbers differ between ranks; with the worst ratio. It may be a loss of torch.nn, or a sum that the
+        script divides by hand. Losses that divide by a global count are right.
 
     Why it matters:
         DDP averages gradients over ranks, whatever stands behind them. The mean of means is not the mean: an
@@ -82,8 +88,8 @@ class UnevenMean(Check):
         one = max(uneven, key=lambda row: row.ratio)
         low, high = min(one.counts.values()), max(one.counts.values())
         return self.warn(
-            f"{one.function} averages over {low} to {high} elements in one step: those of some ranks weigh "
-            f"{one.ratio:.1f} times as much",
+            f"{one.function or 'the loss'} averages over {low} to {high} elements in one step: those of some ranks "
+            f"weigh {one.ratio:.1f} times as much",
             why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is not the "
             "gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(one),
@@ -107,6 +113,11 @@ class UnevenMean(Check):
 
 def _divided_by_all(one: Uneven) -> str:
     """The same loss, divided by the count of all ranks."""
+    if one.function is None:
+        return (
+            "dist.all_reduce(total := count.clone())    # count: what the sum is divided by\n"
+            "loss = losses.sum() * dist.get_world_size() / total"
+        )
     ignoring = "" if one.ignored in (None, -100) else f", ignore_index={one.ignored}"
     every = one.ignored is None
     count = (
@@ -126,11 +137,14 @@ def _rows(steps: Mapping[int, TrainingStep]) -> list[Uneven]:
     """The mean losses of one training step that every rank computed, side by side."""
     if any(_counts_together(step) for step in steps.values()):
         return []
-    return list(_paired(steps))
+    return [*_paired(steps, by_hand=False), *_paired(steps, by_hand=True)]
 
 
-def _paired(steps: Mapping[int, TrainingStep]) -> Iterator[Uneven]:
-    losses = {rank: step.losses for rank, step in steps.items()}
+def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Uneven]:
+    losses = {
+        rank: [one for one in step.losses if (one.function is None) is by_hand]
+        for rank, step in steps.items()
+    }
     if len({len(own) for own in losses.values()}) > 1:
         return
     for position, first in enumerate(next(iter(losses.values()))):
@@ -142,6 +156,7 @@ def _paired(steps: Mapping[int, TrainingStep]) -> Iterator[Uneven]:
                 first.function,
                 {rank: one.count for rank, one in row.items()},
                 next((one.ignored for one in row.values() if one.ignored is not None), None),
+                {rank: one.factor / max(1, one.count) for rank, one in row.items()},
             )
 
 

@@ -160,7 +160,8 @@ class TrainingReader:
     def on_step_loss(self, event: Event, at: Where | None) -> None:
         """A loss took a mean."""
         counts = event["count"], event["elements"], event["backwards"]
-        self._open.losses.append(MeanLoss(at, event["f"], *counts, event.get("ignored")))
+        rest = event.get("ignored"), event.get("factor", 1.0)
+        self._open.losses.append(MeanLoss(at, event["f"], *counts, *rest))
 
     def on_step_clip(self, event: Event, at: Where | None) -> None:
         """Gradients were clipped."""

@@ -142,7 +142,8 @@ class MeanLoss:
     """A loss that divides by a count of its own."""
 
     at: Where | None
-    function: str
+    function: str | None
+    """None where the script divides a sum by hand; then ``at`` is its backward."""
     count: int
     """The denominator: targets that are not ignored, or elements."""
     elements: int = 0
@@ -151,6 +152,8 @@ class MeanLoss:
     """Backwards of this training step that were done before it: which micro-batch it belongs to."""
     ignored: int | None = None
     """The target that does not count, where some targets were it."""
+    factor: float = 1.0
+    """What a sum that is divided by hand is multiplied by besides."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ import time
 from typing import Any
 
 from ..digest import sample, unseen
+from ..divisors import divisors
+from ..guard import guarded
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
@@ -39,7 +41,9 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         wrappers = training.living()
         seen |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
         seen["grads"] = _gradients(wrappers) if len(wrappers) > 1 else {}
-        seen["loss"] = _look_at_loss(training, args[0] if args else kwargs.get("tensors"))
+        loss = args[0] if args else kwargs.get("tensors")
+        seen["loss"] = _look_at_loss(training, loss)
+        _tell_means(training, seen["at"], loss)
         seen["began"] = time.monotonic()
     return seen
 
@@ -141,6 +145,27 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
     if training.gathered:
         seen["gathered"] = _holds(loss.grad_fn, training.gathered)
     return seen
+
+
+@guarded
+def _tell_means(training: Training, at: int | None, loss: Any) -> None:
+    """Write down means that were taken by hand, as those that a function of torch takes."""
+    torch, done = training.torch, training.backwards
+    if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
+        return
+    wait = is_digested(training.session.steps)
+    with unseen(torch):
+        found = list(divisors(torch, loss.grad_fn, wait=wait))
+    for one in found:
+        training.session.event(
+            "step.loss",
+            at=at,
+            f=None,
+            count=one.count,
+            elements=one.count,
+            backwards=done,
+            factor=one.factor,
+        )
 
 
 def _factor(node: Any, scales: list[float]) -> float | None:

@@ -55,6 +55,31 @@ def test_the_fix_has_the_scripts_own_loss(function, ignored, lines):
     assert [line in finding.fix for line in lines] == [True, True]
 
 
+def by_hand(count, factor):
+    """Each step divides a sum by ``count(rank)`` and multiplies it by ``factor(rank)``."""
+
+    def change(rank, own):
+        loss = MeanLoss(where(47), None, count(rank), count(rank), factor=factor(rank))
+        return replace(own, losses=(loss,))
+
+    return each_step(change)
+
+
+def test_a_sum_that_is_divided_by_hand():
+    finding = only_finding("DD209", Source.RUN, by_hand(lambda rank: 8 + 24 * rank, lambda rank: 0.5))
+    assert finding.headline == (
+        "the loss averages over 8 to 32 elements in one step: those of some ranks weigh 4.0 times as much"
+    )
+    assert "loss = losses.sum() * dist.get_world_size() / total" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("count", "factor"), [(lambda rank: 8 + 24 * rank, lambda rank: 8 + 24 * rank), (lambda rank: 8, float)]
+)
+def test_a_count_that_is_made_good(count, factor):
+    passed("DD209", Source.RUN, by_hand(count, factor))
+
+
 def test_equal_counts_pass():
     assert passed("DD209", Source.RUN, each_step(counting(lambda rank: 32))).text == (
         "losses averaged over equal counts in 4 training steps"

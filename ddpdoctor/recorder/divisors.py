@@ -1,0 +1,87 @@
+"""Means that a script takes by hand: a sum divided by a count, found in the graph of the loss at its backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+_SUMS = ("SumBackward0", "SumBackward1", "DotBackward0")
+_SELECTIONS = ("IndexBackward0", "MaskedSelectBackward0")
+_TERMS = ("AddBackward0", "SubBackward0")
+_SAME = ("NegBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
+_MOST_NODES = 64
+_WHOLE = 1e-3
+"""How far a count may be from a whole number, where a small number keeps it from being zero."""
+
+
+@dataclass(frozen=True)
+class Divisor:
+    """What a sum was divided by."""
+
+    count: int = 0
+    """The largest whole number on the way; 0 while there was none."""
+    factor: float = 1.0
+    """What it was multiplied by besides."""
+
+    def divided(self, number: float) -> Divisor:
+        """One division more."""
+        whole = round(number)
+        if whole <= self.count or abs(number - whole) > _WHOLE:
+            return replace(self, factor=self.factor / number)
+        return Divisor(whole, self.factor / (self.count or 1))
+
+
+def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
+    """Those of the terms of a loss, from its last operation on.
+
+    Args:
+        torch: the user's.
+        node: the loss's ``grad_fn``.
+        wait: read numbers of devices, too.
+    """
+    waiting = [(node, Divisor())]
+    for _ in range(_MOST_NODES):
+        if not waiting:
+            return
+        one, so_far = waiting.pop()
+        name = type(one).__name__
+        above = [function for function, _ in one.next_functions if function is not None] if one else []
+        if name in _TERMS:
+            waiting.extend((function, so_far) for function in reversed(above))
+        elif name in _SAME:
+            waiting.extend((function, so_far) for function in above)
+        elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
+            divided = _scaled(torch, one, so_far, wait)
+            waiting.extend([(above[0], divided)] if divided else [])
+        elif name in _SUMS:
+            divided = so_far
+            if not so_far.count and above and type(above[0]).__name__ == "DivBackward0":
+                divided = _scaled(torch, above[0], so_far, wait) or so_far
+            if divided.count:
+                yield divided
+        elif name == "MeanBackward0" and above and type(above[0]).__name__ in _SELECTIONS:
+            yield so_far.divided(int(one._saved_self_sym_numel))
+
+
+def _scaled(torch: Any, node: Any, so_far: Divisor, wait: bool) -> Divisor | None:
+    """With the number that this node multiplies or divides by; None where it has none, or one that cannot be read."""
+    divides = type(node).__name__ == "DivBackward0"
+    first = node.next_functions[0][0] is not None
+    if divides and not first:
+        return None
+    number = _number(torch, node, "other" if first else "self", wait)
+    if not number:
+        return None
+    return so_far.divided(number) if divides else replace(so_far, factor=so_far.factor * number)
+
+
+def _number(torch: Any, node: Any, name: str, wait: bool) -> float | None:
+    # To read what was saved under hooks would run them, and those of a checkpoint compute its part again.
+    raw = getattr(node, f"_raw_saved_{name}", None)
+    if getattr(raw, "unpack_hook", raw) is not None:
+        return None
+    value = getattr(node, f"_saved_{name}")
+    if type(value) is not torch.Tensor or value.dim() or value.requires_grad or value.is_complex():
+        return None
+    return float(value) if wait or value.device.type == "cpu" else None

@@ -1,0 +1,54 @@
+"""Means taken by hand, as the graph of a loss shows them."""
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from ddpdoctor.recorder.divisors import divisors
+
+losses = torch.randn(5, requires_grad=True) * 2
+mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
+
+
+def found(loss):
+    return [(one.count, round(one.factor, 4)) for one in divisors(torch, loss.grad_fn, wait=False)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ((losses * mask).sum() / mask.sum(), (3, 1.0)),
+        ((losses * mask).sum() / int(mask.sum()), (3, 1.0)),
+        ((losses * mask).sum() / (mask.sum() + 1e-6), (3, 1.0)),
+        (torch.dot(losses, mask) / mask.sum().clamp(min=1) * 65536.0, (3, 65536.0)),
+        (losses[mask.bool()].mean() * 0.5, (3, 0.5)),
+        (torch.masked_select(losses, mask.bool()).mean(), (3, 1.0)),
+        ((losses / mask.sum()).sum(), (3, 1.0)),
+        (mask.sum() * (losses * mask).sum() / mask.sum() / 7, (7, 1.0)),
+        (-(losses * mask).sum().div(5) / 2, (5, 0.5)),
+    ],
+)
+def test_a_sum_that_is_divided(loss, expected):
+    assert found(loss) == [expected]
+
+
+def test_every_term_of_a_loss():
+    assert found((losses * mask).sum() / 3 + 0.1 * (losses.sum() / 5)) == [(3, 1.0), (5, 0.1)]
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.sum(), losses.mean(), losses.sum() / 2.5, 3 / losses.sum(), losses[0]]
+)
+def test_what_is_no_mean_by_hand(loss):
+    assert found(loss) == []
+
+
+def test_what_was_saved_under_hooks_is_not_read():
+    calls = []
+
+    def term(values):
+        calls.append(1)
+        return (values * mask).sum() / mask.sum()
+
+    assert found(checkpoint(term, losses, use_reentrant=False)) == []
+    assert calls == [1]
