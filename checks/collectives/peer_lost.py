@@ -3,7 +3,7 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
-from ddpdoctor.logs.messengers import PEER_IS_GONE
+from ddpdoctor.logs.messengers import PEER_IS_GONE, is_of_another_service
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
 from ddpdoctor.text import ranks_phrase
@@ -123,7 +123,9 @@ def _ended_silently(log: Log) -> Ended | None:
 
 
 def _survivors(log: Log) -> list[Line | Raised]:
-    raised = [one for one in log.fatal if re.search(PEER_IS_GONE, one.text)]
+    raised = [
+        one for one in log.fatal if re.search(PEER_IS_GONE, one.text) and not is_of_another_service(one)
+    ]
     return list(raised or (line for line in log.find(PEER_IS_GONE) if not log.went_on_after(line)))
 
 

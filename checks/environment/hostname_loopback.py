@@ -1,8 +1,10 @@
 import ipaddress
+import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
+from ddpdoctor.logs.messengers import is_of_another_service
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
 
@@ -18,6 +20,7 @@ _DIALS_ITSELF = (
     r"|(?P<own>127\.0\.0\.1|localhost|::1), (?:3[3-9]|[4-6]\d)\d{3}\))"
 )
 """The port tells 127.0.0.1 on purpose from a name that led there: only a rendezvous takes an ephemeral one."""
+_WEB = re.compile(r"https?://|HTTPS?Connection|urlopen|[Mm]ax retries exceeded")
 
 
 class HostnameLoopback(Check):
@@ -64,7 +67,7 @@ class HostnameLoopback(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_UNRESOLVED)
-        if told and (log.failed or _asks_to_the_end(log)):
+        if told and not _is_of_the_web(told) and (log.failed or _asks_to_the_end(log)):
             return [self._told_unresolved(told)]
         told = log.told(_DIALS_ITSELF)
         return [self._told_loopback(told)] if told else UNSAID
@@ -135,6 +138,12 @@ class HostnameLoopback(Check):
             f"torchrun --local-addr {_own_address(host)} ...",
             evidence=_interfaces(host),
         )
+
+
+def _is_of_the_web(told: Told) -> bool:
+    """Whether the name is that of a server somewhere, and of no rank."""
+    raised = (one for one in told.by if isinstance(one, Raised))
+    return bool(_WEB.search(told.match.string)) or any(map(is_of_another_service, raised))
 
 
 def _asks_to_the_end(log: Log) -> bool:

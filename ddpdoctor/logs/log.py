@@ -20,8 +20,9 @@ _DONE = re.compile(r"(?i)^\W*(?:[\w.:-]+\W+){0,4}(?:finished|completed?|done|sav
 _HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
 """An option in the text of ``--help``, which speaks of errors too."""
 _BY_THE_SYSTEM = re.compile(
-    r"NCCL WARN|NVRM|slurmstepd: |srun: error|oom[-_]kill|Out of memory: Kill|\[[EF]\d{3,4} |PBS: job killed|\bTERM_[A-Z]+LIMIT"
-    r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]|^\S*: line \d+: .{0,40}Killed"
+    r"NCCL WARN|NVRM|slurmstepd: |srun: error|oom[-_]kill|Out of memory: Kill|\[[EF]\d{3,4} "
+    r"|PBS: job killed|\bTERM_[A-Z]+LIMIT|^\S*: line \d+: .{0,40}Killed"
+    r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]"
 )
 """How libraries, tools and the system write a line of error, and no training writes one that it got over."""
 _INSTALLED = re.compile(
@@ -85,6 +86,17 @@ class Raised:
     def chain(self) -> tuple[Raised, ...]:
         """This exception, then what caused it, and so on."""
         return (self, *(self.cause.chain if self.cause else ()))
+
+    @property
+    def in_thread(self) -> bool:
+        """Whether it ended a thread beside the main one, and not the process."""
+        return bool(self.frames) and self.frames[0].function == "_bootstrap_inner"
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether a process that was being started got nothing to run, since its parent failed to hand it over."""
+        starts = any(frame.function == "spawn_main" for frame in self.frames)
+        return starts and self.kind in ("EOFError", "_pickle.UnpicklingError", "BrokenPipeError")
 
     @property
     def root(self) -> Raised:
@@ -216,7 +228,10 @@ class Log:
                     yield link
 
     def _in_line(self, patterns: Sequence[str]) -> Told | None:
+        caught = {link.line.position for one in self.raised if one.survived for link in one.chain}
         for line in self.lines:
+            if line.position in caught:
+                continue
             found = _first_match(patterns, line.text)
             if found and not self._got_over(line) and not _HELP.match(line.text):
                 return Told(found, (line,))
@@ -263,7 +278,8 @@ class Log:
     @property
     def failed(self) -> bool:
         """Whether anything here says that the job did not end well."""
-        return bool(self.waits) or any(one.code for one in self.ended) or any(self.fatal)
+        raised = any(not one.in_thread for one in self.fatal)
+        return bool(self.waits) or any(one.code for one in self.ended) or raised
 
 
 def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:

@@ -21,16 +21,29 @@ _WAITED_IN_VAIN = re.compile(
     r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
 )
 _LAUNCHER = re.compile(
-    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|CalledProcessError|SystemExit|KeyboardInterrupt"
-    r"|DistributedException)$"
+    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException|CalledProcessError"
+    r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)$"
 )
 _SUBPROCESS = re.compile(
     r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)|process \d+ terminated with"
 )
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
+"""In the path of a frame: another package than torch, or Python's own clients of a network."""
+_OF_RANKS = re.compile(r"NCCL|RCCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|collective|Distributed")
+
+
+def is_of_another_service(raised: Raised) -> bool:
+    """Whether it tells of a connection to something that is no rank: a web server, a store of objects, a database."""
+    links = raised.chain
+    if any(_OF_RANKS.search(one.text) for one in links):
+        return False
+    return any(one.frames and _PACKAGE.search(one.frames[-1].file) for one in links)
 
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
+    if is_of_another_service(raised):
+        return False
     return any(re.search(PEER_IS_GONE, one.text) or _WAITED_IN_VAIN.search(one.text) for one in raised.chain)
 
 

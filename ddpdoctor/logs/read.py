@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ddpdoctor.logs import ends, labels, launches, nccl
+from ddpdoctor.logs import ends, labels, launches, nccl, tracebacks
 from ddpdoctor.logs.ends import Ends
 from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.log import Line, Log
@@ -49,6 +49,7 @@ _CALL_STACK = re.compile(
     rf'"(?:py_callstack|exc_info|exc_text|exception|traceback|stack_?trace|error\.stack_trace)": ?{_TEXT}'
 )
 """Where torch's error files, and loggers that write JSON, put a traceback."""
+_REST_OF_TEXT = re.compile(r'(?:[^"\\]|\\.)*')
 _CONTAINER = re.compile(rf'\{{"log": ?{_TEXT}')
 """A line of Docker's own files."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
@@ -161,7 +162,11 @@ class _Reading:
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
         )
-        survived = (replace(one, survived=found.survives(one.line)) for one in found.raised)
+        of_others = all(one.left_alone for one in found.raised)
+        survived = (
+            replace(one, survived=found.survives(one.line) or (one.left_alone and not of_others))
+            for one in found.raised
+        )
         judged = replace(
             found,
             raised=tuple(survived),
@@ -187,6 +192,16 @@ def _parts(raw: bytes) -> Iterator[str]:
     for drawn in whole.split("\r"):
         for text in _RUN_TOGETHER.split(drawn):
             yield text[:LONGEST_TEXT]
-    if found := _CALL_STACK.search(whole):
-        with contextlib.suppress(ValueError):
-            yield from json.loads(f'"{found[1]}"').splitlines()
+    stack = found[1] if (found := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
+    with contextlib.suppress(ValueError):
+        yield from json.loads(f'"{stack}"').splitlines()
+
+
+def _traceback_in_json(whole: str) -> str:
+    """The text of a JSON object that holds a traceback, as it is written there, whatever its key."""
+    at = whole.find(tracebacks.START + ":\\n") if whole.startswith("{") else -1
+    begins = whole.rfind('"', 0, max(at, 0)) + 1
+    if at < 0 or whole[begins - 2 : begins - 1] == "\\":  # what it holds is quoted once more
+        return ""
+    found = _REST_OF_TEXT.match(whole, begins)
+    return found[0] if found else ""

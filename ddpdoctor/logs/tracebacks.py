@@ -15,7 +15,7 @@ _FRAME = re.compile(
 )
 _RICH_FRAME = re.compile(r"[\s│|]*(?P<file>/?[^\s:│]{1,500}\.py):(?P<line>\d+) in (?P<function>\S+)")
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
-_EXCEPTION = re.compile(rf"\s*(?P<kind>{_NAME})(?::\s?(?P<message>.*))?$")
+_EXCEPTION = re.compile(rf"\s*(?:\| +)?(?P<kind>{_NAME})(?::\s?(?P<message>.*))?$")
 _SURE = re.compile(
     r"(?:Error|Exception|Interrupt|Exit|Iteration|Timeout|Failure|Fault|Warning|Empty|Full|Refused|Expired|Closed"
     r"|BadZipFile|gaierror|timeout|herror|NotFound|OutOfMemory)$"
@@ -26,12 +26,15 @@ _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
 _SPAWNED = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
 """By torch.multiprocessing.spawn, above the traceback of a rank that it started."""
+_SUMMARY = re.compile(r"\s*rank\s+: (?P<rank>\d{1,6}) \(local_rank: \d+\)")
+"""By torchrun, above what a rank that failed has told of itself."""
+_SUMMARY_TELLS = re.compile(rf"\s*traceback : {re.escape(START)}")
 _IGNORED = "Exception ignored in"
 _HANDLED = "During handling of the above exception"
 _CAUSED = "The above exception was the direct cause"
 _NEW_RECORD = re.compile(
     r"\[?\d{4}-\d\d-\d\d|[EWIF]\d{4} |\[[EWIF]\d* |\[rank|(?:INFO|ERROR|WARNING|DEBUG|srun|slurmstepd|usage)\b"
-    r"|\s*\d+%\||=====|-----|terminate called|frame #\d|\$ |\S+:\d+:\d+ \[\d|ncclComm|Fatal Python"
+    r"|\s*\d+%\||\s*\+-|=====|-----|terminate called|frame #\d|\$ |\S+:\d+:\d+ \[\d|ncclComm|Fatal Python"
 )
 _LONGEST_MESSAGE = 40
 _MOST_FRAMES = 100
@@ -68,6 +71,8 @@ class _Process:
     """Whether Python goes on after the exception whose traceback comes next, which it raised while it cleaned up."""
     spawned: int | None = None
     """The rank whose traceback its parent passes on."""
+    summed: int | None = None
+    """The rank of whose end the launcher's summary tells at the moment."""
     aborts: str | None = None
     """The C++ exception that ends it, whose message comes next."""
 
@@ -92,8 +97,12 @@ class Tracebacks:
 
     def _take(self, process: _Process, line: Line) -> bool:
         text = line.text
+        summed = _SUMMARY.match(text)
+        if summed:
+            process.summed = int(summed["rank"])
         if START in text:
             self._keep_message(process)
+            process.spawned = process.summed if _SUMMARY_TELLS.match(text) else process.spawned
             process.open = _Open()
             process.link = _ORIGINAL if _ORIGINAL in text else process.link
             return True
@@ -201,8 +210,9 @@ class Tracebacks:
 
 
 def _may_begin(text: str) -> bool:
-    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None or _SPAWNED.match(text)
-    return bool(begins) or _frame(text) is not None or _bare(_EXCEPTION.match(text))
+    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None
+    begins = begins or bool(_SPAWNED.match(text) or _SUMMARY.match(text))
+    return begins or _frame(text) is not None or _bare(_EXCEPTION.match(text))
 
 
 def _frame(text: str) -> Frame | None:

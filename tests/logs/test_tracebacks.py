@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.support.logs import log
+from tests.support.logs import explained, log, summary
 
 RICH = """\
 ╭─────────────────── Traceback (most recent call last) ────────────────────╮
@@ -155,3 +155,61 @@ def test_an_exception_without_a_message_is_known_by_its_rank():
     text = PLAIN.replace("ValueError: bad sample", "Unlucky")
     assert [one.kind for one in log(prefixed("[rank3]: ", text)).raised] == ["Unlucky"]
     assert log(text).raised == ()
+
+
+@pytest.mark.parametrize("key", ["message", "textPayload"])
+def test_a_traceback_in_any_text_of_json(key):
+    known = log(json.dumps({"severity": "ERROR", key: PLAIN, "logger": "fit"}) + "\n").raised[-1]
+    assert (known.kind, known.message.strip(), known.where is None) == ("ValueError", "bad sample", False)
+
+
+def test_a_traceback_that_is_quoted_in_json_once_more_is_read_without_harm():
+    assert log(json.dumps({"message": json.dumps({"text": PLAIN})}) + "\n").raised == ()
+
+
+def test_a_traceback_in_a_launchers_summary_has_its_rank():
+    lines = PLAIN.splitlines()
+    told = "".join(f"  {line}\n" for line in lines[1:])
+    text = summary(2, traceback=f"{lines[0]}\n{told}") + PLAIN
+    assert [(one.kind, one.rank) for one in log(text).raised[-2:]] == [
+        ("ValueError", 2),
+        ("ValueError", None),
+    ]
+    assert [one.rank for one in log(summary(2) + PLAIN).raised][-1] is None
+
+
+def test_the_exception_in_a_group_is_the_cause():
+    inner = "".join(f"    | {line}\n" for line in PLAIN.splitlines())
+    text = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "/home/user/train.py", line 99, in <module>\n'
+        "  |     asyncio.run(main())\n"
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)\n"
+        f"  +-+---------------- 1 ----------------\n{inner}    +------------------------------------\n"
+    )
+    (finding,) = explained(text)
+    assert finding.headline == "a process failed with ValueError 'bad sample'"
+
+
+def test_a_child_that_its_parent_left_without_work_is_a_victim():
+    child = (
+        'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
+        '  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 122, in spawn_main\n    _main()\n'
+        '  File "/usr/lib/python3.11/multiprocessing/spawn.py", line 132, in _main\n    load()\n'
+        "EOFError: Ran out of input\n"
+    )
+    for text in (child + PLAIN, PLAIN + child):
+        (finding,) = explained(text)
+        assert finding.headline == "a process failed with ValueError 'bad sample'"
+
+
+def test_the_end_of_a_thread_that_lost_its_worker_is_no_failure():
+    thread = PLAIN.replace(
+        "most recent call last):\n",
+        'most recent call last):\n  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner\n',
+    )
+    assert (
+        explained(thread.replace("ValueError: bad sample", "ConnectionResetError: Connection reset by peer"))
+        == ()
+    )
+    assert explained(thread)[0].code == "DD304"

@@ -80,11 +80,11 @@ def raised(rank: int, kind: str, message: str, file: str = "/home/user/train.py"
     return "".join(f"[rank{rank}]: {part}\n" for part in text.splitlines())
 
 
-def summary(rank: int = 0, code: int = 1, pid: int = 100) -> str:
+def summary(rank: int = 0, code: int = 1, pid: int = 100, traceback: str = "") -> str:
     """The end of torchrun's output where a rank ended with this exit status."""
     said = (
         f"Signal {-code} received by PID {pid}"
         if code < 0
         else "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
     )
-    return SUMMARY.format(rank=rank, code=code, pid=pid, traceback=said)
+    return SUMMARY.format(rank=rank, code=code, pid=pid, traceback=traceback or said)

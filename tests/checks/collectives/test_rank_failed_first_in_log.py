@@ -71,3 +71,32 @@ def test_a_script_that_did_not_begin(line):
 
 def test_what_another_tool_refused_is_not():
     skipped("DD304", Source.LOG, log("srun: error: unrecognized option\n" + summary(0, 2)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "package"),
+    [
+        (
+            "requests.exceptions.ConnectionError",
+            "('Connection aborted.', ConnectionResetError(104, 'reset'))",
+            "requests",
+        ),
+        (
+            "botocore.exceptions.ConnectionClosedError",
+            "Connection was closed before we received a response",
+            "botocore",
+        ),
+        ("OSError", "the hub did not answer: Connection reset by peer", "transformers"),
+    ],
+)
+def test_the_lost_connection_to_a_service_is_a_failure_of_its_own(kind, message, package):
+    frame = f'  File "/opt/venv/lib/python3.11/site-packages/{package}/client.py", line 7, in send\n'
+    text = raised(3, kind, message).replace(f"[rank3]: {kind}", f"[rank3]: {frame}[rank3]: {kind}")
+    finding = explained(VICTIM + text)[0]
+    assert (finding.code, finding.ranks) == ("DD304", (3,))
+    assert finding.where == Where("/home/user/train.py", 12, "main")
+
+
+def test_a_rank_that_its_launcher_told_to_end_is_no_cause():
+    told = raised(0, "lightning.fabric.utilities.exceptions.SIGTERMException", "")
+    assert explained(told + raised(3, "ValueError", "one value per channel"))[0].ranks == (3,)

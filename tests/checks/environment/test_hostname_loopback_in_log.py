@@ -43,6 +43,7 @@ test_what_is_another_matter_is_not = leaves_alone(
         "[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai "
         "error: -2 - Name or service not known).\n" + 8 * TRAINING,
         8 * UNRESOLVED + "rank 0 of 2 is ready\n",
+        raised(0, "urllib.error.URLError", "<urlopen error [Errno -3] Temporary failure in name resolution>"),
     ],
 )
 
