@@ -5,6 +5,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.parts import own_parts
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_together
 
 
@@ -13,7 +14,8 @@ class ParametersOutsideDdp(Check):
 
     What it finds:
         Parameters of an optimizer that belong to no wrapped module, that every rank has, and whose gradients differ
-        between ranks: a learnable loss, a temperature, a second network, a head kept beside the model.
+        between ranks: a learnable loss, a temperature, a second network, a head kept beside the model. Experts and
+        parts of a head that each rank holds by design are left alone, where ranks exchange activations for them.
 
     Why it matters:
         DDP averages what it was given. The rest is trained by each rank on its own data, drifts apart, and pulls the
@@ -65,11 +67,13 @@ class ParametersOutsideDdp(Check):
 
 def _trained_apart(group: Group) -> tuple[Update, tuple[str, ...], dict[str, int]] | None:
     """The first update of them, the parameters, and in how many updates each one's gradients differed."""
+    parts = own_parts(group)
     outside = {
         (optimizer.index, key)
         for one in group.values()
         for optimizer in one.optimizers
         for key in optimizer.outside
+        if key not in parts
     }
     if not outside or weights_come_together(group):
         return None

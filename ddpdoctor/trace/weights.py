@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.trace.parts import own_parts
 from ddpdoctor.trace.sync import Group, Update, differing, updates
 
 Digests = Mapping[str, str]
@@ -39,14 +40,15 @@ class Difference:
 
 def first_difference(group: Group) -> Difference | None:
     """The first update before or after which weights differ; None where they stay equal."""
+    parts = own_parts(group)
     known = {rank: _after_wrap(group, rank) for rank in group}
     since = {rank: max((one.time for one in own.wrappers), default=0.0) for rank, own in group.items()}
     for update in updates(group):
         before = {rank: one.before for rank, one in update.taken.items()}
-        if keys := differing(before):
+        if keys := tuple(key for key in differing(before) if key not in parts):
             return _changed_between(group, update, keys, known, since)
         after = {rank: one.after for rank, one in update.taken.items()}
-        if keys := differing(after):
+        if keys := tuple(key for key in differing(after) if key not in parts):
             return Difference(update, keys, before=False)
         known = {rank: {**known[rank], **(one.after or {})} for rank, one in update.taken.items()}
         since = {rank: one.time for rank, one in update.taken.items()}

@@ -1,7 +1,9 @@
 from dataclasses import replace
 
+import pytest
+
 from ddpdoctor.model import Source
-from ddpdoctor.trace.training import Optimizer
+from ddpdoctor.trace.training import Collective, Optimizer
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import LINE_OF_UPDATE, with_update
@@ -9,7 +11,7 @@ from tests.support.training import LINE_OF_UPDATE, with_update
 OUTSIDE = "CenterLoss.centers"
 
 
-def beside(gradient, **fields):
+def beside(gradient, collectives=(), **fields):
     """An optimizer that also holds a parameter of no wrapper, whose gradient is ``gradient(rank, step)``."""
 
     def change(rank, one):
@@ -17,6 +19,7 @@ def beside(gradient, **fields):
             taken = own.optimizer_steps[0]
             more = {OUTSIDE: gradient(rank, own.index)}
             weights = {**(taken.before or {}), OUTSIDE: "w"}
+            own = replace(own, collectives=collectives)
             return with_update(own, gradients={**taken.gradients, **more}, before=weights, after=weights)
 
         optimizer = Optimizer(
@@ -46,6 +49,21 @@ def test_one_without_a_gradient_is_right():
 
 def test_ranks_that_hold_other_parts_by_design_are_not_compared():
     passed("DD203", Source.RUN, beside(lambda rank, index: f"{rank}", sharded=True))
+
+
+@pytest.mark.parametrize(
+    ("collective", "parts"),
+    [
+        (Collective(0.1, where(46), "all_to_all_single", shape=(16, 8)), True),
+        (Collective(0.1, where(46), "all_reduce", shape=(16, 1), reduce="max"), True),
+        (Collective(0.1, where(46), "all_reduce", shape=(1,)), False),
+        (Collective(0.1, where(46), "all_gather", shape=(16, 8)), False),
+        (Collective(1e9, where(46), "all_reduce", shape=(16, 8)), False),
+    ],
+)
+def test_ranks_that_exchange_activations_hold_parts_by_design(collective, parts):
+    trace = beside(lambda rank, index: f"{rank} {index}", collectives=(collective,))
+    (passed if parts else only_finding)("DD203", Source.RUN, trace)
 
 
 def test_parts_that_only_some_ranks_have_are_not_compared():

@@ -1,0 +1,32 @@
+"""Parameters of which each rank holds a part of its own by design: experts, classes that ranks divide."""
+
+from __future__ import annotations
+
+from ddpdoctor.trace.sync import Group, elements
+from ddpdoctor.trace.training import TrainingStep
+
+_SUMMING = ("all_reduce", "reduce_scatter", "reduce_scatter_tensor")
+_LARGEST_STATISTIC = 8
+"""Numbers that a script may sum over ranks for a loss or a log; activations are more."""
+
+
+def own_parts(group: Group) -> frozenset[str]:
+    """Keys of what no wrapper knows, where ranks exchange activations on the way to the loss; else none."""
+    if not all(any(map(_exchanges_activations, one.steps)) for one in group.values()):
+        return frozenset()
+    return frozenset(key for one in group.values() for held in one.optimizers for key in held.outside)
+
+
+def _exchanges_activations(step: TrainingStep) -> bool:
+    last = max((backward.time for backward in step.backwards), default=0.0)
+    return any(
+        one.operation.startswith("all_to_all")
+        or (
+            one.operation in _SUMMING
+            and elements(one) > _LARGEST_STATISTIC
+            and one.gradient_of is None
+            and one.weight_of is None
+        )
+        for one in step.collectives
+        if one.time < last
+    )
