@@ -48,6 +48,7 @@ class Running:
         self._report = report
         self._grace = grace
         self._passes_on = passes_on
+        self._stopped = False
 
     @property
     def pid(self) -> int:
@@ -73,6 +74,7 @@ class Running:
     def stop(self) -> Ending:
         """End it and everything it started: SIGTERM to the command, the grace, SIGKILL to all."""
         if self._process.poll() is None:
+            self._stopped = True
             self._process.terminate()
             try:
                 if self._passes_on and self.wait(self._grace) is None:
@@ -86,8 +88,8 @@ class Running:
     def _ending(self) -> Ending:
         try:
             said = json.loads(self._report.read_text(encoding="utf-8"))
-        except FileNotFoundError:  # the command did not start, which the guard's exit status says
-            return Ending(self._process.returncode)
+        except FileNotFoundError:  # the command did not start: the guard's exit status says why, or we were faster
+            return Ending(self._process.returncode, self._stopped)
         left = tuple(LeftBehind(**process) for process in said["left_behind"])
         return Ending(said["status"], said["stopped"], left)
 

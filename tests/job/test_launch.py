@@ -43,6 +43,12 @@ def test_it_runs_until_it_is_stopped(tmp_path):
     assert not carrying(run_id)
 
 
+def test_it_is_stopped_before_it_began(tmp_path):
+    running = started(tmp_path, sys.executable, "-c", "import time; time.sleep(600)")
+    ending = running.stop()  # before the guard listens for signals, as a rule
+    assert (ending.status, ending.stopped) == (-signal.SIGTERM, True)
+
+
 def test_what_is_left_behind_is_named(tmp_path):
     ending = started(tmp_path, "sh", "-c", "sleep 600 &").wait(20)
     assert ending is not None
