@@ -54,7 +54,7 @@ class Loader:
     """A DataLoader that can begin in the middle of an epoch."""
 
     def __init__(self, dataset: Any, sampler: Share | None, data: Data, seed: int) -> None:
-        self._source: Any = sampler or dataset
+        self._source: Any = dataset if sampler is None else sampler  # an empty sampler is false
         self._seed = seed
         # Of its own: each iterator draws the seed of its workers, and that must not change what the model draws.
         self._generator = torch.Generator()
@@ -62,7 +62,7 @@ class Loader:
             dataset,
             data.batch_size,
             sampler=sampler,
-            drop_last=sampler.cut if sampler else data.uneven == "drop",
+            drop_last=sampler.cut if sampler is not None else data.uneven == "drop",
             num_workers=data.workers,
             pin_memory=data.pin_memory,
             generator=self._generator,

@@ -14,8 +14,10 @@ import datetime
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +40,41 @@ def new_folder(name: str, root: Path = Path("runs")) -> Path:
     raise FileExistsError(root)
 
 
+def claim(folder: Path) -> None:
+    """Have a folder for this process alone until its end: two runs in one would write into each other's files.
+
+    The system lets go of it when the process ends, however it ends. So whoever reads run.json can tell a run that
+    is running from one that was killed.
+
+    Raises:
+        TrainerError: another process has it.
+    """
+    if sys.platform == "win32":
+        return
+    import fcntl
+
+    opened = os.open(folder, os.O_RDONLY)
+    # Workers inherit it, and may outlive this process by some seconds.
+    os.register_at_fork(after_in_child=partial(os.close, opened))
+    for _ in range(20):
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)  # it may be somebody who has a look whether it is free
+        except OSError:
+            return  # a file system that has no locks
+        else:
+            return
+    raise TrainerError(f"another run is training in {folder}; wait for its end, or choose another run.folder")
+
+
+def machine() -> str | None:
+    """What tells this machine, since it was started, from all others; None where the system does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
+
+
 class RunFolder:
     """Writes run.json and metrics.jsonl of one run."""
 
@@ -46,7 +83,7 @@ class RunFolder:
 
         Args:
             folder: exists already, maybe with an earlier part of the same run.
-            facts: name, world_size, device, backend, torch, steps (planned in all), config: see ``trainer.py``.
+            facts: name, world_size, device, backend, torch, machine, steps, config: see ``preparation.py``.
         """
         self._file = folder / "metrics.jsonl"
         self._run = folder / "run.json"

@@ -15,17 +15,17 @@ from config import Config
 from data import Material, load, write_text_file
 from distributed import all_or_none
 from exchange import on_rank_0
-from metrics import RunFolder, new_folder, write_text
+from metrics import RunFolder, claim, machine, new_folder, write_text
 
 
 def choose_folder(config: Config) -> Path:
     """The run folder. Its name holds the time, so that one rank chooses it for all."""
 
     def choose() -> bytes:
-        if not config.run.folder:
-            return str(new_folder(config.run.name)).encode()
-        Path(config.run.folder).mkdir(parents=True, exist_ok=True)
-        return config.run.folder.encode()
+        folder = Path(config.run.folder) if config.run.folder else new_folder(config.run.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        claim(folder)
+        return str(folder).encode()
 
     return Path(on_rank_0(choose, "the run folder cannot be made").decode())
 
@@ -41,14 +41,22 @@ def prepare_data(config: Config, folder: Path) -> Material:
 
 
 @contextlib.contextmanager
-def open_run(config: Config, folder: Path, device: torch.device, steps: int) -> Iterator[RunFolder | None]:
-    """The run folder's files while the run lasts; on rank 0. What cannot be written ends all ranks."""
+def open_run(
+    config: Config, folder: Path, device: torch.device, steps: int, begun: int = 0
+) -> Iterator[RunFolder | None]:
+    """The run folder's files while the run lasts; on rank 0. What cannot be written ends all ranks.
+
+    Args:
+        steps: planned in all.
+        begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
+    """
     facts = {
         "name": config.run.name,
         "world_size": dist.get_world_size(),
         "device": device.type,
         "backend": dist.get_backend(),
         "torch": torch.__version__,
+        "machine": machine(),
         "steps": steps,
         "config": config.as_dict(),
     }
@@ -59,6 +67,8 @@ def open_run(config: Config, folder: Path, device: torch.device, steps: int) -> 
         "the run folder cannot be written",
     )
     run = opened[0] if opened else None
+    if run and begun:
+        run.rewind(begun)
     try:
         yield run
     except BaseException as error:

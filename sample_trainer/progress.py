@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import resource
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,12 +15,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from components import Position
-from config import Evaluation, TrainerError
+from components import Position, checksum
+from config import Config, Evaluation, TrainerError
+from distributed import verify_weight_sync
 from metrics import Kind, RunFolder
 from torch import Tensor, nn
 
 log = logging.getLogger("trainer")
+
+NO_PROGRESS = "no progress in {} evaluations"
 
 
 @dataclass
@@ -56,6 +59,20 @@ class Progress:
         self.best_loss = loss if better else self.best_loss
         self.evaluations_since = 0 if better else self.evaluations_since + 1
         return better, stop
+
+    def tell_resumed(self, position: Position, config: Config) -> bool:
+        """Say where a run goes on, or that it is complete; whether it goes on."""
+        patience = config.evaluation.patience
+        reason = ""
+        if position.epoch >= config.train.epochs:
+            reason = f"train.epochs={config.train.epochs}"
+        elif patience is not None and self.evaluations_since >= patience:
+            reason = f"stopped early, {NO_PROGRESS.format(self.evaluations_since)}"
+        if reason:
+            log.info("complete at step %d: %s; there is nothing left to train", position.step, reason)
+        else:
+            log.info("goes on at step %d, epoch %d", position.step, position.epoch + 1)
+        return not reason
 
 
 class Meter:
@@ -117,11 +134,11 @@ class Meter:
         self._parts = []
         self.restart()
 
-    def _gradient_norm(self) -> float:
-        """Of the last step: its gradients are still there."""
+    def _gradient_norm(self) -> float | None:
+        """Of the last step: its gradients are still there. Under Join a rank may have taken none."""
         if self._norm is None:
-            gradients = (one.grad for one in self._model.parameters() if one.grad is not None)
-            self._norm = torch.stack([one.norm() for one in gradients]).norm()
+            norms = [one.grad.norm() for one in self._model.parameters() if one.grad is not None]
+            return float(torch.stack(norms).norm()) if norms else None
         return float(self._norm)
 
     def note(self, kind: Kind, **values: Any) -> None:
@@ -129,18 +146,43 @@ class Meter:
         if self.run:
             self.run.add(kind, self._position.step, self._position.epoch, values)
 
+    def tell_evaluation(self, loss: float, accuracy: float, targets: float) -> None:
+        """For whoever watches, and for the run folder."""
+        log.info("held-out loss %.3f, accuracy %.3f over %d targets", loss, accuracy, targets)
+        self.note("evaluation", evaluation_loss=loss, evaluation_accuracy=accuracy)
+
     def tell_epoch(self) -> None:
         """For whoever watches."""
-        if self.last_loss is not None:
-            log.info(
-                "epoch %d: loss %.3f at step %d", self._position.epoch, self.last_loss, self._position.step
+        epoch, step = self._position.epoch, self._position.step
+        if not step:
+            raise TrainerError(
+                "an epoch has no step, since some rank has less than one batch; use data.uneven=pad or a smaller "
+                "data.batch_size"
             )
+        if self.last_loss is None:
+            log.info("epoch %d: there is nothing left to train after step %d", epoch, step)
+        else:
+            log.info("epoch %d: loss %.3f at step %d", epoch, self.last_loss, step)
 
-    def stop_early(self, reason: str) -> None:
+    def stop_early(self) -> None:
         """Say so, and let run.json say so."""
-        log.info("stopped early: %s", reason)
+        log.info("stopped early: %s", NO_PROGRESS.format(self._progress.evaluations_since))
         if self.run:
             self.run.ending = "stopped early"
+
+    def summary(self, evaluation_loss: float | None, evaluation_samples: int) -> dict[str, Any]:
+        """What this rank has come to; verified against rank 0."""
+        return {
+            "first_loss": self.first_loss,
+            "last_loss": self.last_loss,
+            "steps": self._position.step,
+            "samples": self._progress.samples,
+            "weights": checksum(self._model.state_dict()),
+            "difference": verify_weight_sync(self._model),
+            "seconds": self.seconds,
+            "evaluation_loss": evaluation_loss,
+            "evaluation_samples": evaluation_samples,
+        }
 
     @contextlib.contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -154,4 +196,8 @@ def _memory(device: torch.device) -> int:
     """The most that this rank has used: of the GPU, or of the host."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return 0
+    import resource  # here, since Windows has none
+
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

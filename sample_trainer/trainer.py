@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import checkpoints
 import torch
 import torch.distributed as dist
 from command_line import errors_told_once, read_command_line
-from components import Position, checksum, seed_generators
+from components import Position, seed_generators
 from config import Config
 from data import IGNORED, Material
 from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
@@ -81,10 +82,10 @@ class DDPTrainer:
         self.counting = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
         self.joining = config.data.uneven == "join"
         self.counts = Counts(device)
-        self.meter = Meter(self.model, self.position, self.progress, device)
+        self.meter = Meter(self.bare_model, self.position, self.progress, device)
         buffers = config.ddp.broadcast_buffers
         self.components = components_of(self.bare_model, self.replicated, self.place, device, buffers)
-        self.saved_at: int | None = None
+        self.saved_at, self.save_every = -1, config.checkpoint.every or sys.maxsize
         self.saver = create_saver(asynchronous=config.checkpoint.asynchronous)
 
     @property
@@ -99,22 +100,39 @@ class DDPTrainer:
         loader.begin(epoch, self.position.batches, self.position.samples)
         self.model.train()
         self.meter.restart()
-        with Join([self.counts, self.model]) if self.joining else contextlib.nullcontext():
+        if self.joining:
+            self.train_joined(self.windows(loader))
+        else:
             for window in self.windows(loader):
-                self.meter.add(*self.train_step(window))
-                self.position.step += 1
-                self.position.batches += self.config.train.accumulation
-                self.position.samples += window.samples
-                self.progress.samples += window.samples
-                if self.joining:
-                    continue  # what follows are collectives, and Join answers only those of a step
+                self.take(window)
                 if self.position.step % self.config.run.log_every == 0:
                     self.meter.log_steps()
-                if self.position.step % (self.config.checkpoint.every or sys.maxsize) == 0:
+                if self.position.step % self.save_every == 0:
                     self.save_checkpoint()
-        if self.joining:
-            self.meter.add_missed(catch_up(self.replicated | self.place, self.position.step, self.device))
         self.meter.log_steps()
+
+    def train_joined(self, steps: Iterator[Window]) -> None:
+        """The same under Join, which answers only the collectives of a step: it ends before each checkpoint."""
+        full = True
+        while full:
+            begun = self.position.step
+            most = self.save_every - begun % self.save_every
+            with Join([self.counts, self.model]):
+                for window in itertools.islice(steps, most):
+                    self.take(window)
+            self.meter.add_missed(catch_up(self.replicated | self.place, self.position.step, self.device))
+            full = self.position.step == begun + most  # on every rank, as all have caught up
+            if full:
+                self.meter.log_steps()
+                self.save_checkpoint()
+
+    def take(self, window: Window) -> None:
+        """One step, and how far the run has come by it."""
+        self.meter.add(*self.train_step(window))
+        self.position.step += 1
+        self.position.batches += self.config.train.accumulation
+        self.position.samples += window.samples
+        self.progress.samples += window.samples
 
     def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
         """The batches of each step, until the ranks stop."""
@@ -168,17 +186,14 @@ class DDPTrainer:
             # A rank that collects garbage in the middle of a step makes all the others wait: collect together.
             gc.collect(1)
             self.position.epoch, self.position.batches, self.position.samples = epoch + 1, 0, 0
-            if self.meter.last_loss is not None:
-                log.info(
-                    "epoch %d: loss %.3f at step %d", epoch + 1, self.meter.last_loss, self.position.step
-                )
+            self.meter.tell_epoch()
             if (epoch + 1) % evaluation.every == 0 or epoch + 1 == self.config.train.epochs:
                 loss = self.evaluate(held_out)
                 better, stop = self.progress.judge(loss, evaluation, self.device)
                 if better and evaluation.keep_best:
                     self.save_checkpoint(best=True)
                 if stop:
-                    self.meter.stop_early(f"no progress in {evaluation.patience} evaluations")
+                    self.meter.stop_early()
                     break
         return loss
 
@@ -203,8 +218,7 @@ class DDPTrainer:
             # Sums and counts, since a mean of the ranks' means would weigh their targets differently.
             losses, all_hits, targets_of_all = reduce_sums(loss, hits, count, device=self.device)
         mean, accuracy = losses / targets_of_all, all_hits / targets_of_all
-        log.info("held-out loss %.3f, accuracy %.3f over %d targets", mean, accuracy, targets_of_all)
-        self.meter.note("evaluation", evaluation_loss=mean, evaluation_accuracy=accuracy)
+        self.meter.tell_evaluation(mean, accuracy, targets_of_all)
         return mean
 
     # --- Checkpoints ------------------------------------------------------------------------------------------
@@ -221,10 +235,10 @@ class DDPTrainer:
         self.meter.restart()
 
     def load_checkpoint(self) -> bool:
-        """Go on from the newest checkpoint of the run folder; False where there is none."""
+        """Go on from the newest checkpoint of the run folder; False where it is that of a run that is complete."""
         if checkpoints.find(self.checkpoints) is None:
             log.warning("no checkpoint in %s: begins at step 0", self.checkpoints)
-            return False
+            return True
         # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
         # So that the first step is the one that would have been, the first backward is one of nothing.
         cross_entropy(*self.guess(self.model, self.nothing), reduction="sum").backward()
@@ -232,22 +246,8 @@ class DDPTrainer:
         # What follows differs for each rank, also where another number of ranks keeps it from being restored.
         seed_generators(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
         checkpoints.load_latest(self.checkpoints, self.components, self.texts)
-        if self.meter.run:
-            self.meter.run.rewind(self.position.step)
-        log.info("goes on at step %d, epoch %d", self.position.step, self.position.epoch + 1)
-        return True
-
-    def summary(self) -> dict[str, Any]:
-        """What this rank has come to; verified against rank 0."""
-        return {
-            "first_loss": self.meter.first_loss,
-            "last_loss": self.meter.last_loss,
-            "steps": self.position.step,
-            "samples": self.progress.samples,
-            "weights": checksum(self.bare_model.state_dict()),
-            "difference": verify_weight_sync(self.bare_model),
-            "seconds": self.meter.seconds,
-        }
+        self.saved_at = self.position.step
+        return self.progress.tell_resumed(self.position, self.config)
 
 
 # --- One rank's life --------------------------------------------------------------------------------------------------
@@ -265,13 +265,13 @@ def train(config: Config, device: torch.device) -> None:
         create_distributed_dataloader(one, config.data, train=train, seed=config.train.seed, device=device)
         for one, train in ((material.training, True), (material.held_out, False))
     )
-    with open_run(config, folder, device, trainer.planned) as trainer.meter.run:
-        if config.checkpoint.resume:
-            trainer.load_checkpoint()
-        checkpoints.begin(trainer.checkpoints, trainer.position.step)
+    if config.checkpoint.resume and not trainer.load_checkpoint():
+        return
+    begun = trainer.position.step
+    checkpoints.begin(trainer.checkpoints, begun)
+    with open_run(config, folder, device, trainer.planned, begun) as trainer.meter.run:
         loss = trainer.train(training, held_out)
-        evaluated = {"evaluation_loss": loss, "evaluation_samples": len(material.held_out)}
-        leave_summary(folder, device, trainer.summary() | evaluated)
+        leave_summary(folder, device, trainer.meter.summary(loss, len(material.held_out)))
         trainer.save_checkpoint()
         trainer.saver.finish()
 

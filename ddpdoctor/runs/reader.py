@@ -6,6 +6,7 @@ bounded, every value's type is looked at, and what cannot be read is counted, ne
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
@@ -28,6 +29,8 @@ STALE_SECONDS = 600.0
 """After which a run that says it is running, and writes nothing, is not believed."""
 LARGEST_NUMBER = 1e300
 """Larger ones are no measurements, and drawing them overflows."""
+DIED = "died"
+"""Of a run whose process is gone without having said how it ended."""
 _Point = TypeVar("_Point", Step, Evaluation)
 
 
@@ -61,7 +64,7 @@ def read_run(folder: Path, now: float | None = None) -> Run:
         folder=folder,
         name=folder.resolve().name,
         title=_text(said.get("name")),
-        status=_status(folder, _text(said.get("status")) or "unknown", time.time() if now is None else now),
+        status=_status(folder, said, time.time() if now is None else now),
         started=_time(said.get("started")),
         finished=_time(said.get("finished")),
         command=_words(said.get("command")),
@@ -199,12 +202,42 @@ def _time(value: Any) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def _status(folder: Path, said: str, now: float) -> str:
+def _status(folder: Path, told: Mapping[str, Any], now: float) -> str:
     """What it says of itself, but one that was killed could not say so."""
+    said = _text(told.get("status")) or "unknown"
     if said != "running":
         return said
+    if told.get("machine") and told["machine"] == _machine():
+        held = _is_held(folder)
+        if held is not None:
+            return said if held else DIED
     written = [(folder / name).stat().st_mtime for name in (RUN, METRICS) if _is_file(folder / name)]
     return said if now - max(written, default=0.0) < STALE_SECONDS else "unfinished"
+
+
+def _machine() -> str:
+    """As the trainer writes it down: a run of another machine, or before the last boot, cannot be looked at here."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_held(folder: Path) -> bool | None:
+    """Whether a process has the folder for itself, as the trainer has while it lives; None where that is not told."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
+    return False
 
 
 def _is_file(path: Path) -> bool:

@@ -22,6 +22,7 @@ class Step(NamedTuple):
     samples_per_second: float | None = None
     """Of all ranks."""
     seconds: float | None = None
+    """That the steps of this line took."""
     memory_bytes: float | None = None
 
 

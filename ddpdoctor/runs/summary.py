@@ -187,5 +187,5 @@ def _step_seconds(run: Run) -> float | None:
 def _seconds(run: Run) -> float | None:
     if run.started and run.finished:
         return max(0.0, (run.finished - run.started).total_seconds())
-    last = run.steps[-1].seconds if run.steps else None
-    return last
+    spans = [value for _, value in run.series("seconds") if 0 <= value < math.inf]
+    return sum(spans) if spans else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from ddpdoctor.runs.run import Run
@@ -48,7 +49,8 @@ def export(run: Run, folder: Path) -> int:
 
 def _values(run: Run) -> Iterator[tuple[str, int, float, float]]:
     """Tag, step, seconds since the run began, value."""
-    seconds = {point.step: point.seconds or 0.0 for point in run.steps}
+    passed = accumulate(point.seconds or 0.0 for point in run.steps)
+    seconds = dict(zip((point.step for point in run.steps), passed, strict=True))
     for metric, tag in _TAGS.items():
         for step, value in run.series(metric):
             yield tag, step, seconds.get(step, 0.0), value

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import os
 import time
@@ -96,6 +97,24 @@ def test_a_run_that_was_killed_is_not_running_for_ever(tmp_path):
     folder = make_run(tmp_path, "gone", status="running", finished=None)
     assert read_run(folder).status == "running"
     assert read_run(folder, now=time.time() + 2 * reader.STALE_SECONDS).status == "unfinished"
+
+
+def test_a_run_of_this_machine_is_running_while_a_process_has_its_folder(tmp_path):
+    folder = make_run(
+        tmp_path, "here", status="running", finished=None, machine=reader._machine() or "unknown"
+    )
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        assert read_run(folder, now=time.time() + 2 * reader.STALE_SECONDS).status == "running"
+    finally:
+        os.close(opened)
+    assert read_run(folder).status == reader.DIED
+
+
+def test_a_process_of_another_machine_is_not_looked_for(tmp_path):
+    folder = make_run(tmp_path, "there", status="running", finished=None, machine="another")
+    assert read_run(folder).status == "running"
 
 
 def test_runs_are_found_oldest_first_and_nothing_else(tmp_path):

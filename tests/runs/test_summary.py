@@ -78,6 +78,11 @@ def test_json_has_no_number_that_json_does_not_know(tmp_path):
     assert told["last_loss"] == "nan"
 
 
+def test_a_run_without_an_end_took_the_time_of_its_steps(tmp_path):
+    run = read_run(make_run(tmp_path, "killed", steps=50, finished=None))
+    assert summarize(run).seconds == pytest.approx(50 * 0.16)
+
+
 def test_an_empty_run_has_a_summary(tmp_path):
     summary = summarize(read_run(make_run(tmp_path, "empty", steps=0)))
     assert (summary.steps, summary.last_loss, summary.samples_per_second) == (0, None, None)

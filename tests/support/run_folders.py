@@ -60,7 +60,7 @@ def step_line(step: int, samples: int = 16, speed: float = 100.0, **values: Any)
         "grad_norm": 1.0,
         "samples": step * samples,
         "samples_per_second": speed,
-        "seconds": step * samples / speed,
+        "seconds": samples / speed,
         "memory_bytes": 1 << 28,
     }
     return {**told, **values}
