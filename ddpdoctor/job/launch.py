@@ -88,7 +88,7 @@ class Running:
     def _ending(self) -> Ending:
         try:
             said = json.loads(self._report.read_text(encoding="utf-8"))
-        except FileNotFoundError:  # the command did not start: the guard's exit status says why, or we were faster
+        except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster
             return Ending(self._process.returncode, self._stopped)
         left = tuple(LeftBehind(**process) for process in said["left_behind"])
         return Ending(said["status"], said["stopped"], left)
