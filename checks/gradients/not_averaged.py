@@ -1,4 +1,4 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.check import Check
@@ -9,6 +9,8 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import Exact, in_words, proof
+from ddpdoctor.trace.hooked import HookedGradient, Multiple, is_made_good, multiples, near
+from ddpdoctor.trace.sync import Group, replicas
 
 
 class GradientsNotAveraged(Check):
@@ -17,8 +19,9 @@ class GradientsNotAveraged(Check):
     What it finds:
         After backward through DistributedDataParallel, a gradient that is not the one that a single process
         computes on the samples of all ranks together: a sum where there should be a mean, a rank left out, or
-        a change that a communication hook made. Of a script, with --exact: a gradient of the first update that is
-        not the one that the same script computes as one process on the batches of all ranks together.
+        a change that a communication hook made. Of a script: a communication hook of its own that sums and does not
+        divide, or divides twice, where nothing takes that back; and with --exact a gradient of the first update that
+        is not the one that the same script computes as one process on the batches of all ranks together.
 
     Why it matters:
         Data-parallel training is right because the mean of the ranks' gradients is the gradient of the whole
@@ -68,13 +71,44 @@ class GradientsNotAveraged(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         exact = trace.exact
+        if exact is not None and exact.agrees:
+            return Passed(in_words(exact))
+        hooked = any(one.hooked for one in trace.training().values())
+        for group in replicas(trace) if hooked else ():
+            if (found := list(multiples(group))) and (times := _by_ranks(found, len(group))):
+                return [self._hook(found[0], times, group, trace)]
         if exact is None:
             raise NotMeasured("only --exact runs the script again in one process")
         if exact.refused:
             return Skipped(exact.refused)
-        if exact.agrees:
-            return Passed(in_words(exact))
         return [self._not_that_of_one_process(exact, trace)]
+
+    def _hook(self, one: Multiple, times: str, group: Group, trace: Trace) -> Finding:
+        size, wrapper = len(group), next(iter(group.values())).wrappers[one.first.wrapper]
+        summed = one.times > 1
+        return self.fail(
+            f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
+            why=(
+                "It sums and does not divide by the number of ranks."
+                if summed
+                else f"It divides by {size}, and so does something else: an average, or a second division."
+            )
+            + " DistributedDataParallel leaves averaging to the hook, so every step is that many times too "
+            + f"{'large' if summed else 'small'}, and the learning rate depends on the number of ranks.",
+            fix="return work.then(lambda done: done.value()[0] / dist.get_world_size())"
+            if summed
+            else "divide once: before the all_reduce, or after it, or by ReduceOp.AVG",
+            ranks=tuple(group),
+            where=wrapper.hooked_at,
+            evidence=(
+                *(
+                    Evidence(f"{_values(own.given)} of {own.key}, given to the hook", (rank,))
+                    for rank, own in _beside(one, group).items()
+                ),
+                Evidence(f"{_values(one.first.got)} after the backward, {times} the mean"),
+                *proof(trace.exact),
+            ),
+        )
 
     def _not_that_of_one_process(self, exact: Exact, trace: Trace) -> Finding:
         seen = trace.training()
@@ -112,3 +146,23 @@ class GradientsNotAveraged(Check):
                 for rank, one in wrong.items()
             ),
         )
+
+
+def _by_ranks(found: Sequence[Multiple], size: int) -> str:
+    """How many times the mean every gradient is, where that comes of the number of ranks and stays; else empty."""
+    for wanted, text in ((size, f"{size} times"), (1 / size, f"1/{size} of")):
+        if all(near(one.times, wanted) and not is_made_good(one) for one in found):
+            return text
+    return ""
+
+
+def _beside(one: Multiple, group: Group) -> dict[int, HookedGradient]:
+    """The same gradient on every rank."""
+    return {
+        rank: next(own for own in recording.hooked if own.at == one.first.at)
+        for rank, recording in group.items()
+    }
+
+
+def _values(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values[:3])

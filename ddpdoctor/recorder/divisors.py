@@ -1,4 +1,4 @@
-"""Means that a script takes by hand: a sum divided by a count, found in the graph of the loss at its backward."""
+"""What the graph of a loss tells at its backward: means that a script takes by hand, and what a mean is scaled by."""
 
 from __future__ import annotations
 
@@ -62,6 +62,27 @@ def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
                 yield divided
         elif name == "MeanBackward0" and above and type(above[0]).__name__ in _SELECTIONS:
             yield so_far.divided(int(one._saved_self_sym_numel))
+
+
+def factor_of_mean(torch: Any, node: Any, scales: list[float]) -> float | None:
+    """What the first term of a loss that is a mean is multiplied by, GradScalers apart; None where none is."""
+    waiting = [(node, 1.0)]
+    for _ in range(_MOST_NODES):
+        if not waiting:
+            return None
+        one, factor = waiting.pop()
+        name = type(one).__name__
+        if name == "MeanBackward0" or getattr(one, "_saved_reduction", None) == 1:
+            return factor
+        above = [function for function, _ in one.next_functions if function is not None] if one else []
+        if name in (*_TERMS, *_SAME):
+            waiting.extend((function, factor) for function in reversed(above))
+        elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
+            scaled = _scaled(torch, one, Divisor(), wait=False)
+            if scaled:
+                more = scaled.factor / (scaled.count or 1)
+                waiting.append((above[0], factor if more in scales else factor * more))
+    return None
 
 
 def _scaled(torch: Any, node: Any, so_far: Divisor, wait: bool) -> Divisor | None:

@@ -104,7 +104,7 @@ class TrainingReader:
 
     def on_ddp_hook(self, event: Event, at: Where | None) -> None:
         """A communication hook was registered."""
-        self._wrappers[event["w"]] = replace(self._wrappers[event["w"]], hook=event["name"])
+        self._wrappers[event["w"]] = replace(self._wrappers[event["w"]], hook=event["name"], hooked_at=at)
 
     def on_ddp_forward(self, event: Event, at: Where | None) -> None:
         """A forward of a wrapper, or around it, has ended."""

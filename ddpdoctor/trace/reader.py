@@ -13,6 +13,7 @@ from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.exact import ExactReader
+from ddpdoctor.trace.hooked import HookedReader
 from ddpdoctor.trace.read_data import DataReader
 from ddpdoctor.trace.read_files import FilesReader
 from ddpdoctor.trace.read_process import ProcessReader
@@ -36,6 +37,7 @@ AREAS: tuple[Callable[[Path], AreaReader], ...] = (
     FilesReader,
     TrainingReader,
     ExactReader,
+    HookedReader,
 )
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from ddpdoctor.trace.data import Loader, Pass, Split
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
+from ddpdoctor.trace.hooked import HookedGradient
 from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
 from ddpdoctor.trace.training import (
     Buffers,
@@ -78,6 +79,8 @@ class Recording:
     notes: tuple[Note, ...] = ()
     exact: Exact | None = None
     """The gradient of one process beside it, where that was asked for."""
+    hooked: tuple[HookedGradient, ...] = ()
+    """Gradients that the script's own communication hooks were given, in the first updates."""
 
     @property
     def rank(self) -> int | None:

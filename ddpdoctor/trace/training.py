@@ -45,6 +45,7 @@ class Wrapper:
     """broadcast_buffers, find_unused_parameters, static_graph, gradient_as_bucket_view, device_ids, ..."""
     hook: str | None = None
     """The name of the communication hook that was registered, if any."""
+    hooked_at: Where | None = None
     ranks: tuple[int, ...] | None = None
     """The members of its process group, as global ranks; None for the default group."""
     failed: str | None = None

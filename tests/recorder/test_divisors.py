@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ddpdoctor.recorder.divisors import divisors
+from ddpdoctor.recorder.divisors import divisors, factor_of_mean
 
 losses = torch.randn(5, requires_grad=True) * 2
 mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -52,3 +52,17 @@ def test_what_was_saved_under_hooks_is_not_read():
 
     assert found(checkpoint(term, losses, use_reentrant=False)) == []
     assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "factor"),
+    [
+        (losses.mean() / 4, 0.25),
+        (torch.nn.functional.mse_loss(losses, mask) * 65536.0 / 2, 0.5),
+        (0.1 * losses.sum() + losses.square().mean() * 3, 3.0),
+        (losses.sum() / 5, None),
+        (torch.nn.functional.mse_loss(losses, mask, reduction="sum"), None),
+    ],
+)
+def test_what_a_mean_is_scaled_by(loss, factor):
+    assert factor_of_mean(torch, loss.grad_fn, [65536.0]) == factor

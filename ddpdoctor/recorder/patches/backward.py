@@ -13,6 +13,7 @@ from typing import Any
 from ..digest import sample, unseen
 from ..divisors import divisors
 from ..guard import guarded
+from ..hooked import Hooked
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
@@ -44,6 +45,8 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         loss = args[0] if args else kwargs.get("tensors")
         seen["loss"] = _look_at_loss(training, loss)
         _tell_means(training, seen["at"], loss)
+        if training.hooks:
+            Hooked.of(training.session).begin(loss)
         seen["began"] = time.monotonic()
     return seen
 
@@ -58,6 +61,8 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
     training.backwards += 1
     training.session.backwards += 1
     training.scales.clear()
+    if training.hooks:
+        Hooked.of(training.session).end()
     if "at" in seen:
         _tell(training, seen, seconds, error)
 

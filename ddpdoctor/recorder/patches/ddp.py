@@ -10,6 +10,7 @@ from typing import Any
 
 from ..digest import digests
 from ..guard import guarded
+from ..hooked import watch_hook
 from ..keys import names_inside
 from ..parts import watch_parts
 from ..patch import watch
@@ -35,9 +36,9 @@ def install(session: Session) -> None:
     session.patch(
         wrapper, "_set_static_graph", watch(torch, functools.partial(_tell_static, training), _nothing)
     )
-    for name in ("register_comm_hook", "_register_builtin_comm_hook"):
-        begin = functools.partial(_tell_hook, training)
-        session.patch(wrapper, name, watch(torch, begin, _nothing))
+    tell_hook = functools.partial(_tell_hook, training)
+    session.patch(wrapper, "register_comm_hook", watch_hook(training, tell_hook))
+    session.patch(wrapper, "_register_builtin_comm_hook", watch(torch, tell_hook, _nothing))
     join = torch.distributed.algorithms.join.Join
     session.patch(join, "__enter__", _counting(training, 1))
     session.patch(join, "__exit__", _counting(training, -1))

@@ -13,6 +13,7 @@ from typing import Any
 from ..buffers import tell_buffers
 from ..digest import Digest, digests, unseen
 from ..guard import guarded
+from ..hooked import Hooked
 from ..patch import hide_from_compiler, watch
 from ..session import Session
 from ..training import Ration, Training
@@ -71,6 +72,9 @@ class _Optimizers:
         if not self.session.detailed:
             return
         self._tell_made(optimizer, known)
+        hooked = Hooked.of(self.session)
+        if hooked.seen:
+            hooked.updating()
         parameters = list(_parameters(optimizer))
         number = self.session.steps - self.training.updated
         size = 3 * sum(p.numel() * p.element_size() for p in parameters)

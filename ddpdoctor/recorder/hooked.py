@@ -1,0 +1,151 @@
+"""What a script's communication hook makes of gradients: a few of their values before it, after it and at the update.
+
+A mean over ranks is known only where the ranks' values lie side by side, so each writes down its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FunctionType, MethodType
+from typing import Any
+
+from .digest import unseen
+from .divisors import factor_of_mean
+from .guard import guarded
+from .patch import hide_from_compiler
+from .session import Session
+from .training import Training, Wrapper
+
+_UPDATES = 4
+"""From the start; a hook does the same in every step."""
+_MOST = 8
+"""Gradients in each."""
+_VALUES = 16
+
+
+@dataclass
+class _Seen:
+    parameter: Any
+    wrapper: int
+    given: list[float]
+    got: list[float] | None = None
+
+
+class Hooked:
+    """The gradients that hooks were given in this training step."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self.seen: dict[int, _Seen] = {}
+        self.factor: float | None = None
+        """Of the last loss, as far as it is a mean."""
+
+    @classmethod
+    def of(cls, session: Session) -> Hooked:
+        """The session's own."""
+        found: Hooked = session.shared.setdefault("hooked", None) or cls(session)
+        session.shared["hooked"] = found
+        return found
+
+    def around(self, wrapper: Wrapper, hook: Any) -> Any:
+        """A hook that does the same, and looks at what it is given."""
+        if not isinstance(hook, FunctionType | MethodType) or str(hook.__module__).startswith("torch."):
+            return hook
+        is_compiling, look = self.session.torch.compiler.is_compiling, self._look
+
+        @functools.wraps(hook)
+        def call(state: Any, bucket: Any) -> Any:
+            if not is_compiling():
+                look(wrapper, bucket)
+            return hook(state, bucket)
+
+        hide_from_compiler(self.session.torch, call)
+        return call
+
+    @guarded
+    def _look(self, wrapper: Wrapper, bucket: Any) -> None:
+        if self.session.steps >= _UPDATES or self.training.joined or not self.training.in_backward:
+            return
+        with unseen(self.session.torch):
+            pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+            parameter, gradient = max(pairs, key=lambda pair: pair[0].numel())
+            if id(parameter) in self.seen or len(self.seen) < _MOST:
+                self.seen[id(parameter)] = _Seen(parameter, wrapper.index, _some(gradient))
+
+    @guarded
+    def begin(self, loss: Any) -> None:
+        """A backward begins."""
+        if self.session.steps >= _UPDATES or not isinstance(loss, self.session.torch.Tensor):
+            return
+        with unseen(self.session.torch):
+            self.factor = factor_of_mean(self.session.torch, loss.grad_fn, self.training.scales)
+
+    @guarded
+    def end(self) -> None:
+        """A backward has ended."""
+        with unseen(self.session.torch):
+            for one in self.seen.values():
+                if one.got is None and one.parameter.grad is not None:
+                    one.got = _some(one.parameter.grad)
+
+    @guarded
+    def updating(self) -> None:
+        """An optimizer is about to step."""
+        seen, self.seen = self.seen, {}
+        with unseen(self.session.torch):
+            found = [
+                {
+                    "w": one.wrapper,
+                    "key": self.training.keys.get(one.parameter),
+                    "given": one.given,
+                    "got": one.got,
+                    "used": _some(one.parameter.grad),
+                }
+                for one in seen.values()
+                if one.got is not None and one.parameter.grad is not None
+            ]
+        self.session.event("ddp.hooked", n=self.session.steps, factor=self.factor, gradients=found)
+
+
+def _some(gradient: Any) -> list[float]:
+    flat = gradient.detach().reshape(-1)
+    found: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
+    return found
+
+
+def watch_hook(
+    training: Training, tell: Callable[[tuple[Any, ...], dict[str, Any]], None]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a patch of register_comm_hook."""
+    hooked = Hooked.of(training.session)
+
+    @guarded
+    def ours(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        tell(args, kwargs)
+        given = dict(zip(("self", "state", "hook"), args, strict=False)) | kwargs
+        wrapper = training.wrapper(given["self"])
+        return {} if wrapper is None else given | {"hook": hooked.around(wrapper, given["hook"])}
+
+    @guarded
+    def restore(ddp: Any, hook: Any) -> None:
+        # It is copied and saved with the wrapper.
+        kept = getattr(ddp, "_comm_hooks", None)
+        if kept and kept[-1][0] is hook and hasattr(hook, "__wrapped__"):
+            kept[-1] = (hook.__wrapped__, *kept[-1][1:])
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
+            own = ours(args, kwargs)
+            if not own:
+                return original(*args, **kwargs)
+            result = original(**own)
+            restore(own["self"], own["hook"])
+            return result
+
+        return register_comm_hook
+
+    return make

@@ -1,0 +1,112 @@
+"""What a script's communication hook made of gradients, beside what the ranks had given it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.model import Where
+
+if TYPE_CHECKING:
+    from ddpdoctor.trace.recording import Recording
+
+_NEAR = 0.05
+_STRAIGHT = 0.02
+"""How far a result may be from a multiple of the mean, relative to it: a hook may compress."""
+
+
+@dataclass(frozen=True)
+class HookedGradient:
+    """A few values of one gradient."""
+
+    step: int
+    wrapper: int
+    key: str
+    given: tuple[float, ...]
+    """The rank's own, before the hook."""
+    got: tuple[float, ...]
+    """After the backward."""
+    used: tuple[float, ...]
+    """At the update."""
+    factor: float | None
+    """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
+
+    @property
+    def at(self) -> tuple[int, int, str]:
+        """Which it is, the same on every rank."""
+        return self.step, self.wrapper, self.key
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A gradient that is not the mean of the ranks' but a multiple of it."""
+
+    first: HookedGradient
+    times: float
+
+
+def multiples(group: Mapping[int, Recording]) -> Iterator[Multiple]:
+    """Each gradient that hooks were given on every rank, and how many times the mean they made of it.
+
+    Left out are those of which it cannot be told: unequal results, and losses that are no means of the rank's own.
+    """
+    rows = {rank: {one.at: one for one in recording.hooked} for rank, recording in group.items()}
+    for at in sorted(set.intersection(*(set(row) for row in rows.values()))):
+        row = [own[at] for own in rows.values()]
+        times = _times(row)
+        if times is not None and row[0].factor is not None:
+            yield Multiple(row[0], times)
+
+
+def _times(row: Sequence[HookedGradient]) -> float | None:
+    """How many times the mean every rank got; None where ranks got something else."""
+    mean = [math.fsum(values) / len(row) for values in zip(*(one.given for one in row), strict=True)]
+    times = [_multiple(one.got, mean) for one in row]
+    known = [one for one in times if one is not None]
+    if len(known) < len(times) or max(known) - min(known) > _STRAIGHT * abs(max(known)):
+        return None
+    return known[0]
+
+
+def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
+    """The factor between two lists that point the same way."""
+    size = math.fsum(one * one for one in of)
+    if not size or not math.isfinite(size):
+        return None
+    times = math.fsum(a * b for a, b in zip(values, of, strict=True)) / size
+    rest = math.fsum((a - times * b) ** 2 for a, b in zip(values, of, strict=True))
+    straight = times and math.sqrt(rest) <= _STRAIGHT * abs(times) * math.sqrt(size)
+    return times if straight else None
+
+
+def is_made_good(one: Multiple) -> bool:
+    """Whether the loss, or what is done to gradients before the update, takes the factor back."""
+    later = _multiple(one.first.used, one.first.got) or 1.0
+    return near(later * one.times, 1) or near((one.first.factor or 1.0) * one.times, 1)
+
+
+def near(value: float, wanted: float) -> bool:
+    """Whether it is that number, but for rounding."""
+    return abs(value / wanted - 1) < _NEAR
+
+
+class HookedReader:
+    """Reads what the recorder saw of hooks."""
+
+    def __init__(self, file: Path) -> None:
+        self._hooked: list[HookedGradient] = []
+
+    def on_ddp_hooked(self, event: dict[str, Any], at: Where | None) -> None:
+        """An update of gradients that a hook was given."""
+        for one in event["gradients"]:
+            given, got, used = (tuple(one[name]) for name in ("given", "got", "used"))
+            self._hooked.append(
+                HookedGradient(event["n"], one["w"], str(one["key"]), given, got, used, event["factor"])
+            )
+
+    def fields(self) -> dict[str, Any]:
+        """Fields of the Recording."""
+        return {"hooked": tuple(self._hooked)}
