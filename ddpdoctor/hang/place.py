@@ -34,6 +34,8 @@ class Kind(str, Enum):
     CHILD = "child"
     READ = "read"
     INPUT = "input"
+    STORE = "store"
+    """A key of the ranks' store, which another rank sets."""
     SLEEP = "sleep"
     ELSEWHERE = "elsewhere"
 
@@ -42,7 +44,7 @@ _PEERS = (
     *(Kind.COLLECTIVE, Kind.PAIR, Kind.BACKWARD, Kind.FORWARD),
     *(Kind.WRAP, Kind.JOIN, Kind.GROUP, Kind.DESTROY),
 )
-_BLOCKED = (Kind.LOADER, Kind.LOCK, Kind.CHILD, Kind.READ, Kind.INPUT)
+_BLOCKED = (Kind.LOADER, Kind.LOCK, Kind.CHILD, Kind.READ, Kind.INPUT, Kind.STORE)
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ _LARGEST = 4 << 20
 """Bytes of a source file."""
 _WORK_WAIT = re.compile(r"\.wait\(\s*\)")
 _ON_DEVICE = re.compile(r"\.(?:item|cpu|tolist|synchronize)\(|\.to\(\s*[\"']cpu")
+_STORE = re.compile(r"store(?:\(\))?\.(get|wait|multi_get)\(", re.IGNORECASE)
 _LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE)
 
 
@@ -202,13 +205,16 @@ def _patient(frame: Frame) -> Kind | None:
 
 def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[Kind, str]:
     """What the script's own line does, where nothing of Python's stands below it."""
+    text = source_line(frame) if innermost else ""
+    asks = _STORE.search(text) if process.doing in (Doing.WAITS, Doing.SLEEPS) else None
+    if asks:  # a FileStore sleeps between its looks
+        return Kind.STORE, f"store.{asks[1]}"
     if process.doing is Doing.SLEEPS:
         return Kind.SLEEP, "sleep"
     if any("c10d::" in name for name in process.native):
         return Kind.COLLECTIVE, _ASYNCHRONOUS
     if process.doing is not Doing.WAITS:
         return Kind.ELSEWHERE, ""
-    text = source_line(frame) if innermost else ""
     call = process.call
     rules = (
         (_WORK_WAIT.search(text), Kind.COLLECTIVE, _ASYNCHRONOUS),

@@ -149,7 +149,9 @@ class Sights:
             return Sight(stand, process.moved)
         if now - process.moved < QUIET_SECONDS:
             return Sight(Stand.WORKS, process.moved)
-        names = process.beat.stack if process.beat else ()
+        # Who asks the store is blocked, whatever the function is called that does.
+        asks = place is not None and place.kind is Kind.STORE
+        names = process.beat.stack if process.beat and not asks else ()
         return replace(
             self._alone(process.pid, [(one.function, one.file) for one in names]), moved=process.moved
         )

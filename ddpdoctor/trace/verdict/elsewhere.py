@@ -21,6 +21,8 @@ _FIX = {
     "acquire(timeout=60), get(timeout=60) raise where nobody comes",
     Kind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
     Kind.READ: "give the call a time limit, as socket.settimeout(60) does, and see who should write",
+    Kind.STORE: "see which rank should set that key, under that very name; a store with a timeout raises where none "
+    "does:\nstore.wait([key], timedelta(seconds=60))",
     Kind.INPUT: "take the question out of the script: the ranks of a job have no terminal",
 }
 _STOPPED = (

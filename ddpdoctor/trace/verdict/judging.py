@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpdoctor.hang.flight.case import case_of
+from ddpdoctor.hang.place import Kind
 from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.trace import Trace
@@ -30,7 +31,7 @@ def judge_standstill(trace: Trace, standstill: Standstill) -> Verdict | None:
     if not waiting:
         still = [rank for rank, one in crowd.items() if is_blocked(one)]
         everybody = still and all(one.left or rank in still for rank, one in crowd.items())
-        return blocked(crowd, still, standstill) if everybody else None
+        return blocked(crowd, _not_for_a_key(crowd, still) or still, standstill) if everybody else None
     return made_differently(crowd, standstill) or _by_waits(trace, standstill, crowd)
 
 
@@ -58,10 +59,18 @@ def _by_waits(trace: Trace, standstill: Standstill, crowd: Crowd) -> Verdict:
 def _outside(trace: Trace, standstill: Standstill, crowd: Crowd, ranks: Sequence[int]) -> Verdict:
     """By ranks that wait for no rank: who is blocked comes before who works, and that before who has left."""
     stuck = [rank for rank in ranks if is_blocked(crowd[rank])]
-    if stuck:
-        return blocked(crowd, stuck, standstill)
-    at_work = [rank for rank in ranks if not crowd[rank].left]
-    return busy(crowd, at_work, trace) if at_work else gone(crowd, ranks, standstill)
+    by_itself = _not_for_a_key(crowd, stuck)
+    if by_itself:
+        return blocked(crowd, by_itself, standstill)
+    at_work = [rank for rank in ranks if not crowd[rank].left and rank not in stuck]
+    if at_work:
+        return busy(crowd, at_work, trace)
+    return blocked(crowd, stuck, standstill) if stuck else gone(crowd, ranks, standstill)
+
+
+def _not_for_a_key(crowd: Crowd, ranks: Sequence[int]) -> list[int]:
+    """Those that wait for no key of the store, which another of the ranks that are blocked would have set."""
+    return [rank for rank in ranks if (place := crowd[rank].place) is None or place.kind is not Kind.STORE]
 
 
 def _of_circle(standstill: Standstill, crowd: Crowd, circle: Sequence[int]) -> Verdict:

@@ -46,6 +46,19 @@ def test_a_rank_in_a_queue_is_to_blame_and_not_the_many_in_the_barrier():
     assert "ranks 0, 2:" in texts[-1][0]
 
 
+def test_who_asks_the_store_waits_for_the_rank_that_would_set_the_key(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text('name = default_store().get("name")\n')
+    asks = (script(1, file=str(file)),)
+    alone = judged(standstill({0: BARRIER, 1: asks}))
+    assert (alone.code, alone.culprits) == ("DD307", (1,))
+    assert alone.headline.startswith("rank 1 waits in store.get at")
+    assert judged(standstill({0: BARRIER, 1: asks, 2: queue(12)})).culprits == (2,)
+    works = process(2, (script(7),), doing=Doing.COMPUTES)
+    found = judged(standstill({0: BARRIER, 1: asks, 2: works}))
+    assert (found.code, found.culprits) == ("DD306", (2,))
+
+
 def test_the_many_are_blamed_where_they_are_the_ones_elsewhere():
     found = judged(standstill({0: backward(20), 1: queue(12), 2: queue(12), 3: queue(12)}))
     assert (found.code, found.culprits, found.waiting) == ("DD307", (1, 2, 3), (0,))
