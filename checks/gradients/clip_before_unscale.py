@@ -11,7 +11,8 @@ class ClipBeforeUnscale(Check):
 
     What it finds:
         A clip_grad_norm_ or clip_grad_value_ on gradients that a GradScaler has multiplied by its scale and that
-        unscale_ has not divided again.
+        unscale_ has not divided again. Of a script that clips by hand, gradients that are cut to the same norm in
+        every step before unscale_ comes to them, which is the line that is named.
 
     Why it matters:
         The scale is 65536 at the start, so the norm is that many times too large, and clipping cuts nearly every

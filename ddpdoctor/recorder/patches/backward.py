@@ -17,6 +17,7 @@ from ..hooked import Hooked
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
+from .scaler import Scalers
 
 _LOOKED_AT = 16
 """Parameters of each wrapper whose gradients tell whether a backward came to it."""
@@ -60,6 +61,8 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
     training.spend("backward", seconds)
     training.backwards += 1
     training.session.backwards += 1
+    if training.scales:
+        Scalers.of(training.session).by_hand.after_backward()
     training.scales.clear()
     if training.hooks:
         Hooked.of(training.session).end()

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from ..digest import unseen
+from ..hand_clip import HandClips
 from ..patch import watch
 from ..session import Session
 from ..training import Training
@@ -18,6 +19,7 @@ class Scalers:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.training = Training.of(session)
+        self.by_hand = HandClips(session)
         self._in_use: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
 
     @classmethod
@@ -34,6 +36,11 @@ class Scalers:
         if scale is not None:
             self.training.scales.append(scale)
 
+    def unscaling(self, scaler: Any, optimizer: Any) -> None:
+        """The gradients of an optimizer are about to be unscaled."""
+        if optimizer is not None and self.session.detailed:
+            self.by_hand.unscaling(optimizer, self._scale(scaler))
+
     def unscaled(self, scaler: Any, optimizer: Any) -> None:
         """The gradients of an optimizer were unscaled."""
         _, done = self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
@@ -42,6 +49,7 @@ class Scalers:
     def updated(self, scaler: Any) -> None:
         """The iteration is over."""
         self._in_use.pop(id(scaler), None)
+        self.by_hand.forget()
 
     def stage(self, parameters: list[Any]) -> dict[str, Any]:
         """The stage that these parameters' gradients are in; empty where no scaler is in use."""
@@ -74,7 +82,8 @@ def install(session: Session) -> None:
     scalers, torch = Scalers.of(session), session.torch
     kind = torch.amp.GradScaler
     session.patch(kind, "scale", watch(torch, _if_enabled, lambda begun, *_: scalers.scaled(begun[0])))
-    session.patch(kind, "unscale_", watch(torch, _if_enabled, functools.partial(_unscaled, scalers)))
+    unscale = watch(torch, functools.partial(_unscaling, scalers), functools.partial(_unscaled, scalers))
+    session.patch(kind, "unscale_", unscale)
     session.patch(kind, "update", watch(torch, _if_enabled, lambda begun, *_: scalers.updated(begun[0])))
     begin = functools.partial(_begin_step, scalers)
     session.patch(kind, "step", watch(torch, begin, functools.partial(_end_step, scalers)))
@@ -83,6 +92,13 @@ def install(session: Session) -> None:
 def _if_enabled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
     return (args[0], optimizer) if args[0].is_enabled() else None
+
+
+def _unscaling(scalers: Scalers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    begun = _if_enabled(args, kwargs)
+    if begun is not None:
+        scalers.unscaling(*begun)
+    return begun
 
 
 def _unscaled(scalers: Scalers, begun: Any, _: Any, error: BaseException | None) -> None:
