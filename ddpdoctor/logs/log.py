@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from ddpdoctor.hang.stacks import Frame, short_path
@@ -16,7 +17,9 @@ _LONGEST_QUOTE = 300
 _MOST_QUOTES = 6
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
-_DONE = re.compile(r"(?i)^\W*(?:[\w.:-]+\W+){0,4}(?:finished|completed?|done|saved)\b")
+_DONE = re.compile(r"(?i)\b(?:finished|completed?|done|saved)\b")
+_WORD = re.compile(r"[\w.:-]+")
+_FIRST_WORDS = 5
 _HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
 """An option in the text of ``--help``, which speaks of errors too."""
 _BY_THE_SYSTEM = re.compile(
@@ -261,7 +264,8 @@ class Log:
     @property
     def ended_well(self) -> bool:
         """Whether it is the output of a training that says itself that it is done, and nothing contradicts."""
-        said = self.last is not None and _DONE.search(self.last.text) is not None
+        first = islice(_WORD.finditer(self.last.text), _FIRST_WORDS) if self.last else ()
+        said = any(_DONE.search(word[0]) for word in first)
         return said and bool(self.training) and not self.failed
 
     @property

@@ -83,6 +83,13 @@ def test_a_line_that_makes_patterns_slow(bomb):
     )
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("bomb", ["-", ".", ":", "-.", "a-", *BOMBS])
+def test_a_last_line_that_makes_patterns_slow(bomb):
+    line = (bomb * 70_000)[:70_000]
+    report_of(f"step 1 loss 2.0\nCUDA out of memory\n{line}\n".encode())
+
+
 @pytest.mark.parametrize("piece", [b"x", b"Error ", b" 10%|#| 1/10 [00:01<00:09, 1it/s]\r"])
 def test_a_line_without_end_takes_little_memory(piece):
     chunk = piece * (2**20 // len(piece))
