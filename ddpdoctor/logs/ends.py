@@ -19,6 +19,7 @@ WORDS = (
     "srun: error",
     "exited with",
     "exited on signal",
+    "noticed that process rank",
     "exit status",
     "exit code",
     "Exit Code",
@@ -70,7 +71,8 @@ _SUMMARY_HOST = re.compile(r"^\s*host\s+: (?P<host>\S+)")
 _SUMMARY_RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _SUMMARY_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _MPI_RANK = re.compile(r"^\s*Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
-_MPI_CODE = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)$")
+_MPI_LOST = re.compile(r"noticed that process rank (?P<rank>\d+) with PID .{1,200} exited on$")
+_MPI_CODE = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)$|^signal (?P<signal>\d+) \(")
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
     re.compile(
@@ -80,7 +82,7 @@ _OTHERS = (
     re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
     re.compile(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
     re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
-    re.compile(r"exited on signal (?P<signal>\d+)"),
+    re.compile(r"(?:process rank (?P<rank>\d+) with PID .{1,200}?)?exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
     re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<compose>\d+)$"),
     re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
@@ -155,6 +157,7 @@ class Ends:
             self._rank = int(rank["rank"]), int(rank["local"])
         code = _SUMMARY_CODE.match(line.text)
         mpi_rank, mpi_code = _MPI_RANK.match(line.text), _MPI_CODE.match(line.text)
+        mpi_rank = mpi_rank or _MPI_LOST.search(line.text)
         if mpi_rank:
             self._mpi_rank = int(mpi_rank["rank"])
         if mpi_code and self._mpi_rank is not None:
@@ -232,7 +235,7 @@ def _code(said: dict[str, str]) -> int:
     if "name" in said:
         name = said["name"]
         return -int(SIGNALS[name] if name in SIGNALS else getattr(signal, name, 0))
-    if "signal" in said:
+    if said.get("signal"):
         return -int(said["signal"])
     code = int(said.get("code") or said.get("compose") or 1)
     return 128 - code if 128 < code < 160 else code

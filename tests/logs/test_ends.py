@@ -27,7 +27,11 @@ from tests.support.waits import status, stopped, wait
         ("Command '['python', 'train.py']' returned non-zero exit status 2.\n", [(2, None, None)]),
         (
             "mpirun noticed that process rank 1 with PID 9 on node a exited on signal 11 (Segmentation fault).\n",
-            [(-11, None, None)],
+            [(-11, 1, None)],
+        ),
+        (
+            "prterun noticed that process rank 3 with PID 9 on node a exited on\nsignal 9 (Killed).\n",
+            [(-9, 3, None)],
         ),
         (
             "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGKILL\n",
