@@ -31,6 +31,19 @@ _REFUSED = (
     r"(?:can't open file|can't find '__main__' module|No module named|Error while finding) .*"
 )
 """How a script's parser of arguments, and Python itself, say that they do not begin; both without a traceback."""
+_NOT_STARTED = (
+    r"(?:torchrun|accelerate|deepspeed|mpirun|srun|python3?): (?:command )?not found",
+    r"execve\(\): .{1,200}: (?:No such file or directory|Permission denied)",
+    r"^srun: (?:fatal|error): (?:Unable to (?:create|allocate|confirm)|.{0,200}mutually exclusive).*",
+    r"^docker: Error response from daemon: .*",
+    r"There are not enough slots available in the system.*",
+    r"ssh: connect to host \S+ port \d+: .*",
+)
+"""How shells, schedulers and containers say that they do not start what was to start the ranks."""
+_NEAR_THE_END = 12
+"""Lines of an output that has not much more to say."""
+_LAST_ERROR = "Last error:"
+"""In NCCL's message, above the line that says most."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
 
@@ -64,6 +77,12 @@ class RankFailedFirst(Check):
         "can't find '__main__'",
         ": No module named",
         ": Error while finding",
+        "not found",
+        "execve()",
+        "srun: ",
+        "docker: Error",
+        "not enough slots",
+        "ssh: connect",
     )
     explained_by = (
         "DD005",
@@ -100,6 +119,9 @@ class RankFailedFirst(Check):
         refused = log.told(_REFUSED) if log.failed else None
         if refused:
             return [self._never_began(log, refused)]
+        missed = log.told(*_NOT_STARTED)
+        if missed and not log.training and _ends_with(log, missed):
+            return [self._not_started(missed)]
         return UNSAID if log.failed else Passed(f"no line of {log.read} tells of a failure")
 
     def _never_began(self, log: Log, told: Told) -> Finding:
@@ -112,13 +134,21 @@ class RankFailedFirst(Check):
             **told_by(*told.by, role=Role.EXCEPTION, ranks=ranks),
         )
 
+    def _not_started(self, told: Told) -> Finding:
+        return self.fail(
+            f"the job did not start: {shorten(told.match[0])}",
+            why="What was to start the ranks could not begin, so that no rank said anything.",
+            fix="run the command of that line by hand, in the same shell, container or allocation",
+            **told_by(*told.by, role=Role.EXCEPTION),
+        )
+
     def _raised(self, log: Log, first: Raised) -> Finding:
         root = first.root
         ranks = ranks_of(log, root)
         others = "" if root is first else f", and was raised again as {first.kind}"
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
-            + (f" {quote(shorten(root.message.splitlines()[0]))}" if root.message else ""),
+            + (f" {quote(shorten(_telling(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{others}. {_order(log, first)}",
             fix="look at the line named here; the tracebacks of the others are those of victims",
@@ -162,6 +192,19 @@ class RankFailedFirst(Check):
             ranks=(first.rank,),
             evidence=_traceback(first),
         )
+
+
+def _telling(message: str) -> str:
+    """The line of a message that says most."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    after = lines[lines.index(_LAST_ERROR) + 1 :] if _LAST_ERROR in lines else []
+    return next(iter(after), lines[0] if lines else "").strip()
+
+
+def _ends_with(log: Log, told: Told) -> bool:
+    """Whether the output ends soon after what was told."""
+    last = max(one.line.position if isinstance(one, Raised) else one.position for one in told.by)
+    return log.last is not None and log.last.position - last <= _NEAR_THE_END
 
 
 def _order(log: Log, first: Raised) -> str:

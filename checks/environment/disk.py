@@ -21,6 +21,7 @@ TIGHT_INODES = 100
 _FULL = (
     r"No space left on device|[Dd]isk quota exceeded|PytorchStreamWriter failed writing|file write failed"
     r"|inline_container\.cc:\d+\] \. unexpected pos"
+    r"|ephemeral local storage usage exceeds|low on resource: ephemeral-storage"
 )
 _UNWRITABLE = r"Read-only file system|Parent directory .{1,200} does not exist"
 _SHARED_MEMORY = re.compile(r"/dev/shm|shared memory|posix_fallocate|shm", re.IGNORECASE)
@@ -70,6 +71,7 @@ class DiskUnusable(Check):
         "Read-only file system",
         "file write failed",
         "PytorchStreamWriter",
+        "ephemeral",
     )
 
     def examine_host(self, host: Host) -> Judgement:

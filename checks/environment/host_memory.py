@@ -18,7 +18,15 @@ _OOM_KILLER = (
     r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill"
     r"|Memory cgroup out of memory|task \d+: Out Of Memory"
 )
-_REFUSED = r"DefaultCPUAllocator: .{0,40}allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError"
+_OVER_ITS_LIMIT = (
+    r"(?i)exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
+    r"|node was low on resource: memory|node running low on memory"
+)
+"""As schedulers and supervisors say that they ended a job or a task for its memory."""
+_REFUSED = (
+    r"DefaultCPUAllocator: .{0,40}allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError"
+    r"|_ArrayMemoryError: Unable to allocate|std::bad_alloc"
+)
 _WORKER_KILLED = r"DataLoader worker .{0,40}is killed by signal: Killed"
 _ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom"
 
@@ -58,6 +66,11 @@ class HostMemory(Check):
         "Out Of Memory",
         "Memory cgroup out of memory",
         "allocate memory",
+        "emory limit",
+        "TERM_MEMLIMIT",
+        "PBS: job killed",
+        "low on resource",
+        "low on memory",
     )
 
     def examine_host(self, host: Host) -> Judgement:
@@ -75,6 +88,10 @@ class HostMemory(Check):
             killed = [one.rank for one in log.ended if one.code == -signal.SIGKILL and one.rank is not None]
             said = told_by(*told.by, role=Role.SYSTEM, ranks=killed or None)
             return [self._told("the out-of-memory killer ended a process of the job", said)]
+        told = log.told(_OVER_ITS_LIMIT)
+        if told:
+            said = told_by(*told.by, role=Role.SYSTEM)
+            return [self._told("a scheduler or supervisor ended the job for its memory", said)]
         told = log.told(_REFUSED)
         if told:
             return [self._told("the host had no memory left to give", told_by(*told.by))]

@@ -57,7 +57,10 @@ _TO_LAUNCHER = (
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
 _LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
-_SCHEDULER = rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}"
+_SCHEDULER = (
+    rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}|TERM_(?:RUNLIMIT|CPULIMIT|PREEMPT|OWNER)\b"
+    r"|PBS: job killed: (?:walltime|cput)\b.{0,60}"
+)
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )
@@ -96,6 +99,8 @@ class KilledBySignal(Check):
         "closing signal",
         "DUE TO TIME LIMIT",
         "CANCELLED AT",
+        "PBS: job killed",
+        "TERM_",
         "Fatal Python error",
         "terminate called",
     )

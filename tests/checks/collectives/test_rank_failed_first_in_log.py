@@ -100,3 +100,26 @@ def test_the_lost_connection_to_a_service_is_a_failure_of_its_own(kind, message,
 def test_a_rank_that_its_launcher_told_to_end_is_no_cause():
     told = raised(0, "lightning.fabric.utilities.exceptions.SIGTERMException", "")
     assert explained(told + raised(3, "ValueError", "one value per channel"))[0].ranks == (3,)
+
+
+def test_the_line_of_nccls_message_that_says_most_is_shown():
+    message = "NCCL error in: x.cpp:94, unhandled system error\nncclSystemError: A call failed.\nLast error:\nno luck"
+    (finding,) = explained(raised(1, "torch.distributed.DistBackendError", message))
+    assert finding.headline == "rank 1 failed with torch.distributed.DistBackendError 'no luck'"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurm_script: line 14: torchrun: command not found",
+        "slurmstepd: error: execve(): torchrun: No such file or directory",
+        "srun: error: Unable to create step for job 812: More processors requested than permitted",
+        "docker: Error response from daemon: could not select device driver",
+        "There are not enough slots available in the system to satisfy the 8",
+        "node-b: ssh: connect to host node-b port 22: Connection refused",
+    ],
+)
+def test_a_job_that_did_not_start(line):
+    assert explained(f"+ module load cuda\n{line}\n")[0].headline.startswith("the job did not start: ")
+    assert explained(f"{line}\n{TRAINING}") == ()
+    assert explained(f"{line}\n" + 20 * "rank 0 is ready\n") == ()

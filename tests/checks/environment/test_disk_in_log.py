@@ -27,6 +27,10 @@ NAMED = [
         raised(0, "OSError", "[Errno 30] Read-only file system: '/out'"),
         "a file could not be written: Read-only file system",
     ),
+    (
+        "Reason: Evicted\nMessage: Pod ephemeral local storage usage exceeds the total limit of containers 50Gi.\n",
+        "a file could not be written to its end: the disk or the quota is full",
+    ),
 ]
 
 test_it_is_named = names("DD019", NAMED)

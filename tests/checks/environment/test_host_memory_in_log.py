@@ -24,6 +24,32 @@ NAMED = [
         raised(3, "RuntimeError", "DataLoader worker (pid 412) is killed by signal: Killed."),
         "a DataLoader worker was killed by SIGKILL, mostly for want of host memory",
     ),
+    (
+        "slurmstepd: error: Job 551 exceeded memory limit (66012345 > 65011712), being killed\n"
+        "slurmstepd: error: *** JOB 551 ON node-a CANCELLED AT 2026-01-02T03:04:05 ***\n",
+        "a scheduler or supervisor ended the job for its memory",
+    ),
+    (
+        "=>> PBS: job killed: mem 67109888kb exceeded limit 67108864kb\n",
+        "a scheduler or supervisor ended the job for its memory",
+    ),
+    (
+        "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\nExited with exit code 137.\n",
+        "a scheduler or supervisor ended the job for its memory",
+    ),
+    (
+        "Reason: Evicted\nMessage: The node was low on resource: memory. Threshold quantity: 100Mi.\n",
+        "a scheduler or supervisor ended the job for its memory",
+    ),
+    (
+        raised(1, "numpy.core._exceptions._ArrayMemoryError", "Unable to allocate 37.3 GiB for an array"),
+        "the host had no memory left to give",
+    ),
+    (
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+        + summary(1, -6),
+        "the host had no memory left to give",
+    ),
 ]
 
 test_it_is_named = names("DD017", NAMED)

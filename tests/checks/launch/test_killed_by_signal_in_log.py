@@ -23,6 +23,14 @@ NAMED = [
     ("Fatal Python error: Segmentation fault\n" + summary(2, -11), "rank 2 was killed by SIGSEGV"),
     (summary(1, -9), "rank 1 was killed by SIGKILL"),
     ("srun: error: node-b: task 3: Segmentation fault (core dumped)\n", "rank 3 was killed by SIGSEGV"),
+    (
+        "=>> PBS: job killed: walltime 86432 exceeded limit 86400\n",
+        "the scheduler ended the job: PBS: job killed: walltime 86432 exceeded limit 86400",
+    ),
+    (
+        "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\nExited with exit code 140.\n",
+        "the scheduler ended the job: TERM_RUNLIMIT",
+    ),
 ]
 
 
