@@ -9,7 +9,8 @@ _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The first Linux driver that runs any CUDA program of a major version."""
 _TOO_OLD = (
     r"CUDA driver version is insufficient|NVIDIA driver on your system is too old|unsupported toolchain"
-    r"|Driver/library version mismatch|forward compatibility was attempted on non.supported"
+    r"|[Dd]river/library version mismatch|not supported in the installed CUDA driver"
+    r"|forward compatibility was attempted on non.supported"
 )
 
 
@@ -42,6 +43,7 @@ class DriverTooOld(Check):
         "driver version is insufficient",
         "driver on your system is too old",
         "version mismatch",
+        "installed CUDA driver",
         "unsupported toolchain",
     )
 

@@ -8,7 +8,10 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by
 
-_OUT = r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
+_OUT = (
+    r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
+    r"|Failed to CUDA (?:calloc|malloc)|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
+)
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
 _GPU = re.compile(r"GPU (\d+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ \w+)|([\d.]+ \w+) total capacity")
@@ -43,7 +46,7 @@ class GpuOutOfMemory(Check):
     family = Family.GPU
     title = "GPU memory holds the ranks"
     raises = (_OUT,)
-    log_words = ("out of memory",)
+    log_words = ("out of memory", "Failed to CUDA")
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)

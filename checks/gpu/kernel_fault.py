@@ -5,7 +5,7 @@ from ddpdoctor.model import Family, Judgement
 _FAULT = (
     r"(?P<fault>an illegal memory access was encountered|device-side assert triggered|unspecified launch failure"
     r"|misaligned address|an illegal instruction was encountered|invalid program counter|operation not supported on "
-    r"global/shared address space)"
+    r"global/shared address space|Memory access fault by GPU)"
 )
 _ASSERT = r"Assertion `(?P<fault>.{1,200}?)` failed"
 
@@ -39,6 +39,7 @@ class KernelFault(Check):
         "device-side assert",
         "launch failure",
         "misaligned address",
+        "Memory access fault",
         "Assertion `",
     )
 

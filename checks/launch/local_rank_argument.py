@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement
 
-_REJECTED = r"unrecognized arguments:.*?(?P<option>--local[-_]rank)\b"
+_REJECTED = r"(?:unrecognized arguments:.*?|[Nn]o such option:? )(?P<option>--local[-_]rank)\b"
 
 
 class LocalRankArgument(Check):
@@ -29,7 +29,7 @@ class LocalRankArgument(Check):
     name = "local-rank-argument"
     family = Family.LAUNCH
     title = "the script takes the local rank from where the launcher puts it"
-    log_words = ("unrecognized arguments",)
+    log_words = ("unrecognized arguments", "o such option")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_REJECTED)

@@ -6,13 +6,14 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
 _TAKEN = r"(?i)address already in use|EADDRINUSE"
+_DENIED = r"failed to (?:listen|bind).{0,200}(?:EACCES|[Pp]ermission denied)"
 _PORT = re.compile(r"bind to \S+:(\d+)|port:? (\d+)|\]:(\d+)")
 
 
@@ -42,7 +43,7 @@ class PortInUse(Check):
     family = Family.LAUNCH
     title = "the master port is free"
     raises = (_TAKEN,)
-    log_words = ("in use", "EADDRINUSE")
+    log_words = ("in use", "EADDRINUSE", "EACCES", "failed to bind")
 
     def examine_host(self, host: Host) -> Judgement:
         plan = host.plan
@@ -71,9 +72,11 @@ class PortInUse(Check):
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
+        told = log.told(_TAKEN) or log.told(_DENIED)
         if told is None or (log.training and not log.failed):  # training has no port before its group
             return UNSAID
+        if told.match.re.pattern == _DENIED:
+            return [self._denied(told)]
         found = _PORT.search(told.match.string)
         port = next(filter(None, found.groups())) if found else ""
         listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
@@ -89,6 +92,14 @@ class PortInUse(Check):
                 **told_by(*told.by),
             )
         ]
+
+    def _denied(self, told: Told) -> Finding:
+        return self.fail(
+            "the launcher was not allowed to listen on the master port",
+            why="Ports below 1024 are for processes with the right to them, which a training has not.",
+            fix="torchrun --standalone ... on one node, which takes any free port; --master-port for one above 1024",
+            **told_by(*told.by),
+        )
 
     def _not_held(self, port: int) -> Finding:
         return self.fail(

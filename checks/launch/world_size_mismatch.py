@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
@@ -12,6 +13,10 @@ _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _JOINING = ("joining", "refused", "init")
 
+_OTHER_SIZE = r"mismatch in rank count from procs (?P<given>\d+) : (?P<other>\d+)"
+_RANK_TWICE = r"rank (?P<rank>\d+) of \d+ ranks has already checked in"
+_RANK_OUTSIDE = r"enforce fail .{0,200}rank < size\. (?P<rank>\d+) vs (?P<size>\d+)"
+
 
 class WorldSizeMismatch(Check):
     """The script contradicts its launcher about ranks or where they meet.
@@ -19,7 +24,8 @@ class WorldSizeMismatch(Check):
     What it finds:
         A rank or world size, given to init_process_group or put into the environment, that differs from what
         torchrun told this process; a launcher inside a launcher, as mp.spawn under torchrun; and MASTER_ADDR or
-        MASTER_PORT overwritten by a script that torchrun started, whose ranks then do not meet.
+        MASTER_PORT overwritten by a script that torchrun started, whose ranks then do not meet. In a job's output,
+        what NCCL and gloo say of ranks that gave different sizes, or the same rank.
 
     Why it matters:
         Each process waits for a group of another size, or at another address, than the one that exists. Nothing
@@ -39,6 +45,7 @@ class WorldSizeMismatch(Check):
     name = "world-size-mismatch"
     family = Family.LAUNCH
     title = "the script and its launcher agree about ranks and address"
+    log_words = ("mismatch in rank count", "has already checked in", "rank < size")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -55,6 +62,29 @@ class WorldSizeMismatch(Check):
         if not any(_is_launched(one) for one in recordings.values()):
             return Skipped("the ranks were started by no launcher that tells them their place")
         return Passed("rank, world size and address are those of the launcher")
+
+    def examine_log(self, log: Log) -> Judgement:
+        told = log.told(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE)
+        if told is None:
+            return UNSAID
+        said = told.match.groupdict()
+        if said.get("other"):
+            headline = f"ranks gave different world sizes: {said['given']} and {said['other']}"
+        elif said.get("size"):
+            headline = f"a process took rank {said['rank']} of {said['size']} ranks"
+        else:
+            headline = f"two processes took rank {said['rank']}"
+        return [
+            self.fail(
+                headline,
+                why="Every process has to give the same world size and a rank of its own. One was started with "
+                "variables of another launch, or the script counts ranks by itself, as with a launcher inside a "
+                "launcher.",
+                fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
+                "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
+                **told_by(*told.by),
+            )
+        ]
 
     def _contradiction(
         self,

@@ -11,6 +11,11 @@ NAMED = [
         raised(0, "RuntimeError", "The NVIDIA driver on your system is too old (found version 11040)."),
         "the NVIDIA driver is too old for the CUDA that was loaded",
     ),
+    (
+        "docker: Error response from daemon: nvidia-container-cli: initialization error: nvml error: driver/library "
+        "version mismatch: unknown.\n",
+        "the NVIDIA driver is too old for the CUDA that was loaded",
+    ),
 ]
 
 test_it_is_named = names("DD808", NAMED)

@@ -22,6 +22,10 @@ NAMED = [
         "rank 1 ran out of memory on GPU 0 (10.76 GiB), asking for 20.00 MiB",
     ),
     (NCCL + "init.cc:1 NCCL WARN Cuda failure 'out of memory'\n", "a rank ran out of memory on its GPU"),
+    (
+        NCCL + "alloc.h:1 NCCL WARN Failed to CUDA calloc async 9437184 bytes\n",
+        "a rank ran out of memory on its GPU",
+    ),
 ]
 
 test_it_is_named = names("DD806", NAMED)

@@ -1,4 +1,4 @@
-from tests.support.logs import explained, lets_survive, names, raised
+from tests.support.logs import explained, lets_survive, names, raised, summary
 
 NAMED = [
     (
@@ -10,6 +10,11 @@ NAMED = [
         "thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
         + raised(0, "RuntimeError", "CUDA error: device-side assert triggered"),
         "a GPU kernel asserted 't >= 0 && t < n_classes'",
+    ),
+    (
+        "Memory access fault by GPU node-3 (Agent handle: 0x55) on address 0x7f12. Reason: Page not present.\n"
+        + summary(1, -6),
+        "a GPU kernel failed: Memory access fault by GPU",
     ),
 ]
 

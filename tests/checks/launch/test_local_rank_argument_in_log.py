@@ -9,6 +9,10 @@ NAMED = [
         "train.py: error: unrecognized arguments: --foo 1 --local_rank=3\n",
         "the script did not know the option --local_rank that the launcher gave it",
     ),
+    (
+        "Usage: train.py [OPTIONS]\nError: No such option: --local-rank\n",
+        "the script did not know the option --local-rank that the launcher gave it",
+    ),
 ]
 
 test_it_is_named = names("DD007", NAMED)

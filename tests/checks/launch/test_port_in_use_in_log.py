@@ -50,3 +50,12 @@ def test_the_launchers_summary_alone_says_nothing_of_a_port():
 
 def test_a_port_of_something_else_in_a_short_training():
     skipped("DD002", Source.LOG, log(f"metrics: Address already in use, no dashboard\n{2 * TRAINING}"))
+
+
+def test_a_port_that_is_not_for_this_user():
+    message = "The server socket has failed to listen on any local network address. port: 443, name: EACCES"
+    (finding,) = explained(raised(0, "torch.distributed.DistNetworkError", message))
+    assert (finding.code, finding.headline) == (
+        "DD002",
+        "the launcher was not allowed to listen on the master port",
+    )
