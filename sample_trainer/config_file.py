@@ -19,6 +19,8 @@ from typing import Any, Literal
 
 from config import Config, TrainerError, check_together
 
+MOST = 10**9  # of anything that is counted; torch and Python take no numbers without end
+
 
 def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
     """The defaults, changed by a file, changed by KEY=VALUE words.
@@ -29,7 +31,7 @@ def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
     config = Config()
     if file is not None:
         config.run.name = file.stem
-        for key, value in _flatten(_read_yaml(file)):
+        for key, value in _flatten(_read_yaml(file), file):
             _set(config, key, value, f" in {file}")
     for word in overrides:
         key, equals, text = word.partition("=")
@@ -43,10 +45,24 @@ def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     import yaml  # here, since a run without a file can do without it
 
+    class Loader(yaml.SafeLoader):
+        """YAML takes the last of two equal keys, and forgets the first section of that name."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            for name in names:
+                if names.count(name) > 1 and name != "<<":
+                    raise TrainerError(
+                        f"{file} has {name!r} twice, line {node.start_mark.line + 1} and below"
+                    )
+            return super().construct_mapping(node, deep)
+
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.load(file.read_text("utf-8"), Loader)  # a SafeLoader
     except OSError as error:
         raise TrainerError(f"cannot read the configuration {file}: {error.strerror}") from None
+    except RecursionError:
+        raise TrainerError(f"{file} is not a configuration: it is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise TrainerError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
     if content is None:
@@ -56,11 +72,13 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     return content
 
 
-def _flatten(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten(content: Mapping[str, Any], file: Path) -> Iterator[tuple[str, Any]]:
     """Dotted keys and their values; an empty section has none."""
     for section, values in content.items():
         if not isinstance(values, dict):
-            if values is not None or section not in _sections():
+            if values is not None and section in _sections():
+                raise TrainerError(f"{section} is {values!r} in {file}; it takes keys of its own, below it")
+            if section not in _sections():
                 yield str(section), values
             continue
         for name, value in values.items():
@@ -92,6 +110,8 @@ def _set(config: Config, key: str, value: Any, place: str, *, is_text: bool = Fa
         raise TrainerError(f"{key} is {value!r}{place}; it takes {_in_words(kind)}")
     limits = next(one.metadata for one in dataclasses.fields(part) if one.name == name)
     minimum, maximum = limits.get("minimum"), limits.get("maximum")
+    if type(converted) is int and maximum is None:
+        maximum = MOST
     if None not in (minimum, converted) and not converted >= minimum:
         raise TrainerError(f"{key} is {converted}{place}; it has to be at least {minimum}")
     if None not in (maximum, converted) and not converted <= maximum:
@@ -124,7 +144,15 @@ def _convert(value: Any, kind: Any, is_text: bool) -> Any:
         return {"true": True, "false": False}.get(value.lower(), _WRONG)
     if kind is float or (kind is int and is_text):
         return _number(value, kind)  # a float of YAML too, which takes 1e-3 for text, since it has no dot
-    return value if type(value) is kind else _WRONG
+    return value if type(value) is kind and not (kind is str and _is_odd(value)) else _WRONG
+
+
+def _is_odd(text: str) -> bool:
+    """Whether it cannot name a file, or be sent or written."""
+    try:
+        return b"\0" in text.encode()
+    except UnicodeEncodeError:
+        return True
 
 
 def _number(value: Any, kind: type) -> Any:

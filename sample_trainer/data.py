@@ -11,6 +11,7 @@ are not learned from and not counted.
 from __future__ import annotations
 
 import collections
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -142,6 +143,9 @@ def _files(place: Path) -> Sequence[Path]:
 
 
 def _readable(file: Path) -> Path:
+    """The file, if it is one: a pipe would keep a rank waiting, and a device has no end."""
+    if file.exists() and not file.is_file():
+        raise TrainerError(f"data.source {file} is neither a file nor a folder")
     with file.open("rb"):
         return file
 
@@ -149,7 +153,10 @@ def _readable(file: Path) -> Path:
 def text_file(data: Data, folder: Path) -> Path:
     """The file that is mapped: the user's own, or one that holds the text of a source that is no file."""
     source = Path(data.source)
-    return source if source.is_file() else folder / "text.bin"
+    if source.is_file():
+        return source
+    digest = hashlib.sha256(data.source.encode()).hexdigest()
+    return folder / f"text-{digest[:8]}.bin"  # a run folder may see another source the next time
 
 
 def write_text_file(data: Data, folder: Path) -> None:

@@ -34,7 +34,7 @@ def told(folder: Path, *words: str) -> str:
         (("--no-such-option",), "unrecognized arguments: --no-such-option"),
         (("parallel.world_size=0",), "parallel.world_size is 0; it has to be at least 1"),
         (("--data", "no-such-text"), "data.source no-such-text: No such file or directory"),
-        (("--data", "/dev/null"), "data.source /dev/null has no sample to train on"),
+        (("--data", "/dev/zero"), "data.source /dev/zero is neither a file nor a folder"),
         (
             ("data.source=hf:no/such",),
             "data.source hf:no/such needs the package datasets: pip install datasets",
