@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 from ddpdoctor.hang.stacks import Frame, short_path
 from ddpdoctor.logs.nccl import NcclFacts
+from ddpdoctor.logs.wording import is_help, is_of_the_system, says_done
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
 
@@ -17,17 +17,6 @@ _LONGEST_QUOTE = 300
 _MOST_QUOTES = 6
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
-_DONE = re.compile(r"(?i)\b(?:finished|completed?|done|saved)\b")
-_WORD = re.compile(r"[\w.:-]+")
-_FIRST_WORDS = 5
-_HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
-"""An option in the text of ``--help``, which speaks of errors too."""
-_BY_THE_SYSTEM = re.compile(
-    r"NCCL WARN|NVRM|slurmstepd: |srun: error|oom[-_]kill|Out of memory: Kill|\[[EF]\d{3,4} "
-    r"|PBS: job killed|\bTERM_[A-Z]+LIMIT|^\S*: line \d+: .{0,40}Killed"
-    r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]"
-)
-"""How libraries, tools and the system write a line of error, and no training writes one that it got over."""
 _INSTALLED = re.compile(
     r"site-packages|dist-packages|/bin/[\w.-]+$|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
 )
@@ -94,12 +83,6 @@ class Raised:
     def in_thread(self) -> bool:
         """Whether it ended a thread beside the main one, and not the process."""
         return bool(self.frames) and self.frames[0].function == "_bootstrap_inner"
-
-    @property
-    def left_alone(self) -> bool:
-        """Whether a process that was being started got nothing to run, since its parent failed to hand it over."""
-        starts = any(frame.function == "spawn_main" for frame in self.frames)
-        return starts and self.kind in ("EOFError", "_pickle.UnpicklingError", "BrokenPipeError")
 
     @property
     def root(self) -> Raised:
@@ -236,7 +219,7 @@ class Log:
             if line.position in caught:
                 continue
             found = _first_match(patterns, line.text)
-            if found and not self._got_over(line) and not _HELP.match(line.text):
+            if found and not self._got_over(line) and not is_help(line.text):
                 return Told(found, (line,))
         return None
 
@@ -248,7 +231,7 @@ class Log:
         if not self.ended_well or self.went_on_after(line):
             return self.went_on_after(line)
         of_the_end = line.position > max(one.position for one in self.training)
-        return not (of_the_end and _BY_THE_SYSTEM.search(line.text))
+        return not (of_the_end and is_of_the_system(line.text))
 
     def went_on_after(self, line: Line) -> bool:
         """Whether training went on after this line, which then was no end."""
@@ -264,8 +247,7 @@ class Log:
     @property
     def ended_well(self) -> bool:
         """Whether it is the output of a training that says itself that it is done, and nothing contradicts."""
-        first = islice(_WORD.finditer(self.last.text), _FIRST_WORDS) if self.last else ()
-        said = any(_DONE.search(word[0]) for word in first)
+        said = self.last is not None and says_done(self.last.text)
         return said and bool(self.training) and not self.failed
 
     @property

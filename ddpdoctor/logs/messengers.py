@@ -57,6 +57,12 @@ def is_of_the_launcher(raised: Raised) -> bool:
     return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(one.text) for one in raised.chain)
 
 
+def was_left_alone(raised: Raised) -> bool:
+    """Whether a process that was being started got nothing to run, since its parent failed to hand it over."""
+    starts = any(frame.function == "spawn_main" for frame in raised.frames)
+    return starts and raised.kind in ("EOFError", "_pickle.UnpicklingError", "BrokenPipeError")
+
+
 def first_cause(log: Log) -> Raised | None:
     """The first exception that ended a process for a reason of its own.
 

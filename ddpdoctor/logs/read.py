@@ -13,6 +13,7 @@ from ddpdoctor.logs import ends, labels, launches, nccl, tracebacks
 from ddpdoctor.logs.ends import Ends
 from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.log import Line, Log
+from ddpdoctor.logs.messengers import was_left_alone
 from ddpdoctor.logs.scan import Scanner
 from ddpdoctor.logs.tracebacks import Tracebacks
 
@@ -162,9 +163,9 @@ class _Reading:
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
         )
-        of_others = all(one.left_alone for one in found.raised)
+        alone = all(map(was_left_alone, found.raised))
         survived = (
-            replace(one, survived=found.survives(one.line) or (one.left_alone and not of_others))
+            replace(one, survived=found.survives(one.line) or (was_left_alone(one) and not alone))
             for one in found.raised
         )
         judged = replace(
