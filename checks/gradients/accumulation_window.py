@@ -49,7 +49,10 @@ class AccumulationWindow(Check):
         divided = {rank: _divisor(one.steps) for rank, one in seen.items()}
         if not any(divided.values()):
             raise NotMeasured("no loss was divided by a number of micro-batches")
-        wrong = {rank: steps for rank, one in seen.items() if (steps := _wrong(one, divided[rank]))}
+        ended = {one.rank for one in trace.ranks if one.finished}
+        wrong = {
+            rank: steps for rank, one in seen.items() if (steps := _wrong(one, divided[rank], rank in ended))
+        }
         if wrong:
             return [self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})]
         if cut := _cut_short(trace):
@@ -110,12 +113,12 @@ def _divisor(steps: Sequence[TrainingStep]) -> int | None:
     return by if same and abs(factor * by - 1) < 1e-3 else None
 
 
-def _wrong(one: Recording, by: int | None) -> list[TrainingStep]:
-    """The windows of another length; those that fast-forward cut are its work and not the script's."""
+def _wrong(one: Recording, by: int | None, ended: bool) -> list[TrainingStep]:
+    """The windows of another length; those that fast-forward or a hang cut are not the script's work."""
     if by is None or any(seen.ended == "shortened" for seen in one.passes):
         return []
     windows = list(one.steps)
-    if one.trailing and one.trailing.backwards and one.raised is None:
+    if one.trailing and one.trailing.backwards and ended:
         windows.append(one.trailing)
     return [step for step in windows if len(step.backwards) != by]
 

@@ -90,6 +90,7 @@ _WAITING_IN = (
 """Files of torch whose innermost frame means that something is waited for that other ranks bring. Backward ends in
 ``autograd/graph.py``: the reducer waits for the other ranks' gradients below it, in C++."""
 _PATIENT = {
+    "cmd.py": Kind.INPUT,  # pdb's prompt
     "queue.py": Kind.LOCK,
     "threading.py": Kind.LOCK,
     "filelock/": Kind.LOCK,

@@ -149,7 +149,7 @@ def none_late(crowd: Mapping[int, Standing], standstill: Standstill) -> Verdict:
         f"all of {ranks_phrase(waiting)} wait in {what}, and none is late",
         why="Every rank has come, and none gets an answer, so data does not pass between them: a firewall, the wrong "
         "network interface, GPUs that cannot reach each other. Or they came to it with tensors of different sizes, "
-        "which stacks do not show.",
+        "or in the groups that they share in different orders, which stacks do not show.",
         fix="ddpdoctor check     # tries the same path with a live group\nNCCL_DEBUG=INFO names interface and "
         "transport; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose another",
         waiting=tuple(waiting),

@@ -45,6 +45,12 @@ def test_micro_batches_after_the_last_update():
     assert finding.headline.startswith("after the last update came 1 micro-batch")
 
 
+def test_a_window_in_which_the_rank_was_stopped_is_not_judged():
+    trace = windows(2, 2, left_over=1)
+    stopped = replace(trace, ranks=tuple(replace(one, finished=False) for one in trace.ranks))
+    assert passed("DD210", Source.RUN, stopped)
+
+
 def test_a_last_window_that_divides_by_its_own_length_is_right():
     trace = windows(2, 2, 1, factor=lambda length: 1 / length)
     assert skipped("DD210", Source.RUN, trace).reason == "no loss was divided by a number of micro-batches"

@@ -59,6 +59,13 @@ def test_who_asks_the_store_waits_for_the_rank_that_would_set_the_key(tmp_path):
     assert (found.code, found.culprits) == ("DD306", (2,))
 
 
+def test_a_rank_at_the_prompt_of_the_debugger():
+    prompt = (script(9), python("bdb.py", "Bdb.trace_dispatch"), python("cmd.py", "Pdb.cmdloop"))
+    found = judged(standstill({0: BARRIER, 1: process(1, prompt, call="read of a pipe")}))
+    assert (found.code, found.culprits) == ("DD307", (1,))
+    assert found.headline.startswith("rank 1 waits for input on its standard input at train.py:9")
+
+
 def test_the_many_are_blamed_where_they_are_the_ones_elsewhere():
     found = judged(standstill({0: backward(20), 1: queue(12), 2: queue(12), 3: queue(12)}))
     assert (found.code, found.culprits, found.waiting) == ("DD307", (1, 2, 3), (0,))
