@@ -19,9 +19,8 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from metrics import claim
 claim(Path(sys.argv[2]))
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():
+    print(os.getpid(), flush=True)  # the child has let go of the folder
 time.sleep(600)
 """
 
