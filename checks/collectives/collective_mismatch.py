@@ -1,9 +1,10 @@
 import re
+from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, Told, Wait, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.stations import mismatch, parting_of
@@ -73,20 +74,35 @@ class CollectiveMismatch(Check):
             return [self._described(told)]
         told = log.told(_GLOO_SIZE, _OTHERS)
         if told is None:
-            return UNSAID
+            apart = _apart(log.waits)
+            return [self._waited_apart(apart)] if apart else UNSAID
         said = told.match.groupdict()
         headline = (
             f"a rank sent {said['got']} bytes where its peer expected {said['room']}"
             if said.get("got")
             else "ranks ran different collectives at the same position"
         )
-        return [self._finding(headline, told)]
+        return [self._finding(headline, told.by)]
+
+    def _waited_apart(self, waits: Sequence[Wait]) -> Finding:
+        ranks: dict[str, list[int]] = {}
+        for one in waits:
+            ranks.setdefault(one.operation, []).append(one.rank or 0)
+        fewest, *others = sorted(ranks.items(), key=lambda item: len(item[1]))
+        who = " and ".join(f"{ranks_phrase(some)} in {operation}" for operation, some in others)
+        alone = len(fewest[1]) < len(others[0][1])
+        return self._finding(
+            f"{ranks_phrase(fewest[1])} waited in {fewest[0]} number {waits[0].sequence}, {who} with the same number",
+            tuple(one.line for one in waits),
+            tuple(fewest[1]) if alone else tuple(sorted(rank for some in ranks.values() for rank in some)),
+            role=Role.MESSENGER,
+        )
 
     def _described(self, told: Told) -> Finding:
         first, second = int(told.match["a"]), int(told.match["b"])
         return self._finding(
             f"rank {first} ran {_short(told.match['first'])} where rank {second} ran {_short(told.match['second'])}",
-            told,
+            told.by,
             (first, second),
         )
 
@@ -104,7 +120,13 @@ class CollectiveMismatch(Check):
             explained_by=_LEAD_HERE,
         )
 
-    def _finding(self, headline: str, told: Told, ranks: tuple[int, ...] | None = None) -> Finding:
+    def _finding(
+        self,
+        headline: str,
+        told: Sequence[Line | Raised],
+        ranks: tuple[int, ...] | None = None,
+        role: Role = Role.CAUSE,
+    ) -> Finding:
         who = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
         return self.fail(
             headline,
@@ -112,8 +134,17 @@ class CollectiveMismatch(Check):
             "or tensors whose sizes differ between ranks.",
             fix="follow both ranks to the line that calls the collective, and bring them through the same ones\n"
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
-            **told_by(*told.by, ranks=ranks),
+            **told_by(*told, ranks=ranks, role=role),
         )
+
+
+def _apart(waits: Sequence[Wait]) -> list[Wait]:
+    """Of the group of all ranks the waits in different operations that have one number."""
+    by_number: dict[int, list[Wait]] = {}
+    for one in waits:
+        if one.of_all and one.collective and one.sequence is not None and one.rank is not None:
+            by_number.setdefault(one.sequence, []).append(one)
+    return next((some for some in by_number.values() if len({one.operation for one in some}) > 1), [])
 
 
 def _ended_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:

@@ -7,7 +7,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.ends import SIGNALS
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.logs.messengers import first_death
+from ddpdoctor.logs.messengers import PEER_IS_GONE, first_death
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -66,6 +66,9 @@ _WORKER = (
 )
 _LEAD_ELSEWHERE = ("DD106", "DD204", "DD225", "DD303", "DD305", "DD308", "DD309")
 """Diseases by which ranks meet in different collectives, which gloo may end by an abort."""
+_WATCHDOG_LOST = (
+    rf"watchdog thread terminated with exception: .{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
+)
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 
 
@@ -103,6 +106,7 @@ class KilledBySignal(Check):
         "TERM_",
         "Fatal Python error",
         "terminate called",
+        "watchdog thread terminated",
     )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -142,8 +146,8 @@ class KilledBySignal(Check):
         if worker:
             return [self._told_worker(worker)]
         first = first_death(log)
-        if first is None or (-first.code == signal.SIGABRT and log.waits):
-            return UNSAID  # the watchdog aborts a process whose collective did not end
+        if first is None or (-first.code == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST))):
+            return UNSAID  # the watchdog aborts a process whose collective did not end, or that lost a peer
         who = "a process" if first.rank is None else f"rank {first.rank}"
         why, fix = _CAUSES.get(-first.code, _UNKNOWN)
         last = log.told(*_LAST_WORDS)

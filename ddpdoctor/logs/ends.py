@@ -201,7 +201,10 @@ class Ends:
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
                     enqueued, completed = int(status["enqueued"]), int(status["completed"])
-                    self.waits[key] = replace(wait, sequence=sequence, enqueued=enqueued, completed=completed)
+                    of_all = "default_pg" in line.text
+                    self.waits[key] = replace(
+                        wait, sequence=sequence, enqueued=enqueued, completed=completed, of_all=of_all
+                    )
 
 
 def _rank_of(line: Line) -> int | None:

@@ -129,6 +129,8 @@ class Wait:
     completed: int | None = None
     collective: bool = True
     """Whether it was one, and not a call that came back to nobody."""
+    of_all: bool = False
+    """Whether its group is known to be that of all ranks."""
 
 
 @dataclass(frozen=True)

@@ -59,3 +59,14 @@ def test_a_rank_that_the_launcher_stopped_is_not():
 def test_a_rank_that_was_stopped_in_an_output_without_its_beginning_is_not():
     (finding,) = explained(summary(0, -15, 7) + summary(1, 1, 8))
     assert (finding.code, finding.ranks) == ("DD312", (1,))
+
+
+def test_the_abort_of_a_survivor_by_its_watchdog_is_no_cause():
+    text = (
+        "[rank4]:[E302 12:00:01.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 4] Process group "
+        "watchdog thread terminated with exception: NCCL error: remote process exited or there was a network error\n"
+        "Last error:\nsocketProgress: Connection closed by remote peer node-b<43112>\n"
+    )
+    (finding,) = explained(text + summary(4, -6))
+    assert (finding.code, finding.ranks) == ("DD311", ())
+    assert explained("step 1\n" + summary(4, -6))[0].code == "DD012"
