@@ -87,6 +87,8 @@ class ShardsOverlap(Check):
             "samples are trained on twice in an epoch, and others not at all.",
             fix="sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
             if apart
+            else "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
+            if not differ and None not in seeds.values() and len(seeds) > 1
             else "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
             ranks=one.ranks,
             explained_by=("DD103",) if apart else (),

@@ -30,6 +30,7 @@ def test_seeds_that_differ():
 def test_each_rank_divides_an_order_of_its_own():
     finding = only_finding("DD104", Source.RUN, divided((0, 1, 2), (2, 3, 4), (4, 5, 6), samples=9))
     assert "each rank divides an order of its own" in finding.why
+    assert finding.fix.startswith("random.seed(args.seed)")
 
 
 def test_set_epoch_on_one_rank_only():
