@@ -9,7 +9,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import Exact, in_words, proof
-from ddpdoctor.trace.hooked import HookedGradient, Multiple, is_made_good, multiples, near
+from ddpdoctor.trace.hooked import Multiple, is_made_good, multiples, near, numbers
 from ddpdoctor.trace.sync import Group, replicas
 
 
@@ -75,7 +75,7 @@ class GradientsNotAveraged(Check):
             return Passed(in_words(exact))
         hooked = any(one.hooked for one in trace.training().values())
         for group in replicas(trace) if hooked else ():
-            if (found := list(multiples(group))) and (times := _by_ranks(found, len(group))):
+            if (found := list(multiples(group, wrapped=True))) and (times := _by_ranks(found, len(group))):
                 return [self._hook(found[0], times, group, trace)]
         if exact is None:
             raise NotMeasured("only --exact runs the script again in one process")
@@ -84,7 +84,7 @@ class GradientsNotAveraged(Check):
         return [self._not_that_of_one_process(exact, trace)]
 
     def _hook(self, one: Multiple, times: str, group: Group, trace: Trace) -> Finding:
-        size, wrapper = len(group), next(iter(group.values())).wrappers[one.first.wrapper]
+        size, wrapper = len(group), next(iter(group.values())).wrappers[one.first.wrapper or 0]
         summed = one.times > 1
         return self.fail(
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
@@ -102,10 +102,10 @@ class GradientsNotAveraged(Check):
             where=wrapper.hooked_at,
             evidence=(
                 *(
-                    Evidence(f"{_values(own.given)} of {own.key}, given to the hook", (rank,))
-                    for rank, own in _beside(one, group).items()
+                    Evidence(f"{numbers(own.given)} of {own.key}, given to the hook", (rank,))
+                    for rank, own in one.beside(group).items()
                 ),
-                Evidence(f"{_values(one.first.got)} after the backward, {times} the mean"),
+                Evidence(f"{numbers(one.first.got)} after the backward, {times} the mean"),
                 *proof(trace.exact),
             ),
         )
@@ -154,15 +154,3 @@ def _by_ranks(found: Sequence[Multiple], size: int) -> str:
         if all(near(one.times, wanted) and not is_made_good(one) for one in found):
             return text
     return ""
-
-
-def _beside(one: Multiple, group: Group) -> dict[int, HookedGradient]:
-    """The same gradient on every rank."""
-    return {
-        rank: next(own for own in recording.hooked if own.at == one.first.at)
-        for rank, recording in group.items()
-    }
-
-
-def _values(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.4g}" for value in values[:3])

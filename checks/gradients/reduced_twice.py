@@ -3,11 +3,13 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.hooked import Multiple, is_made_good, multiples, near, numbers
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sync import Group, replicas
 from ddpdoctor.trace.training import Collective, TrainingStep
 
 _TOLERANCE = 0.05
@@ -30,6 +32,8 @@ class ReducedTwice(Check):
     What it finds:
         An all_reduce by the script, with a sum, of gradients that DDP has averaged already, and that nobody
         divides afterwards; and a loss that torch.distributed.nn.all_reduce sums over ranks before the backward.
+        Without DDP, gradients of a mean loss that the script sums over ranks, and that neither it nor the loss
+        divides by their number.
 
     Why it matters:
         DDP's gradients are equal on all ranks. Their sum over N ranks is N times too large, so the learning rate
@@ -56,7 +60,7 @@ class ReducedTwice(Check):
             return Passed(in_words(trace.exact))
         seen = trace.training()
         if not any(one.wrappers for one in seen.values()):
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+            return self._examine_own(trace)
         size = trace.world_size or len(seen)
         if size < 2:
             raise NotMeasured("one rank has no other to reduce with")
@@ -64,6 +68,37 @@ class ReducedTwice(Check):
         if twice:
             return [self._found(twice, size, trace)]
         return Passed("the script sums no gradient that DistributedDataParallel has averaged")
+
+    def _examine_own(self, trace: Trace) -> Judgement:
+        seen = False
+        for group in replicas(trace):
+            found = list(multiples(group, wrapped=False))
+            seen |= bool(found)
+            if found and all(near(one.times, len(group)) and not is_made_good(one) for one in found):
+                return [self._summed(found[0], group, trace)]
+        if not seen:
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        return Passed("the script does not sum gradients over ranks without dividing them")
+
+    def _summed(self, one: Multiple, group: Group, trace: Trace) -> Finding:
+        size, ranks = len(group), tuple(group)
+        return self.fail(
+            f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
+            why=f"Each rank's loss is a mean over its own samples, so the gradient of all is the mean of {size}. Their "
+            f"sum is {size} times as large, and so is the step that the optimizer takes, whatever its learning rate "
+            "says.",
+            fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
+            ranks=ranks,
+            where=_line_of_sum(group, one.first.step),
+            evidence=(
+                *(
+                    Evidence(f"{numbers(own.given)} of {own.key} after the backward", (rank,))
+                    for rank, own in one.beside(group).items()
+                ),
+                Evidence(f"{numbers(one.first.used)} at the update, {size} times the mean", ranks),
+                *proof(trace.exact),
+            ),
+        )
 
     def _found(self, twice: dict[int, list[Twice]], size: int, trace: Trace) -> Finding:
         one = next(iter(twice.values()))[0]
@@ -96,6 +131,14 @@ class ReducedTwice(Check):
                 *proof(trace.exact),
             ),
         )
+
+
+def _line_of_sum(group: Group, index: int) -> Where | None:
+    """The first all_reduce between a backward and its update, and otherwise the update."""
+    step = next(own for own in next(iter(group.values())).steps if own.index == index)
+    last = max((backward.time for backward in step.backwards), default=0.0)
+    summing = [one.at for one in step.collectives if one.operation == "all_reduce" and one.time > last]
+    return next(iter(summing), step.optimizer_steps[0].at)
 
 
 def _twice(one: Recording, size: int) -> Iterator[Twice]:

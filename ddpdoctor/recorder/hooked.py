@@ -1,5 +1,7 @@
 """What a script's communication hook makes of gradients: a few of their values before it, after it and at the update.
 
+The same of gradients that no wrapper averages: then it is the script that does, between the backward and the update.
+
 A mean over ranks is known only where the ranks' values lie side by side, so each writes down its own.
 """
 
@@ -23,6 +25,7 @@ _UPDATES = 4
 _MOST = 8
 """Gradients in each."""
 _VALUES = 16
+NO_WRAPPER = -1
 
 
 @dataclass
@@ -87,9 +90,20 @@ class Hooked:
     def end(self) -> None:
         """A backward has ended."""
         with unseen(self.session.torch):
+            if not self.training.wrappers:
+                self._look_at_own()
             for one in self.seen.values():
                 if one.got is None and one.parameter.grad is not None:
                     one.got = _some(one.parameter.grad)
+
+    def _look_at_own(self) -> None:
+        torch, dist = self.session.torch, self.session.torch.distributed
+        if self.session.steps >= _UPDATES or not dist.is_available() or not dist.is_initialized():
+            return
+        held = (p for one in self.training.optimizers for group in one.param_groups for p in group["params"])
+        plain = [p for p in held if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
+        for parameter in sorted(plain, key=lambda one: -one.numel())[:_MOST]:
+            self.seen[id(parameter)] = _Seen(parameter, NO_WRAPPER, _some(parameter.grad))
 
     @guarded
     def updating(self) -> None:
@@ -101,7 +115,7 @@ class Hooked:
                     "w": one.wrapper,
                     "key": self.training.keys.get(one.parameter),
                     "given": one.given,
-                    "got": one.got,
+                    "got": one.got if one.wrapper != NO_WRAPPER else _some(one.parameter.grad),
                     "used": _some(one.parameter.grad),
                 }
                 for one in seen.values()

@@ -1,4 +1,4 @@
-"""What a script's communication hook made of gradients, beside what the ranks had given it."""
+"""What a script's communication hook, or the script itself, made of gradients, beside what the ranks had given."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ class HookedGradient:
     """A few values of one gradient."""
 
     step: int
-    wrapper: int
+    wrapper: int | None
+    """None where nothing is wrapped, and the script exchanges gradients after its backward."""
     key: str
     given: tuple[float, ...]
-    """The rank's own, before the hook."""
+    """The rank's own, before the hook; where nothing is wrapped, after the backward."""
     got: tuple[float, ...]
-    """After the backward."""
+    """After the backward; where nothing is wrapped, at the update."""
     used: tuple[float, ...]
     """At the update."""
     factor: float | None
     """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
 
     @property
-    def at(self) -> tuple[int, int, str]:
+    def at(self) -> tuple[int, int | None, str]:
         """Which it is, the same on every rank."""
         return self.step, self.wrapper, self.key
 
@@ -47,14 +48,25 @@ class Multiple:
     first: HookedGradient
     times: float
 
+    def beside(self, group: Mapping[int, Recording]) -> dict[int, HookedGradient]:
+        """The same gradient on every rank."""
+        return {
+            rank: next(own for own in recording.hooked if own.at == self.first.at)
+            for rank, recording in group.items()
+        }
 
-def multiples(group: Mapping[int, Recording]) -> Iterator[Multiple]:
-    """Each gradient that hooks were given on every rank, and how many times the mean they made of it.
+
+def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Multiple]:
+    """Each gradient that was seen on every rank, and how many times the mean was made of it.
 
     Left out are those of which it cannot be told: unequal results, and losses that are no means of the rank's own.
     """
-    rows = {rank: {one.at: one for one in recording.hooked} for rank, recording in group.items()}
-    for at in sorted(set.intersection(*(set(row) for row in rows.values()))):
+    rows = {
+        rank: {one.at: one for one in recording.hooked if (one.wrapper is not None) is wrapped}
+        for rank, recording in group.items()
+    }
+    common = set.intersection(*(set(row) for row in rows.values()))
+    for at in [at for at in next(iter(rows.values())) if at in common]:
         row = [own[at] for own in rows.values()]
         times = _times(row)
         if times is not None and row[0].factor is not None:
@@ -88,6 +100,11 @@ def is_made_good(one: Multiple) -> bool:
     return near(later * one.times, 1) or near((one.first.factor or 1.0) * one.times, 1)
 
 
+def numbers(values: Sequence[float]) -> str:
+    """The first of a gradient's values."""
+    return ", ".join(f"{value:.4g}" for value in values[:3])
+
+
 def near(value: float, wanted: float) -> bool:
     """Whether it is that number, but for rounding."""
     return abs(value / wanted - 1) < _NEAR
@@ -103,8 +120,9 @@ class HookedReader:
         """An update of gradients that a hook was given."""
         for one in event["gradients"]:
             given, got, used = (tuple(one[name]) for name in ("given", "got", "used"))
+            wrapper = one["w"] if one["w"] >= 0 else None
             self._hooked.append(
-                HookedGradient(event["n"], one["w"], str(one["key"]), given, got, used, event["factor"])
+                HookedGradient(event["n"], wrapper, str(one["key"]), given, got, used, event["factor"])
             )
 
     def fields(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         loss = args[0] if args else kwargs.get("tensors")
         seen["loss"] = _look_at_loss(training, loss)
         _tell_means(training, seen["at"], loss)
-        if training.hooks:
+        if training.hooks or not training.wrappers:
             Hooked.of(training.session).begin(loss)
         seen["began"] = time.monotonic()
     return seen
@@ -64,7 +64,7 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
     if training.scales:
         Scalers.of(training.session).by_hand.after_backward()
     training.scales.clear()
-    if training.hooks:
+    if training.hooks or not training.wrappers:
         Hooked.of(training.session).end()
     if "at" in seen:
         _tell(training, seen, seconds, error)

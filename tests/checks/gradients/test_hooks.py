@@ -1,4 +1,4 @@
-"""DD228 in a recorded run: what communication hooks made of the ranks' gradients."""
+"""DD228 and DD211 in a recorded run: what communication hooks, or scripts, made of the ranks' gradients."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.trace.hooked import HookedGradient
-from tests.support.judging import only_finding, skipped
+from ddpdoctor.trace.training import Collective
+from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
 OWN = {0: (1.0, -2.0, 4.0), 1: (3.0, 0.0, -2.0)}
@@ -64,3 +65,43 @@ def test_clipping_takes_nothing_back():
 )
 def test_what_is_right_or_cannot_be_told(trace):
     assert skipped("DD228", Source.RUN, trace).reason.startswith("only --exact")
+
+
+def by_hand(used, factor=1.0, **fields):
+    """The same without a wrapper: the script made ``used`` of it between the backward and the update."""
+
+    def change(rank, one):
+        gradients = tuple(
+            HookedGradient(step, None, "weight", OWN[rank], used, used, factor) for step in range(2)
+        )
+        summing = Collective(0.8, where(44), "all_reduce", shape=(3,), gradient_of="weight")
+        first, *rest = one.steps
+        steps = (replace(first, collectives=(summing,)), *rest)
+        return replace(one, wrappers=(), steps=steps, hooked=gradients)
+
+    return recorded(2, change)
+
+
+def test_a_sum_by_hand_that_nobody_divides():
+    finding = only_finding("DD211", Source.RUN, by_hand(times(2)))
+    assert (
+        finding.headline
+        == "the script sums gradients over 2 ranks and does not divide them: 2 times too large"
+    )
+    assert finding.where == where(44)
+    assert [one.text for one in finding.evidence] == [
+        "1, -2, 4 of weight after the backward",
+        "3, 0, -2 of weight after the backward",
+        "4, -2, 2 at the update, 2 times the mean",
+    ]
+
+
+@pytest.mark.parametrize("trace", [by_hand(MEAN), by_hand(times(2), factor=0.5)])
+def test_a_sum_by_hand_that_is_divided(trace):
+    passed("DD211", Source.RUN, trace)
+
+
+def test_a_loss_that_is_no_mean_may_be_summed():
+    assert skipped("DD211", Source.RUN, by_hand(times(2), factor=None)).reason.startswith(
+        "nothing was wrapped"
+    )
