@@ -59,7 +59,8 @@ class Multiple:
 def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Multiple]:
     """Each gradient that was seen on every rank, and how many times the mean was made of it.
 
-    Left out are those of which it cannot be told: unequal results, and losses that are no means of the rank's own.
+    Left out are those of which it cannot be told: unequal results, losses that are no means of the rank's own, and
+    gradients that were equal already, as after a hook that exchanges them during the backward.
     """
     rows = {
         rank: {one.at: one for one in recording.hooked if (one.wrapper is not None) is wrapped}
@@ -68,7 +69,7 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
     common = set.intersection(*(set(row) for row in rows.values()))
     for at in [at for at in next(iter(rows.values())) if at in common]:
         row = [own[at] for own in rows.values()]
-        times = _times(row)
+        times = _times(row) if len({one.given for one in row}) > 1 else None
         if times is not None and row[0].factor is not None:
             yield Multiple(row[0], times)
 

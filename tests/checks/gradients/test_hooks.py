@@ -60,8 +60,21 @@ def test_clipping_takes_nothing_back():
         hooked(lambda rank: (0.0, 0.0, 0.0)),
         hooked(lambda rank: times(float("nan"))),
         hooked(lambda rank: MEAN, given={0: (1.0, 1.0, 1.0), 1: (-1.0, -1.0, -1.0)}),
+        hooked(lambda rank: times(2), given={0: MEAN, 1: MEAN}),
     ],
-    ids=["mean", "other", "divided", "scaled", "unknown", "noop", "compressed", "zero", "nan", "cancelled"],
+    ids=[
+        "mean",
+        "other",
+        "divided",
+        "scaled",
+        "unknown",
+        "noop",
+        "compressed",
+        "zero",
+        "nan",
+        "cancelled",
+        "equal",
+    ],
 )
 def test_what_is_right_or_cannot_be_told(trace):
     assert skipped("DD228", Source.RUN, trace).reason.startswith("only --exact")
