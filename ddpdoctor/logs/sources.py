@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,10 +20,21 @@ STANDARD_INPUT = "-"
 NAME_OF_STANDARD_INPUT = "stdin"
 _LOOKED_AT = 8192
 """Bytes of a file that tell whether it is one of text."""
-_PACKED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ": lzma.open}
+_PACKED: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ": lzma.open,
+    **{b"BZh%d1AY" % level: bz2.open for level in range(1, 10)},
+}
+_NO_TEXT = bytes({*range(1, 32)} - {*b"\a\b\t\n\v\f\r\x1b"})
+"""Characters that terminals have no use for; of what is packed or encoded they are a tenth."""
 _RANK_FOLDER = re.compile(
     r"(?:^|/)attempt_(?P<attempt>\d+)/(?P<rank>\d+)/(?:std(?:out|err)\.log|error\.json)$"
 )
+_RANK_NAME = re.compile(
+    r"(?:(?<![A-Za-z])(?<!(?:node|role)[_-])(?<!(?:local|group)[_-])rank|std_log_process)[_=.-]?"
+    r"(?P<rank>\d{1,6})(?!\d)[^/]*$"
+)
+"""In the name of a file that a launcher, Azure's for instance, or a script gave to one rank."""
 
 
 class UnreadableInput(Exception):
@@ -34,7 +47,11 @@ def streams(paths: list[str]) -> list[Stream]:
     Raises:
         UnreadableInput: one does not exist, or a folder holds no file.
     """
-    return [stream for path in paths for stream in _streams(path)]
+    found = [stream for path in paths for stream in _streams(path)]
+    named = {one.name: int(said["rank"]) for one in found if (said := _RANK_NAME.search(one.name))}
+    if len(set(named.values())) < 2:  # one name alone may be that of the whole job's output
+        return found
+    return [replace(one, rank=named.get(one.name)) if one.rank is None else one for one in found]
 
 
 def _streams(path: str) -> Iterator[Stream]:
@@ -77,7 +94,8 @@ def _is_binary(path: Path) -> bool:
     except OSError as failed:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed.strerror}") from None
     packed = any(start.startswith(magic) for magic in _PACKED)
-    return not packed and start.count(0) > len(start) // 10
+    odd = len(start) - len(start.translate(None, _NO_TEXT))
+    return not packed and (start.count(0) > len(start) // 10 or odd > len(start) // 30)
 
 
 def _stream(path: Path) -> Stream:
