@@ -78,7 +78,11 @@ def wakes(before: Moment, after: Moment) -> int:
 
 def _threads(folder: Path) -> dict[int, Ran]:
     found = {}
-    for task in folder.glob("task/[0-9]*"):
+    try:
+        tasks = list(folder.glob("task/[0-9]*"))
+    except OSError:  # the process has ended since
+        return {}
+    for task in tasks:
         try:
             ran, queued, slices = (task / "schedstat").read_text().split()
         except (OSError, ValueError):  # it has ended, or this kernel does not count

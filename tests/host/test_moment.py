@@ -1,11 +1,13 @@
 """What two moments of a process tell, on plain data: tests/hang/test_capture.py looks at live ones."""
 
+from pathlib import Path
+
 import pytest
 
 from ddpdoctor.hang.look import doing_of
 from ddpdoctor.hang.standstill import Doing
 from ddpdoctor.host.calls import Call
-from ddpdoctor.host.moment import Moment, Ran, wakes, work_share
+from ddpdoctor.host.moment import Moment, Ran, moment_of, wakes, work_share
 
 MS = 1_000_000
 BEFORE = Moment("S", 7, {7: Ran(), 8: Ran()})
@@ -60,3 +62,16 @@ def test_a_sleep_ends_by_itself():
 
 def test_one_that_never_gets_a_cpu_works():
     assert doing_of(Moment("R", 7), Moment("R", 7), 1.0) is Doing.COMPUTES
+
+
+def test_a_process_that_ends_while_it_is_looked_at(tmp_path, monkeypatch):
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "stat").write_text("7 (python) S 1 7 7 0")
+
+    def ended(*_: object) -> None:
+        raise FileNotFoundError("/proc/7/task")
+
+    monkeypatch.setattr("ddpdoctor.host.moment.folder_of", lambda pid: folder)
+    monkeypatch.setattr(Path, "glob", ended)
+    assert moment_of(7) == Moment("S", 7)
