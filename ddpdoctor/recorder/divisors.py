@@ -11,6 +11,7 @@ _SELECTIONS = ("IndexBackward0", "MaskedSelectBackward0")
 _TERMS = ("AddBackward0", "SubBackward0")
 _SAME = ("NegBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
 _MOST_NODES = 64
+_MOST_OF_MEAN = 16
 _WHOLE = 1e-3
 """How far a count may be from a whole number, where a small number keeps it from being zero."""
 
@@ -60,8 +61,23 @@ def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
                 divided = _scaled(torch, above[0], so_far, wait) or so_far
             if divided.count:
                 yield divided
-        elif name == "MeanBackward0" and above and type(above[0]).__name__ in _SELECTIONS:
+        elif name == "MeanBackward0" and _is_of_selected(one):
             yield so_far.divided(int(one._saved_self_sym_numel))
+
+
+def _is_of_selected(mean: Any) -> bool:
+    """Whether a mean is one over elements that an index or a mask chose, or over what was computed of each."""
+    sizes = tuple(mean._saved_self_sym_sizes)
+    waiting = [function for function, _ in mean.next_functions]
+    for _ in range(_MOST_OF_MEAN):
+        one: Any = waiting.pop() if waiting else None
+        results = getattr(one, "_input_metadata", None)
+        if not results or tuple(results[0].shape) != sizes:
+            continue
+        if type(one).__name__ in _SELECTIONS:
+            return True
+        waiting.extend(function for function, _ in one.next_functions)
+    return False
 
 
 def factor_of_mean(torch: Any, node: Any, scales: list[float]) -> float | None:

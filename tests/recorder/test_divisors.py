@@ -23,6 +23,7 @@ def found(loss):
         (torch.dot(losses, mask) / mask.sum().clamp(min=1) * 65536.0, (3, 65536.0)),
         (losses[mask.bool()].mean() * 0.5, (3, 0.5)),
         (torch.masked_select(losses, mask.bool()).mean(), (3, 1.0)),
+        ((2 - losses)[mask.bool()].abs().square().mean() * 10, (3, 10.0)),
         ((losses / mask.sum()).sum(), (3, 1.0)),
         (mask.sum() * (losses * mask).sum() / mask.sum() / 7, (7, 1.0)),
         (-(losses * mask).sum().div(5) / 2, (5, 0.5)),
@@ -37,7 +38,15 @@ def test_every_term_of_a_loss():
 
 
 @pytest.mark.parametrize(
-    "loss", [losses.sum(), losses.mean(), losses.sum() / 2.5, 3 / losses.sum(), losses[0]]
+    "loss",
+    [
+        losses.sum(),
+        losses.mean(),
+        losses[mask.bool()].sum().square().mean(),
+        losses.sum() / 2.5,
+        3 / losses.sum(),
+        losses[0],
+    ],
 )
 def test_what_is_no_mean_by_hand(loss):
     assert found(loss) == []
