@@ -17,6 +17,7 @@ ERRORS = (
     r"EOFError: Ran out of input",
     r"storage has wrong byte size",
     r"UnpicklingError: (pickle data was truncated|invalid load key, '\\x00')",
+    r"deserializing header: (?:MetadataIncompleteBuffer|incomplete metadata|HeaderTooSmall|header too small)",
     r"UnpicklingError: Weights only load failed(?s:.)*pickle data was truncated",
 )
 OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)

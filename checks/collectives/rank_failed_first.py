@@ -146,13 +146,17 @@ class RankFailedFirst(Check):
         root = first.root
         ranks = ranks_of(log, root)
         others = "" if root is first else f", and was raised again as {first.kind}"
+        said = told_by(root, role=Role.EXCEPTION, ranks=ranks)
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
             + (f" {quote(shorten(_telling(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{others}. {_order(log, first)}",
             fix="look at the line named here; the tracebacks of the others are those of victims",
-            **told_by(root, role=Role.EXCEPTION, ranks=ranks),
+            **{
+                **said,
+                "where": said["where"] or first.where,
+            },  # what was raised again may have passed the script
         )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:

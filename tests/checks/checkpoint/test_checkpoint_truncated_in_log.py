@@ -4,6 +4,14 @@ NAMED = [
     (
         raised(
             0,
+            "safetensors_rust.SafetensorError",
+            "Error while deserializing header: MetadataIncompleteBuffer",
+        ),
+        "a checkpoint is not complete, so it cannot be read",
+    ),
+    (
+        raised(
+            0,
             "RuntimeError",
             "PytorchStreamReader failed reading zip archive: failed finding central directory",
         ),

@@ -123,3 +123,13 @@ def test_a_job_that_did_not_start(line):
     assert explained(f"+ module load cuda\n{line}\n")[0].headline.startswith("the job did not start: ")
     assert explained(f"{line}\n{TRAINING}") == ()
     assert explained(f"{line}\n" + 20 * "rank 0 is ready\n") == ()
+
+
+def test_the_line_of_the_script_is_that_of_what_was_raised_again():
+    inner = raised(1, "ValueError", "no compiler", file="/opt/venv/lib/python3.11/site-packages/torch/x.py")
+    text = inner + (
+        "[rank1]: \n[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
+    )
+    (finding,) = explained(text + raised(1, "RuntimeError", "could not build", line=30))
+    assert finding.headline == "rank 1 failed with ValueError 'no compiler'"
+    assert finding.where == Where("/home/user/train.py", 30, "main")
