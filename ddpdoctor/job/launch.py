@@ -42,9 +42,16 @@ class Running:
     """A command that was started. As a context manager it is stopped on every way out."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], report: Path, grace: float, *, passes_on: bool = False
+        self,
+        process: subprocess.Popen[bytes],
+        report: Path,
+        run_id: str,
+        grace: float,
+        *,
+        passes_on: bool = False,
     ) -> None:
         self._process = process
+        self._run_id = run_id
         self._report = report
         self._grace = grace
         self._passes_on = passes_on
@@ -89,9 +96,16 @@ class Running:
         try:
             said = json.loads(self._report.read_text(encoding="utf-8"))
         except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster
+            if self._process.returncode < 0:
+                self._sweep()
             return Ending(self._process.returncode, self._stopped)
         left = tuple(LeftBehind(**process) for process in said["left_behind"])
         return Ending(said["status"], said["stopped"], left)
+
+    def _sweep(self) -> None:
+        """Do what is left to do for a guard that was killed: another one ends what carries the mark of its run."""
+        words = ["--run-id", self._run_id, "--grace", "0", "--", sys.executable, "-I", "-c", ""]
+        subprocess.run([sys.executable, "-I", str(GUARD), *words], stdin=subprocess.DEVNULL, check=False)
 
     def __enter__(self) -> Running:
         return self
@@ -152,4 +166,4 @@ def start(
             env=environ,
             start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we stop it in order
         )
-    return Running(process, report, grace, passes_on=passes_on)
+    return Running(process, report, run_id, grace, passes_on=passes_on)

@@ -3,7 +3,7 @@ import signal
 import sys
 
 from ddpdoctor.job.launch import Running, new_run_id, start
-from tests.support.processes import carrying
+from tests.support.processes import carrying, wait_until
 
 
 def started(tmp_path, *command: str, run_id: str = "", grace: float = 0.3) -> Running:
@@ -47,6 +47,17 @@ def test_it_is_stopped_before_it_began(tmp_path):
     running = started(tmp_path, sys.executable, "-c", "import time; time.sleep(600)")
     ending = running.stop()  # before the guard listens for signals, as a rule
     assert (ending.status, ending.stopped) == (-signal.SIGTERM, True)
+
+
+def test_the_end_of_the_guard_itself_leaves_nothing(tmp_path):
+    run_id = new_run_id()
+    running = started(tmp_path, sys.executable, "-c", "import time; time.sleep(600)", run_id=run_id)
+    wait_until(lambda: bool(carrying(run_id)), 20)
+    os.kill(running.pid, signal.SIGKILL)
+    ending = running.wait(20)
+    assert ending is not None
+    assert ending.status == -signal.SIGKILL
+    assert not carrying(run_id)
 
 
 def test_what_is_left_behind_is_named(tmp_path):
