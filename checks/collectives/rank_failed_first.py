@@ -37,7 +37,7 @@ _NOT_STARTED = (
     r"^srun: (?:fatal|error): (?:Unable to (?:create|allocate|confirm)|.{0,200}mutually exclusive).*",
     r"^docker: Error response from daemon: .*",
     r"There are not enough slots available in the system.*",
-    r"ssh: connect to host \S+ port \d+: .*",
+    r"^pdsh@\S+: \S+: ssh exited with exit code 255",
 )
 """How shells, schedulers and containers say that they do not start what was to start the ranks."""
 _NEAR_THE_END = 12
@@ -82,7 +82,7 @@ class RankFailedFirst(Check):
         "srun: ",
         "docker: Error",
         "not enough slots",
-        "ssh: connect",
+        "ssh exited",
     )
     explained_by = (
         "DD005",

@@ -19,7 +19,7 @@ _OOM_KILLER = (
     r"|Memory cgroup out of memory|task \d+: Out Of Memory"
 )
 _OVER_ITS_LIMIT = (
-    r"(?i)exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
+    r"(?i)slurmstepd: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
     r"|node was low on resource: memory|node running low on memory"
 )
 """As schedulers and supervisors say that they ended a job or a task for its memory."""

@@ -66,3 +66,8 @@ test_what_training_survived_is_not = lets_survive("DD017", NAMED[2:4])
 
 def test_slurm_names_the_rank():
     assert explained(NAMED[2][0])[0].ranks == (3,)
+
+
+def test_what_a_script_says_of_a_limit_is_not_the_schedulers_word():
+    text = "shard 7 exceeded memory limit, and is left out\n" + raised(1, "KeyError", "'x'")
+    assert explained(text)[0].code == "DD304"
