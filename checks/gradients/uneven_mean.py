@@ -12,6 +12,8 @@ from ddpdoctor.trace.training import TrainingStep
 
 _WORST_RATIO = 1.1
 """Unequal counts below this ratio change a gradient by less than what another batch would."""
+_WORST_RATIO_BY_HAND = 1.3
+"""More, since what is divided by hand is often what a mask chose at random, about as much on every rank."""
 _SHARE_OF_STEPS = 0.25
 """A last batch that is shorter on one rank is no reason to speak; it has to be so in a part of all steps."""
 
@@ -36,6 +38,11 @@ class Uneven:
         least = min(map(abs, self.weights.values()))
         # A count that is made good by a factor of the rank's own is none.
         return min(counted, max(map(abs, self.weights.values())) / least) if least else 1.0
+
+    @property
+    def matters(self) -> bool:
+        """Whether the ratio is worth a word."""
+        return self.ratio >= (_WORST_RATIO if self.function else _WORST_RATIO_BY_HAND)
 
 
 class UnevenMean(Check):
@@ -78,8 +85,8 @@ class UnevenMean(Check):
         compared = [row for row in seen if row]
         if not compared:
             raise NotMeasured("no loss was seen that averages over a count of its own")
-        worst = [max(row, key=lambda one: one.ratio) for row in compared]
-        uneven = [one for one in worst if one.ratio >= _WORST_RATIO]
+        found = [[one for one in row if one.matters] for row in compared]
+        uneven = [max(row, key=lambda one: one.ratio) for row in found if row]
         if len(uneven) >= max(1, _SHARE_OF_STEPS * len(compared)):
             return [self._uneven(uneven, len(compared), trace)]
         return Passed(f"losses averaged over equal counts in {plural(len(compared), 'training step')}")

@@ -12,17 +12,21 @@ _LARGEST_STATISTIC = 8
 
 def own_parts(group: Group) -> frozenset[str]:
     """Keys of what no wrapper knows, where ranks exchange activations on the way to the loss; else none."""
-    if not all(any(map(_exchanges_activations, one.steps)) for one in group.values()):
+    if not all(
+        any(_exchanges(step, wrapped=bool(one.wrappers)) for step in one.steps) for one in group.values()
+    ):
         return frozenset()
     return frozenset(key for one in group.values() for held in one.optimizers for key in held.outside)
 
 
-def _exchanges_activations(step: TrainingStep) -> bool:
+def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:
     last = max((backward.time for backward in step.backwards), default=0.0)
     return any(
         one.operation.startswith("all_to_all")
+        # Where nothing is wrapped, what is summed before a backward may be gradients of an earlier one.
         or (
-            one.operation in _SUMMING
+            wrapped
+            and one.operation in _SUMMING
             and elements(one) > _LARGEST_STATISTIC
             and one.gradient_of is None
             and one.weight_of is None
