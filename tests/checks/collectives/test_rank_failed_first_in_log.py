@@ -116,7 +116,7 @@ def test_the_line_of_nccls_message_that_says_most_is_shown():
         "srun: error: Unable to create step for job 812: More processors requested than permitted",
         "docker: Error response from daemon: could not select device driver",
         "There are not enough slots available in the system to satisfy the 8",
-        "node-b: ssh: connect to host node-b port 22: Connection refused\npdsh@node-a: node-b: ssh exited with exit code 255",
+        "node-b: ssh: Connection refused\npdsh@node-a: node-b: ssh exited with exit code 255",
     ],
 )
 def test_a_job_that_did_not_start(line):
