@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,12 @@ print(json.dumps(config.as_dict()))
 """The trainer's own reading of a configuration, which needs no torch."""
 _EXITED = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
 """How torchrun's summary tells the exit status of a rank that failed."""
+
+
+_OF_ITS_OWN = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV}
+"""Signals that end a rank first: torchrun ends the others by SIGTERM, and one that lost its peer may abort."""
+_LOST_PEER = re.compile(r"(closed|reset) by peer|Broken pipe|remote process exited", re.IGNORECASE)
+"""What the others raise of it."""
 
 
 class BadConfiguration(Exception):
@@ -126,6 +133,10 @@ class TrainingRun:
         """
         codes = self._exit_codes()
         errors = sorted(self._errors())
+        killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}
+        if killed and all(_LOST_PEER.search(message) for _, _, message in errors):
+            rank, code = next(iter(killed.items()))
+            return Failure(f"rank {rank} was ended by signal {-code}")
         if errors:
             _, rank, message = errors[0]
             return Failure(f"rank {rank} failed: {escape(message)}")

@@ -211,6 +211,7 @@ def failure(folder, launcher="", status=1, **errors):
     """What is said of a run that left this."""
     made = TrainingRun.__new__(TrainingRun)
     made.plan, made.folder = Plan(nproc=2), folder
+    folder.mkdir(exist_ok=True)
     (folder / "launcher.log").write_text(launcher)
     for rank, (when, message) in errors.items():
         own = folder / "torchrun" / "none_x" / "attempt_0" / rank.removeprefix("rank")
@@ -234,6 +235,14 @@ def test_a_signal_or_a_status_is_told_where_nobody_said_anything(tmp_path):
     assert failure(tmp_path, SUMMARY.format(code=-9)).text == "rank 1 was ended by signal 9"
     assert failure(tmp_path, SUMMARY.format(code=3)).text == "rank 1 ended with exit status 3"
     assert failure(tmp_path, SUMMARY.format(code=2)).refused
+
+
+def test_who_lost_its_peer_is_not_blamed_for_that(tmp_path):
+    lost = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:8616"
+    summary = SUMMARY.format(code=-2).replace("-15", "1")
+    assert failure(tmp_path / "lost", summary, rank0=("20", lost)).text == "rank 1 was ended by signal 2"
+    own = failure(tmp_path / "own", summary, rank0=("20", "ValueError: no"))
+    assert own.text == "rank 0 failed: ValueError: no"
 
 
 def test_torchrun_itself_may_fail(tmp_path):
