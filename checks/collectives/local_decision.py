@@ -11,6 +11,7 @@ from ddpdoctor.trace.leaving import (
     last_pass,
     leavers,
     left_at,
+    skipped_at,
     skipped_step,
     skippers,
 )
@@ -85,7 +86,7 @@ class LocalDecision(Check):
             fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() > 0:        # equal on every rank\n    continue",
             ranks=ranks,
-            where=step.forwards[0].at if step else None,
+            where=skipped_at(seen[ranks[0]]),
             evidence=by_state(
                 {
                     rank: f"{plural(len(forwards_of(one)), 'forward')}, {plural(len(backwards_of(one)), 'backward')}"

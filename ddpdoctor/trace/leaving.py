@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loops import is_behind, way_out
+from ddpdoctor.trace.loops import is_behind, way_out, way_past
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward, TrainingStep
 
@@ -86,6 +86,13 @@ def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> lis
 def skipped_step(recording: Recording) -> TrainingStep | None:
     """The first step with a forward more than backwards, behind which the rank went on."""
     return next((s for s in _steps(recording) if sum(f.grad for f in s.forwards) > len(s.backwards)), None)
+
+
+def skipped_at(recording: Recording) -> Where | None:
+    """The branch by which it left out that backward, where there is one only; else its forward."""
+    step, known = skipped_step(recording), backwards_of(recording)
+    forward = step.forwards[0].at if step else None
+    return way_past(forward, known[-1].at if known else None) or forward
 
 
 def backwards_of(recording: Recording) -> list[Backward]:

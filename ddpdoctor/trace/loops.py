@@ -71,6 +71,25 @@ def way_out(inside: Where | None, other: Where | None) -> Where | None:
     return Where(loop.file, loop.branches[0], inside.function if same else loop.function)
 
 
+def way_past(before: Where | None, behind: Where | None) -> Where | None:
+    """The branch by which a line of a function is left out that stands behind another; None where it is not one."""
+    if before is None or behind is None or before.line is None or behind.line is None:
+        return None
+    tree, source = parsed(before.file), _read(before.file)
+    if tree is None or source is None or before.file != behind.file:
+        return None
+    between = range(before.line + 1, behind.line)
+    if source.scope_of(before.line) != source.scope_of(behind.line):
+        return None
+    branches = [one for one in ast.walk(tree) if isinstance(one, ast.If) and one.lineno in between]
+    leads_past = [one for one in branches if behind.line in lines(one) or _ends_a_turn(one)]
+    return Where(before.file, leads_past[0].lineno, before.function) if len(leads_past) == 1 else None
+
+
+def _ends_a_turn(branch: ast.If) -> bool:
+    return any(isinstance(one, ast.Continue | ast.Return) for one in (*branch.body, *branch.orelse))
+
+
 def _left(inside: Where, other: Where | None) -> list[_Loop]:
     """The loops that lead to a line and do not stand around the other, the outer ones first."""
     here, there = _read(inside.file), _read(other.file) if other else None

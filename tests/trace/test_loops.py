@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.loops import is_behind, way_out
+from ddpdoctor.trace.loops import is_behind, way_out, way_past
 
 EPOCHS = """\
 def train(model):
@@ -88,3 +88,31 @@ def test_a_script_that_cannot_be_read(script):
     assert not is_behind(at(script, 2, "f"), at(script, 9, "f"))
     assert is_behind(at(script, 2, "f"), at(script, 9, "<module>"))
     assert way_out(at(script, 2, "f"), at(script, 9, "f")) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "branch"),
+    [
+        ("if bad(loss):\n            skipped += 1\n            continue", 4),
+        ("if good(loss):\n            pass\n        else:\n            continue", 4),
+        ("if bad(loss):\n            log(loss)", None),
+        ("if bad(loss):\n            continue\n        if worse(loss):\n            return", None),
+    ],
+    ids=["continue", "continue in else", "goes on", "two of them"],
+)
+def test_the_branch_that_leads_past_a_line(tmp_path, body, branch):
+    file = tmp_path / "train.py"
+    file.write_text(
+        f"def fit():\n    for x in data:\n        loss = model(x)\n        {body}\n        loss.backward()\n"
+    )
+    last = len(file.read_text().splitlines())
+    found = way_past(Where(str(file), 3, "fit"), Where(str(file), last, "fit"))
+    assert found == (Where(str(file), branch, "fit") if branch else None)
+
+
+def test_the_condition_under_which_a_line_runs(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("loss = model(x)\nif good(loss):\n    loss.backward()\n")
+    here = Where(str(file), 1, "<module>")
+    assert way_past(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
+    assert way_past(here, None) is None

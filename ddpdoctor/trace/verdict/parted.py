@@ -9,7 +9,7 @@ from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace.leaving import backwards_of, leavers, out_of_batches, skipped_step, skippers
+from ddpdoctor.trace.leaving import backwards_of, leavers, out_of_batches, skipped_at, skipped_step, skippers
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.stations import Station, alone, mismatch, parting
 from ddpdoctor.trace.training import TrainingStep
@@ -102,7 +102,7 @@ def _skipped(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verd
         "if skip.item() > 0:        # equal on every rank\n    continue",
         culprits=tuple(ranks),
         waiting=tuple(others),
-        where=step.forwards[0].at if step else None,
+        where=skipped_at(recording) if recording else None,
         evidence=evidence(crowd, standstill),
     )
 

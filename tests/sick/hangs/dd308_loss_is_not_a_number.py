@@ -18,8 +18,8 @@ loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, shuffle
 model = DDP(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for x, y in loader:
-    loss = nn.functional.mse_loss(model(x), y)  # expect: DD308 ranks 1
-    if torch.isnan(loss):
+    loss = nn.functional.mse_loss(model(x), y)
+    if torch.isnan(loss):  # expect: DD308 ranks 1
         continue
     optimizer.zero_grad()
     loss.backward()
