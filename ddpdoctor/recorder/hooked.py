@@ -89,6 +89,8 @@ class Hooked:
     @guarded
     def end(self) -> None:
         """A backward has ended."""
+        if not self.seen and self.session.steps >= _UPDATES:
+            return
         with unseen(self.session.torch):
             if not self.training.wrappers:
                 self._look_at_own()
