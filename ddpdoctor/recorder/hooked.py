@@ -123,7 +123,13 @@ class Hooked:
                 for one in seen.values()
                 if one.got is not None and one.parameter.grad is not None
             ]
-        self.session.event("ddp.hooked", n=self.session.steps, factor=self.factor, gradients=found)
+        self.session.event(
+            "ddp.hooked",
+            n=self.session.steps,
+            factor=self.factor,
+            backwards=self.training.backwards,
+            gradients=found,
+        )
 
 
 def _some(gradient: Any) -> list[float]:

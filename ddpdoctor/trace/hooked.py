@@ -34,6 +34,8 @@ class HookedGradient:
     """At the update."""
     factor: float | None
     """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
+    backwards: int = 1
+    """How many led to the update."""
 
     @property
     def at(self) -> tuple[int, int | None, str]:
@@ -96,9 +98,12 @@ def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
 
 
 def is_made_good(one: Multiple) -> bool:
-    """Whether the loss, or what is done to gradients before the update, takes the factor back."""
-    later = _multiple(one.first.used, one.first.got) or 1.0
-    return near(later * one.times, 1) or near((one.first.factor or 1.0) * one.times, 1)
+    """Whether the loss, or what is done to gradients before the update, takes the factor back, or may do so."""
+    first = one.first
+    later = _multiple(first.used, first.got) or 1.0
+    accumulated = near(first.factor or 1.0, 1 / max(1, first.backwards))
+    plain = near(first.factor or 1.0, 1) or (accumulated and not near(one.times, first.backwards))
+    return near(later * one.times, 1) or not plain
 
 
 def numbers(values: Sequence[float]) -> str:
@@ -123,7 +128,16 @@ class HookedReader:
             given, got, used = (tuple(one[name]) for name in ("given", "got", "used"))
             wrapper = one["w"] if one["w"] >= 0 else None
             self._hooked.append(
-                HookedGradient(event["n"], wrapper, str(one["key"]), given, got, used, event["factor"])
+                HookedGradient(
+                    event["n"],
+                    wrapper,
+                    str(one["key"]),
+                    given,
+                    got,
+                    used,
+                    event["factor"],
+                    event["backwards"],
+                )
             )
 
     def fields(self) -> dict[str, Any]:
