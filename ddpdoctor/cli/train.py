@@ -129,6 +129,7 @@ def _train(file: Path | None, settings: list[str], launch: Launch, dry_run: bool
     from ddpdoctor.cli.errors import INTERRUPTED, UsageError
     from ddpdoctor.cli.signals import stopped_by_signals
     from ddpdoctor.job.training import BadConfiguration, TrainingRun, read_config
+    from ddpdoctor.runs.stopped import note_stopped
 
     try:
         resolved = read_config(file, settings)
@@ -150,6 +151,8 @@ def _train(file: Path | None, settings: list[str], launch: Launch, dry_run: bool
                 run.stop()
         return _end(run, ending, folder)
     except KeyboardInterrupt:
+        if folder:
+            note_stopped(Path(folder))
         print(f"ddpdoctor: stopped; nothing of it is left running{_where(folder)}", file=sys.stderr)
         return INTERRUPTED
     finally:

@@ -14,7 +14,7 @@ from ddpdoctor.cli.training_bar import TrainingBar, describe
 from ddpdoctor.job.training import TrainingRun, about, bundled_configs
 from ddpdoctor.plan import Plan
 from ddpdoctor.runs.follow import Position
-from ddpdoctor.runs.reader import find_runs, read_run
+from ddpdoctor.runs.reader import DIED, find_runs, read_run
 from ddpdoctor.runs.run import Step
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
@@ -110,6 +110,7 @@ def test_ctrl_c_ends_every_process_and_keeps_the_run(training, tmp_path):
         f"ddpdoctor: stopped; nothing of it is left running; the run is in {folder.relative_to(tmp_path)}"
     )
     assert ranks_below(tmp_path) == {}
+    assert read_run(folder).status == "stopped"
     assert running_below(tmp_path) == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
@@ -119,6 +120,8 @@ def test_a_rank_that_is_killed_is_named_and_takes_all_with_it(training, tmp_path
     _, err = training.communicate(timeout=SECONDS)
     assert training.returncode == 1
     assert last_line(err).startswith("ddpdoctor: error: rank 1 was ended by signal 9; the run is in runs/")
+    (folder,) = find_runs(tmp_path / "runs")
+    assert read_run(folder).status.partition(":")[0] in (DIED, "failed")  # rank 0 may have had time to say so
     assert ranks_below(tmp_path) == {}
 
 
