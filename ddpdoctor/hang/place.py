@@ -109,7 +109,7 @@ _PATIENT = {
     "http/client.py": Kind.READ,
 }
 """Files of Python whose innermost frame, in a process that waits, tells for what; the most telling first."""
-_ASYNCHRONOUS = "the wait for an asynchronous collective"
+ASYNCHRONOUS = "the wait for an asynchronous collective"
 _LARGEST = 4 << 20
 """Bytes of a source file."""
 _WORK_WAIT = re.compile(r"\.wait\(\s*\)")
@@ -213,12 +213,12 @@ def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[
     if process.doing is Doing.SLEEPS:
         return Kind.SLEEP, "sleep"
     if any("c10d::" in name for name in process.native):
-        return Kind.COLLECTIVE, _ASYNCHRONOUS
+        return Kind.COLLECTIVE, ASYNCHRONOUS
     if process.doing is not Doing.WAITS:
         return Kind.ELSEWHERE, ""
     call = process.call
     rules = (
-        (_WORK_WAIT.search(text), Kind.COLLECTIVE, _ASYNCHRONOUS),
+        (_WORK_WAIT.search(text), Kind.COLLECTIVE, ASYNCHRONOUS),
         (
             call.endswith("Synchronize") or (nccl and _ON_DEVICE.search(text)),
             Kind.COLLECTIVE,

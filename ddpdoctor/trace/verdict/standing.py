@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
-from ddpdoctor.hang.place import Kind, Place, function, place_of
+from ddpdoctor.hang.place import ASYNCHRONOUS, Kind, Place, function, place_of
 from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.model import Where
 from ddpdoctor.trace import RankTrace, Trace
@@ -56,7 +57,9 @@ class Standing:
             or self.place.kind not in (Kind.COLLECTIVE, Kind.PAIR)
         ):
             return None
-        return open_call(self.recording)
+        return open_call(self.recording) or (
+            _message(self.recording) if self.place.kind is Kind.PAIR else None
+        )
 
     @property
     def group(self) -> tuple[int, ...] | None:
@@ -122,6 +125,8 @@ def _left(traced: RankTrace | None, process: Process | None) -> str:
 def _place(process: Process | None, recording: Recording | None) -> Place | None:
     """By its stack; by its record where there is none."""
     found = place_of(process, nccl=_uses_nccl(recording)) if process is not None else None
+    if found is not None and found.what == ASYNCHRONOUS and recording and (message := _message(recording)):
+        return replace(found, kind=Kind.PAIR, what=message.operation)
     if found is not None or (process is not None and process.doing is Doing.STOPPED):
         return found
     return _recorded_place(recording) if recording is not None else None
@@ -157,6 +162,16 @@ def open_call(recording: Recording) -> Collective | None:
     """The collective that a rank has begun and not ended."""
     begun = [one for one in recording.collectives if not one.ended]
     return max(begun, key=lambda one: one.time, default=None)
+
+
+def _message(recording: Recording) -> Collective | None:
+    """The message that a rank started last, where it called no collective since; with its peer where all had one."""
+    calls = sorted(recording.collectives, key=lambda one: one.time, reverse=True)
+    messages = list(takewhile(lambda one: one.operation in _OF_TWO, calls))
+    if not messages:
+        return None
+    peers = {one.peer for one in messages}
+    return replace(messages[0], peer=peers.pop() if len(peers) == 1 else None)
 
 
 @dataclass(frozen=True)
