@@ -9,7 +9,7 @@ import pytest
 
 from ddpdoctor.job.launch import new_run_id, start
 from tests.support import faults
-from tests.support.command import SECONDS, Done, check, ddpdoctor, environment, free_port
+from tests.support.command import SECONDS, Done, apart, check, ddpdoctor, environment, free_port
 from tests.support.processes import wait_until
 
 AS_INSTALLED = "import sys; sys.path[:] = filter(None, sys.path); from ddpdoctor.__main__ import main; main()"
@@ -94,7 +94,8 @@ def test_a_second_launch_on_the_same_port_is_a_finding(tmp_path: Path) -> None:
 def test_junit_of_a_real_run_counts_every_check(tmp_path: Path) -> None:
     output = tmp_path / "report.xml"
     done = ddpdoctor(
-        "check", "--select", "host", "--format", "junit", "--output", str(output), "-q", cwd=tmp_path
+        *("check", "--select", "host", *apart(), "--format", "junit", "--output", str(output), "-q"),
+        cwd=tmp_path,
     )
     assert (done.status, done.out, done.err) == (0, "", "")
     suites = ElementTree.parse(output).getroot()
@@ -134,7 +135,7 @@ def test_what_the_ranks_print_stays_out_of_the_report(tmp_path: Path) -> None:
     prints = f"import os\nif 'DDPDOCTOR_RUN' in os.environ:\n    {prints}\n"
     (tmp_path / "sitecustomize.py").write_text(prints)
     env = {"PYTHONPATH": str(tmp_path)}
-    done = ddpdoctor("check", "--nproc", "2", "--format", "json", "--quiet", cwd=tmp_path, env=env)
+    done = ddpdoctor("check", "--nproc", "2", *apart(), "--format", "json", "--quiet", cwd=tmp_path, env=env)
     assert (done.status, done.err) == (0, ""), done.out
     assert "hello" not in done.out
     assert done.report["exit_status"] == 0

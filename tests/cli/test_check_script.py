@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Done, ddpdoctor
+from tests.support.command import Done, apart, ddpdoctor
 from tests.support.processes import running_below, wait_until
 from tests.support.timelines import events_of
 
@@ -257,7 +257,7 @@ def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> 
     script = write(tmp_path / "package", GROUP + TRAINING)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    words = ("check", "--nproc", "2", "--select", "DD0,DD1,DD2", "-m", "package.train")
+    words = ("check", "--nproc", "2", *apart(), "--select", "DD0,DD1,DD2", "-m", "package.train")
     done = ddpdoctor(*words, cwd=tmp_path, env={"TMPDIR": str(temporary)})
     assert done.status == 1
     assert "FAIL[DD103]" in done.out
@@ -277,7 +277,7 @@ def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> 
 def test_a_group_that_breaks_keeps_the_script_from_running(tmp_path: Path) -> None:
     write(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     done = ddpdoctor(
-        *("check", "--nproc", "2", "--backend", "nccl", "--format", "json", "-q", "train.py"),
+        *("check", "--nproc", "2", *apart(), "--backend", "nccl", "--format", "json", "-q", "train.py"),
         cwd=tmp_path,
         env={"CUDA_VISIBLE_DEVICES": ""},
     )

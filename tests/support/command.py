@@ -84,11 +84,15 @@ def free_port() -> int:
 
 
 def check(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
-    """``ddpdoctor check`` of the host and the group on a port of its own, as JSON."""
-    port = () if "--master-port" in arguments else ("--master-port", str(free_port()))
+    """``ddpdoctor check`` of the host and the group, apart from others, as JSON."""
     select = () if "--select" in arguments else ("--select", "host,group")
-    # Whose processes another user of this machine left behind is not the test's to find.
-    ignore = () if "--ignore" in arguments else ("--ignore", "stale-processes")
+    own = apart(arguments)
     return ddpdoctor(
-        "check", *arguments, *port, *select, *ignore, "--format", "json", "--quiet", cwd=cwd, env=env, **popen
+        "check", *arguments, *own, *select, "--format", "json", "--quiet", cwd=cwd, env=env, **popen
     )
+
+
+def apart(arguments: Sequence[str] = ()) -> tuple[str, ...]:
+    """Options beside these that keep out of a check what other tests, and other users, do on this machine."""
+    port = () if "--master-port" in arguments else ("--master-port", str(free_port()))
+    return port if "--ignore" in arguments else (*port, "--ignore", "stale-processes")
