@@ -1,11 +1,16 @@
 """What every test shares: tests that need more than this machine gives are skipped with the reason."""
 
 import os
+import signal
 import subprocess
 
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
+
+# A shell ignores SIGINT for what it starts in the background, and every command that a test starts would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
