@@ -6,19 +6,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.group import files
 from ddpdoctor.group.measure import TIMED
+from ddpdoctor.group.port import PortWatch
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
-from ddpdoctor.group.record import GroupRecord, PortUse, Stage
+from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.host.activity import Activity, patience
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl import debug_variables
 from ddpdoctor.host.system import System, loopback_down
-from ddpdoctor.job.guard import MARK
 from ddpdoctor.job.launch import Running, start
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
@@ -72,7 +71,6 @@ class GroupRun:
         """
         self.plan, self.folder, self.system = plan, folder, system
         self.measurements = list(measurements)
-        self._run_id = run_id
         self.started = time.monotonic()
         files.write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
         self._process: Running = start(
@@ -96,7 +94,7 @@ class GroupRun:
         cpus = read_cgroup(system).granted(system.cpus()[1])
         self._activity = Activity(cpus)
         self._patience = patience(plan.nproc, cpus)
-        self._port = PortUse(plan.master_port)
+        self._port = PortWatch(system, plan, run_id)
         self._stack_note: str | None = None
         self._log: list[str] = []
         self._unwritable = False
@@ -163,11 +161,8 @@ class GroupRun:
         return f"loopback interface {down} is down" if down else None
 
     def _go(self) -> None:
-        """Start the ranks on the master port; on another one where it is taken, which is DD002's to tell."""
-        before = self.system.try_bind("", self.plan.master_port) if self.plan.node_rank == 0 else None
-        port = self.system.free_port() if before and self.plan.nnodes == 1 else self.plan.master_port
-        self._port = PortUse(port, before=before)
-        files.write_json(self.folder / files.GO, {"port": port})
+        """Start the ranks."""
+        files.write_json(self.folder / files.GO, {"port": self._port.choose()})
         self._last_event = time.monotonic()
         self._activity.touch()
 
@@ -205,9 +200,8 @@ class GroupRun:
         for one in self._ranks:
             if one.read_events():
                 self._last_event = time.monotonic()
-        if self._port.during is None and all(one.joined for one in self._ranks):
-            during = self.system.try_bind("", self._port.port) if self.plan.node_rank == 0 else None
-            self._port = replace(self._port, during=during)
+        if all(one.joined for one in self._ranks):
+            self._port.look(lambda: self._ranks[0].current is not None and not self._somebody_broke())
 
     def _somebody_broke(self) -> bool:
         for one in self._ranks:
@@ -257,7 +251,6 @@ class GroupRun:
 
     def _record(self, broken: str | None, hung: str | None) -> GroupRecord:
         ready = files.read_json(self.folder / files.READY) or {}
-        after = self._still_held() if self._port.during is not None else None
         return GroupRecord(
             plan=self.plan,
             ranks=rank_records(self._ranks, self.folder),
@@ -269,21 +262,13 @@ class GroupRun:
             out_of_time=broken == TIME_LIMIT,
             unwritable=self._unwritable,
             hung=hung,
-            port=replace(self._port, after=after),
+            port=self._port.look_after(),
             left_behind=self._left_behind(),
             log=tuple(self._log),
             nccl=nccl_evidence(self._ranks, self.folder),
             stack_note=self._stack_note,
             seconds=time.monotonic() - self.started,
         )
-
-    def _still_held(self) -> int:
-        """The errno of a port that a process of this run still holds; another job may take it at any time."""
-        error = self.system.try_bind("", self._port.port)
-        owners = (
-            [one.process for one in self.system.listeners(self._port.port) if one.process] if error else []
-        )
-        return error if any(owner.environ.get(MARK) == self._run_id for owner in owners) else 0
 
     def _stage(self) -> Stage:
         if not self._is_ready():
