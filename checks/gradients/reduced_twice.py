@@ -9,7 +9,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hooked import Multiple, is_made_good, multiples, near, numbers
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.sync import Group, replicas
+from ddpdoctor.trace.sync import Group, last_backward, replicas
 from ddpdoctor.trace.training import Collective, TrainingStep
 
 _TOLERANCE = 0.05
@@ -136,9 +136,9 @@ class ReducedTwice(Check):
 def _line_of_sum(group: Group, index: int) -> Where | None:
     """The first all_reduce between a backward and its update, and otherwise the update."""
     step = next(own for own in next(iter(group.values())).steps if own.index == index)
-    last = max((backward.time for backward in step.backwards), default=0.0)
-    summing = [one.at for one in step.collectives if one.operation == "all_reduce" and one.time > last]
-    return next(iter(summing), step.optimizer_steps[0].at)
+    last = last_backward(step)
+    summing = (one.at for one in step.collectives if one.operation == "all_reduce" and one.time > last)
+    return next(summing, step.optimizer_steps[0].at)
 
 
 def _twice(one: Recording, size: int) -> Iterator[Twice]:

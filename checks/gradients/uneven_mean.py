@@ -7,7 +7,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.sync import replicas, updates
+from ddpdoctor.trace.sync import last_backward, replicas, updates
 from ddpdoctor.trace.training import TrainingStep
 
 _WORST_RATIO = 1.1
@@ -169,7 +169,7 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
 
 def _counts_together(step: TrainingStep) -> bool:
     """Whether a number was all-reduced before the last backward: it may be the count that the loss is scaled by."""
-    last = max((backward.time for backward in step.backwards), default=0.0)
+    last = last_backward(step)
     return any(
         one.operation == "all_reduce" and not one.requires_grad and one.time < last
         for one in step.collectives

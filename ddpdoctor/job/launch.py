@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
@@ -64,7 +65,7 @@ class Running:
 
     def poll(self) -> Ending | None:
         """How it ended; None while it runs."""
-        return None if self._process.poll() is None else self._ending()
+        return None if self._process.poll() is None else self._ending
 
     def wait(self, seconds: float) -> Ending | None:
         """Wait for its end, but no longer than this."""
@@ -72,7 +73,7 @@ class Running:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        return self._ending()
+        return self._ending
 
     def send(self, number: int) -> None:
         """Give the guard a signal; one that passes signals on gives it to the command."""
@@ -90,9 +91,11 @@ class Running:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        return self._ending()
+        return self._ending
 
+    @functools.cached_property
     def _ending(self) -> Ending:
+        """Of a process that has ended; what a guard that was killed left is ended here, once."""
         try:
             said = json.loads(self._report.read_text(encoding="utf-8"))
         except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster

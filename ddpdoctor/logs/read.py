@@ -194,8 +194,9 @@ def _parts(raw: bytes) -> Iterator[str]:
         for text in _RUN_TOGETHER.split(drawn):
             yield text[:LONGEST_TEXT]
     stack = found[1] if (found := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
-    with contextlib.suppress(ValueError):
-        yield from json.loads(f'"{stack}"').splitlines()
+    if stack:
+        with contextlib.suppress(ValueError):
+            yield from json.loads(f'"{stack}"').splitlines()
 
 
 def _traceback_in_json(whole: str) -> str:

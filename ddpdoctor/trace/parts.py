@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpdoctor.trace.sync import Group, elements
+from ddpdoctor.trace.sync import Group, elements, last_backward
 from ddpdoctor.trace.training import TrainingStep
 
 _SUMMING = ("all_reduce", "reduce_scatter", "reduce_scatter_tensor")
@@ -20,7 +20,7 @@ def own_parts(group: Group) -> frozenset[str]:
 
 
 def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:
-    last = max((backward.time for backward in step.backwards), default=0.0)
+    last = last_backward(step)
     return any(
         one.operation.startswith("all_to_all")
         # Where nothing is wrapped, what is summed before a backward may be gradients of an earlier one.

@@ -227,6 +227,11 @@ def elements(collective: Collective) -> int:
     return 0 if collective.shape is None else math.prod(collective.shape)
 
 
+def last_backward(step: TrainingStep) -> float:
+    """When it was; 0 where there was none."""
+    return max((backward.time for backward in step.backwards), default=0.0)
+
+
 def weights_come_together(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
     if any(one.averages for seen in group.values() for one in seen.optimizers):
