@@ -9,7 +9,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import Exact, in_words, proof
-from ddpdoctor.trace.hooked import Multiple, is_made_good, multiples, near, numbers
+from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.sync import Group, replicas
 
 
@@ -151,6 +151,6 @@ class GradientsNotAveraged(Check):
 def _by_ranks(found: Sequence[Multiple], size: int) -> str:
     """How many times the mean every gradient is, where that comes of the number of ranks and stays; else empty."""
     for wanted, text in ((size, f"{size} times"), (1 / size, f"1/{size} of")):
-        if all(near(one.times, wanted) and not is_made_good(one) for one in found):
+        if all_stay(found, wanted):
             return text
     return ""

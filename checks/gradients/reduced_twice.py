@@ -7,7 +7,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hooked import Multiple, is_made_good, multiples, near, numbers
+from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
 from ddpdoctor.trace.training import Collective, TrainingStep
@@ -74,7 +74,7 @@ class ReducedTwice(Check):
         for group in replicas(trace):
             found = list(multiples(group, wrapped=False))
             seen |= bool(found)
-            if found and all(near(one.times, len(group)) and not is_made_good(one) for one in found):
+            if found and all_stay(found, len(group)):
                 return [self._summed(found[0], group, trace)]
         if not seen:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")

@@ -21,6 +21,8 @@ _STEP = 0x1B873593
 _UNSIGNED = (1 << 64) - 1
 _SAMPLES = 64
 """Pieces of a long tensor that a sample looks at."""
+_VALUES = 16
+"""Of a tensor, where a few are taken."""
 
 
 @contextlib.contextmanager
@@ -61,6 +63,13 @@ def sample(torch: Any, tensor: Any, most: int = 1 << 20) -> Digest:
         start = (size - piece) * number // (_SAMPLES - 1)
         value = zlib.crc32((ctypes.c_char * piece).from_address(address + start), value)
     return value
+
+
+def few(tensor: Any) -> list[float]:
+    """Some values of a tensor, evenly spaced: to compare by size, where bits may rightly differ."""
+    flat = tensor.detach().reshape(-1)
+    found: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
+    return found
 
 
 def _of_tensor(torch: Any, tensor: Any) -> Any:

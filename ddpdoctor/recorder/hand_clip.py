@@ -10,7 +10,7 @@ import math
 import weakref
 from typing import Any
 
-from .digest import unseen
+from .digest import few, unseen
 from .guard import guarded
 from .session import Session
 from .training import Training
@@ -19,7 +19,6 @@ _UPDATES = 8
 """From the start."""
 _GRADIENTS = 4
 """Of each optimizer, the largest."""
-_VALUES = 16
 _SAME = 1e-3
 _SMALL = 0.01
 """Of the scale; a limit that was multiplied by the scale, too, is larger."""
@@ -44,7 +43,7 @@ class HandClips:
         with unseen(self.session.torch):
             for optimizer in self.training.optimizers:
                 for parameter in _largest(optimizer):
-                    some = weakref.ref(parameter), _some(parameter.grad)
+                    some = weakref.ref(parameter), few(parameter.grad)
                     self._after_backward[id(parameter)] = some
 
     @guarded
@@ -53,7 +52,7 @@ class HandClips:
         if not self._after_backward or scale is None:
             return
         with unseen(self.session.torch):
-            known = [(self._after_backward.get(id(p)), _some(p.grad)) for p in _largest(optimizer)]
+            known = [(self._after_backward.get(id(p)), few(p.grad)) for p in _largest(optimizer)]
             pairs = [(seen[1], now) for seen, now in known if seen is not None]
             factor = _factor(pairs)
             last = self._last.pop(id(optimizer), None)
@@ -84,12 +83,6 @@ def _largest(optimizer: Any) -> list[Any]:
     held = (p for group in optimizer.param_groups for p in group["params"])
     dense = [p for p in held if p.grad is not None and not p.grad.is_sparse]
     return sorted(dense, key=lambda one: -one.numel())[:_GRADIENTS]
-
-
-def _some(gradient: Any) -> list[float]:
-    flat = gradient.detach().reshape(-1)
-    found: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
-    return found
 
 
 def _factor(pairs: list[tuple[list[float], list[float]]]) -> float | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
-from .digest import unseen
+from .digest import few, unseen
 from .divisors import factor_of_mean
 from .guard import guarded
 from .patch import hide_from_compiler
@@ -24,14 +24,12 @@ _UPDATES = 4
 """From the start; a hook does the same in every step."""
 _MOST = 8
 """Gradients in each."""
-_VALUES = 16
-NO_WRAPPER = -1
 
 
 @dataclass
 class _Seen:
     parameter: Any
-    wrapper: int
+    wrapper: int | None
     given: list[float]
     got: list[float] | None = None
 
@@ -76,7 +74,7 @@ class Hooked:
             pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
             parameter, gradient = max(pairs, key=lambda pair: pair[0].numel())
             if id(parameter) in self.seen or len(self.seen) < _MOST:
-                self.seen[id(parameter)] = _Seen(parameter, wrapper.index, _some(gradient))
+                self.seen[id(parameter)] = _Seen(parameter, wrapper.index, few(gradient))
 
     @guarded
     def begin(self, loss: Any) -> None:
@@ -96,7 +94,7 @@ class Hooked:
                 self._look_at_own()
             for one in self.seen.values():
                 if one.got is None and one.parameter.grad is not None:
-                    one.got = _some(one.parameter.grad)
+                    one.got = few(one.parameter.grad)
 
     def _look_at_own(self) -> None:
         torch, dist = self.session.torch, self.session.torch.distributed
@@ -105,7 +103,7 @@ class Hooked:
         held = (p for one in self.training.optimizers for group in one.param_groups for p in group["params"])
         plain = [p for p in held if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
         for parameter in sorted(plain, key=lambda one: -one.numel())[:_MOST]:
-            self.seen[id(parameter)] = _Seen(parameter, NO_WRAPPER, _some(parameter.grad))
+            self.seen[id(parameter)] = _Seen(parameter, None, few(parameter.grad))
 
     @guarded
     def updating(self) -> None:
@@ -117,11 +115,12 @@ class Hooked:
                     "w": one.wrapper,
                     "key": self.training.keys.get(one.parameter),
                     "given": one.given,
-                    "got": one.got if one.wrapper != NO_WRAPPER else _some(one.parameter.grad),
-                    "used": _some(one.parameter.grad),
+                    "got": used if one.wrapper is None else one.got,
+                    "used": used,
                 }
                 for one in seen.values()
                 if one.got is not None and one.parameter.grad is not None
+                for used in (few(one.parameter.grad),)
             ]
         self.session.event(
             "ddp.hooked",
@@ -130,12 +129,6 @@ class Hooked:
             backwards=self.training.backwards,
             gradients=found,
         )
-
-
-def _some(gradient: Any) -> list[float]:
-    flat = gradient.detach().reshape(-1)
-    found: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
-    return found
 
 
 def watch_hook(

@@ -97,13 +97,18 @@ def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
     return times if straight else None
 
 
-def is_made_good(one: Multiple) -> bool:
+def all_stay(found: Sequence[Multiple], times: float) -> bool:
+    """Whether every gradient is that many times the mean, and nothing takes it back."""
+    return all(_near(one.times, times) and not _is_made_good(one) for one in found)
+
+
+def _is_made_good(one: Multiple) -> bool:
     """Whether the loss, or what is done to gradients before the update, takes the factor back, or may do so."""
     first = one.first
     later = _multiple(first.used, first.got) or 1.0
-    accumulated = near(first.factor or 1.0, 1 / max(1, first.backwards))
-    plain = near(first.factor or 1.0, 1) or (accumulated and not near(one.times, first.backwards))
-    return near(later * one.times, 1) or not plain
+    accumulated = _near(first.factor or 1.0, 1 / max(1, first.backwards))
+    plain = _near(first.factor or 1.0, 1) or (accumulated and not _near(one.times, first.backwards))
+    return _near(later * one.times, 1) or not plain
 
 
 def numbers(values: Sequence[float]) -> str:
@@ -111,7 +116,7 @@ def numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.4g}" for value in values[:3])
 
 
-def near(value: float, wanted: float) -> bool:
+def _near(value: float, wanted: float) -> bool:
     """Whether it is that number, but for rounding."""
     return abs(value / wanted - 1) < _NEAR
 
@@ -126,11 +131,10 @@ class HookedReader:
         """An update of gradients that a hook was given."""
         for one in event["gradients"]:
             given, got, used = (tuple(one[name]) for name in ("given", "got", "used"))
-            wrapper = one["w"] if one["w"] >= 0 else None
             self._hooked.append(
                 HookedGradient(
                     event["n"],
-                    wrapper,
+                    one["w"],
                     str(one["key"]),
                     given,
                     got,
