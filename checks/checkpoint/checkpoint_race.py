@@ -1,5 +1,5 @@
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -11,9 +11,8 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Load, Save
+from ddpdoctor.trace.files import Exchange, Load, Save, exchanged
 from ddpdoctor.trace.order import Order
-from ddpdoctor.trace.recording import Recording
 
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
@@ -74,7 +73,7 @@ class CheckpointRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("one rank reads only what it wrote")
-        pairs = list(_pairs(recordings))
+        pairs = list(exchanged(recordings))
         if not pairs:
             return Skipped("no rank reads a checkpoint that another one writes")
         order = Order(recordings)
@@ -110,7 +109,7 @@ class CheckpointRace(Check):
             )
         ]
 
-    def _race(self, races: Sequence["Race"]) -> Finding:
+    def _race(self, races: Sequence[Exchange]) -> Finding:
         writer, save, _, _ = races[0]
         # A rank that failed says most.
         _, _, reader, load = next((race for race in races if race[3].error), races[0])
@@ -145,21 +144,6 @@ class CheckpointRace(Check):
                 for rank, one in wrong.items()
             ),
         )
-
-
-Race = tuple[int, Save, int, Load]
-"""Who writes, what, who reads, what."""
-
-
-def _pairs(recordings: Mapping[int, Recording]) -> Iterator[Race]:
-    """Each read of a file that another rank writes; on another host it is another file, or may be."""
-    for writer, one in recordings.items():
-        for save in one.saves:
-            for reader, other in recordings.items():
-                if save.path and reader != writer and other.host == one.host:
-                    yield from (
-                        (writer, save, reader, load) for load in other.loads if load.path == save.path
-                    )
 
 
 def _span(one: Save | Load) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, 
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.files import exchanged
 from ddpdoctor.trace.verdict import claim
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
@@ -25,6 +26,8 @@ _BY_THE_WAY = re.compile(
 """Lines of torch's warnings about connections, and the C++ frames below them."""
 _LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308", "DD309")
 """Diseases that leave a rank alone in a collective, whose peers have gone."""
+_SPOIL_FILES = ("DD401", "DD402")
+"""Diseases that leave a rank with no file, or half of one, where another rank wrote it."""
 _REFUSED = (
     r"^(?:[\w.-]+\.py|python[\d.]* -m [\w.]+): error: \S.*"
     r"|(?:^|(?<=/))python[\d.]*: "
@@ -84,11 +87,8 @@ class RankFailedFirst(Check):
         "not enough slots",
         "ssh exited",
     )
-    explained_by = (
-        "DD005",
-        "DD215",
-        "DD224",
-    )  # they know some exceptions better, and only by what led to them
+    explained_by = ("DD005", "DD215", "DD224")
+    """They know some exceptions better, and only by what led to them."""
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()
@@ -147,16 +147,14 @@ class RankFailedFirst(Check):
         ranks = ranks_of(log, root)
         others = "" if root is first else f", and was raised again as {first.kind}"
         said = told_by(root, role=Role.EXCEPTION, ranks=ranks)
+        said["where"] = said["where"] or first.where  # what was raised again may have passed the script
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
             + (f" {quote(shorten(_telling(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{others}. {_order(log, first)}",
             fix="look at the line named here; the tracebacks of the others are those of victims",
-            **{
-                **said,
-                "where": said["where"] or first.where,
-            },  # what was raised again may have passed the script
+            **said,
         )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
@@ -172,7 +170,7 @@ class RankFailedFirst(Check):
             ranks=alike,
             where=_place(first),
             evidence=(Evidence(shown, alike),) if shown else (),
-            explained_by=_known_as(first),
+            explained_by=_known_as(first, trace),
         )
 
     def _launcher_failed(self, trace: Trace) -> Finding:
@@ -194,7 +192,7 @@ class RankFailedFirst(Check):
             + (f"What {ranks_phrase(others)} said afterwards is a consequence." if others else ""),
             fix=_fix(first),
             ranks=(first.rank,),
-            evidence=_traceback(first),
+            evidence=(Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else (),
         )
 
 
@@ -257,12 +255,23 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
     return f"find what ends the process there: sys.exit, os._exit, or a library that does{victims}"
 
 
-def _known_as(first: RankTrace) -> tuple[str, ...]:
+def _known_as(first: RankTrace, trace: Trace) -> tuple[str, ...]:
     """The checks whose disease ends in this exception; where one has a finding, that is the better one."""
-    if first.failure and first.failure.of_a_victim:
+    if first.failure is None:
+        return ()
+    if first.failure.of_a_victim:
         return _LOSE_PEERS
-    owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}") if first.failure else None
-    return (owner.code,) if owner else ()
+    owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}")
+    told = (owner.code,) if owner else ()
+    return (*told, *_SPOIL_FILES) if _read_what_others_wrote(first, trace) else told
+
+
+def _read_what_others_wrote(first: RankTrace, trace: Trace) -> bool:
+    """Whether it ended by its read of a checkpoint that another rank wrote; of half a file that may say anything."""
+    said = first.failure.traceback if first.failure else ""
+    recordings = {one.rank: one.recording for one in trace.ranks if one.recording is not None}
+    errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
+    return any(error is not None and error.splitlines()[0] in said for error in errors)
 
 
 def _place(first: RankTrace) -> Where | None:
@@ -277,10 +286,6 @@ def _place(first: RankTrace) -> Where | None:
     if first.failure is not None:
         return _innermost(first.failure.traceback)
     return seen.exit.at if seen is not None and seen.exit is not None else None
-
-
-def _traceback(first: RankRecord) -> tuple[Evidence, ...]:
-    return (Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else ()
 
 
 def _innermost(traceback: str) -> Where | None:

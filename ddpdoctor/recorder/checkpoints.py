@@ -38,9 +38,7 @@ class Checkpoints:
     @classmethod
     def of(cls, session: Session) -> Checkpoints:
         """The session's own."""
-        found: Checkpoints = session.shared.get("checkpoints") or cls(session)
-        session.shared["checkpoints"] = found
-        return found
+        return session.part("checkpoints", cls)
 
     def next_save(self) -> int:
         """A number for a save."""

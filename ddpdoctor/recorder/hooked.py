@@ -47,9 +47,7 @@ class Hooked:
     @classmethod
     def of(cls, session: Session) -> Hooked:
         """The session's own."""
-        found: Hooked = session.shared.setdefault("hooked", None) or cls(session)
-        session.shared["hooked"] = found
-        return found
+        return session.part("hooked", cls)
 
     def around(self, wrapper: Wrapper, hook: Any) -> Any:
         """A hook that does the same, and looks at what it is given."""

@@ -120,8 +120,7 @@ def _children(module: Any) -> Iterator[Any]:
 
 def watch_parts(training: Training, wrapper: Wrapper, modules: Iterable[Any]) -> None:
     """Watch calls of wrapped modules, and of their children, that go around the wrapper."""
-    parts: Parts = training.session.shared.setdefault("parts", None) or Parts(training)
-    training.session.shared["parts"] = parts
+    parts = training.session.part("parts", lambda _: Parts(training))
     for module in modules:
         parts.add(wrapper, module)
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import guard
 from .after_import import when_imported
@@ -19,6 +19,8 @@ from .options import Options
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
 from .writer import Writer
+
+_Part = TypeVar("_Part")
 
 LAUNCHER_VARIABLES = (
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -111,6 +113,13 @@ class Session:
         self.sites.tell_again()
         self.in_worker = True
         self.writer.header = self._header()
+
+    def part(self, name: str, make: Callable[[Session], _Part]) -> _Part:
+        """What patches of one area know together, made for the first of them that asks."""
+        if name not in self.shared:
+            self.shared[name] = make(self)
+        found: _Part = self.shared[name]
+        return found
 
     def event(self, kind: str, *, at: int | None = None, now: bool = False, **fields: Any) -> None:
         """Write an event down.

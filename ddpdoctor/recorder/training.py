@@ -87,9 +87,7 @@ class Training:
     @classmethod
     def of(cls, session: Session) -> Training:
         """The session's own."""
-        found: Training = session.shared.setdefault("training", None) or cls(session)
-        session.shared["training"] = found
-        return found
+        return session.part("training", cls)
 
     def add(self, ddp: Any, wrapper: Wrapper) -> None:
         """Know a wrapper from now on."""

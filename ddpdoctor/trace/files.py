@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ddpdoctor.model import Where
+
+if TYPE_CHECKING:
+    from ddpdoctor.trace.recording import Recording
 
 
 @dataclass(frozen=True)
@@ -101,3 +105,18 @@ class Printed:
     time: float
     at: Where | None
     text: str
+
+
+Exchange = tuple[int, Save, int, Load]
+"""Who writes, what, who reads, what."""
+
+
+def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
+    """Each read of a file that another rank writes; on another host it is another file, or may be."""
+    for writer, one in recordings.items():
+        for save in one.saves:
+            for reader, other in recordings.items():
+                if save.path and reader != writer and other.host == one.host:
+                    yield from (
+                        (writer, save, reader, load) for load in other.loads if load.path == save.path
+                    )

@@ -25,9 +25,7 @@ class Scalers:
     @classmethod
     def of(cls, session: Session) -> Scalers:
         """The session's own."""
-        found: Scalers = session.shared.setdefault("scalers", None) or cls(session)
-        session.shared["scalers"] = found
-        return found
+        return session.part("scalers", cls)
 
     def scaled(self, scaler: Any) -> None:
         """A loss was scaled."""

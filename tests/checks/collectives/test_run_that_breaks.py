@@ -4,12 +4,13 @@ from dataclasses import replace
 
 from ddpdoctor import registry
 from ddpdoctor.judge import Verdict, merge
-from ddpdoctor.model import CheckResult, Outcome, Source
+from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.trace import RankTrace
+from ddpdoctor.trace.files import Load, Save
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recording
+from tests.support.recordings import recording, where
 from tests.support.recordings import trace as trace_of
 from tests.support.standstills import script
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
@@ -58,6 +59,30 @@ def test_an_exception_that_another_check_knows_is_dropped_where_that_one_found_i
         result = CheckResult(check.code, check.name, check.family, Outcome.FAIL, "x")
         found.append(Verdict(result, findings, Source.RUN))
     assert [one.code for one in merge(found)[1]] == ["DD204"]
+
+
+HALF = "Weights only load failed.\nUnsupported operand 80"
+READ = Load("/jobs/last.pt", where(12), 20.0, 20.1, error=f"UnpicklingError: {HALF}")
+
+
+def ended_by_a_read(written: str, error: str | None = READ.error) -> Finding:
+    """Rank 0 writes a file, and rank 1 ends by an exception after its read of last.pt."""
+    writer = replace(recording(0), saves=(Save(written, where(10), 19.0, 20.5),))
+    reader = replace(recording(1), loads=(replace(READ, error=error),))
+    last = failed(1, HALF, kind="_pickle.UnpicklingError")
+    return only_finding(
+        "DD304", Source.RUN, broken(RankTrace(0, recording=writer), replace(last, recording=reader))
+    )
+
+
+def test_a_read_that_fails_is_another_checks_where_a_race_for_the_file_was_found():
+    assert ended_by_a_read("/jobs/last.pt").explained_by == ("DD401", "DD402")
+
+
+def test_a_read_that_fails_of_a_file_that_no_rank_wrote_is_a_failure():
+    assert ended_by_a_read("/jobs/other.pt").explained_by == ()
+    assert ended_by_a_read("/jobs/last.pt", error=None).explained_by == ()
+    assert ended_by_a_read("/jobs/last.pt", error="FileNotFoundError: caught").explained_by == ()
 
 
 def test_a_launcher_that_fails_by_itself_is_found():
