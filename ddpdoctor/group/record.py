@@ -22,6 +22,11 @@ _OF_A_VICTIM = re.compile(
 """What gloo, NCCL and the store say on a healthy rank whose peer went away, or did not come."""
 
 
+def tells_of_a_peer(message: str) -> bool:
+    """Whether an exception says no more than that a peer was gone or did not come."""
+    return bool(_OF_A_VICTIM.search(message))
+
+
 @dataclass(frozen=True)
 class Failure:
     """An exception in a rank."""
@@ -35,7 +40,7 @@ class Failure:
     @property
     def of_a_victim(self) -> bool:
         """Whether it says no more than that a peer was gone or did not come."""
-        return bool(_OF_A_VICTIM.search(self.message))
+        return tells_of_a_peer(self.message)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.group.record import tells_of_a_peer
 from ddpdoctor.job.command import TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, Running, new_run_id, start
 from ddpdoctor.job.output import Stream
@@ -39,12 +40,8 @@ print(json.dumps(config.as_dict()))
 """The trainer's own reading of a configuration, which needs no torch."""
 _EXITED = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
 """How torchrun's summary tells the exit status of a rank that failed."""
-
-
 _OF_ITS_OWN = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV}
 """Signals that end a rank first: torchrun ends the others by SIGTERM, and one that lost its peer may abort."""
-_LOST_PEER = re.compile(r"(closed|reset) by peer|Broken pipe|remote process exited", re.IGNORECASE)
-"""What the others raise of it."""
 
 
 class BadConfiguration(Exception):
@@ -134,7 +131,7 @@ class TrainingRun:
         codes = self._exit_codes()
         errors = sorted(self._errors())
         killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}
-        if killed and all(_LOST_PEER.search(message) for _, _, message in errors):
+        if killed and all(tells_of_a_peer(message) for _, _, message in errors):
             rank, code = next(iter(killed.items()))
             return Failure(f"rank {rank} was ended by signal {-code}")
         if errors:
