@@ -62,6 +62,7 @@ def test_torchruns_own_parser_leaves_the_scripts_options_alone() -> None:
         "--log-line-prefix",
         "--nproc-per-node",
         "--redirects",
+        "--monitor-interval",
         "--nnodes",
         "--local-addr",
     ):
