@@ -14,7 +14,7 @@ from tests.support import faults
 from tests.support.command import SECONDS, check, environment, free_port
 from tests.support.processes import carrying
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Generous; how fast it really is, benchmarks/ctrl_c.py measures."""
 MARK = "DDPDOCTOR_TEST"
 
@@ -91,7 +91,9 @@ def test_a_healthy_check_leaves_nothing(tmp_path: Path) -> None:
     assert done.status == 0, done.out
     assert ours(str(tmp_path)) == []
     assert list(temporary.iterdir()) == []
-    assert set(os.listdir("/dev/shm")) <= memory  # noqa: PTH208
+    made = set(os.listdir("/dev/shm")) - memory  # noqa: PTH208
+    # What other tests have there goes away with them.
+    wait_until(lambda: made.isdisjoint(os.listdir("/dev/shm")), SECONDS, f"shared memory: {made}")  # noqa: PTH208
     assert list(tmp_path.iterdir()) == [temporary]
 
 

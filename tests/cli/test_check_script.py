@@ -134,7 +134,8 @@ def test_an_exit_status_of_its_own(end: str, status: int, line: int, tmp_path: P
 def test_a_syntax_error(tmp_path: Path) -> None:
     write(tmp_path, "import torch\ndef f(:\n")
     finding = only_finding(check(tmp_path, "train.py"))
-    assert finding["headline"].startswith("ranks 0-1 failed with SyntaxError")
+    # torchrun ends the other one where it has not come so far, on a busy machine.
+    assert re.match(r"(ranks 0-1|rank [01]) failed with SyntaxError", finding["headline"])
     assert (finding["where"]["file"], finding["where"]["line"]) == ("train.py", 2)
 
 
@@ -149,7 +150,9 @@ def test_an_argument_that_the_script_needs(tmp_path: Path) -> None:
     parse = "import argparse\nimport torch\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()\n"
     write(tmp_path, parse)
     finding = only_finding(check(tmp_path, "train.py"))
-    assert finding["headline"] == "ranks 0-1 ended with exit status 2 in the training run"
+    assert re.fullmatch(
+        r"(ranks 0-1|rank [01]) ended with exit status 2 in the training run", finding["headline"]
+    )
     assert "the following arguments are required: data" in finding["evidence"][0]["text"]
     assert "ARGS..." in finding["fix"]
 
@@ -321,6 +324,6 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         )
     wait_until(lambda: "[rank 1] up" in (tmp_path / "out").read_text(), 120)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert not running_below(tmp_path)
     assert list((tmp_path / "temporary").iterdir()) == []

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 
 from ddpdoctor.cli import run
 from tests.support.command import SECONDS, Done, ddpdoctor
-from tests.support.processes import alive
+from tests.support.processes import alive, wait_until
 
 C10D = """\
 import mmap, os, select
@@ -263,8 +262,7 @@ def test_ctrl_c_leaves_the_job_as_it_was(stuck):
     _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     assert said.endswith("ddpdoctor: stopped; the job goes on\n")
-    time.sleep(0.2)
-    assert all(state(one.pid) == "S" for one in stuck.ranks.values())
+    wait_until(lambda: all(state(one.pid) == "S" for one in stuck.ranks.values()))
 
 
 def state(pid: int) -> str:

@@ -23,7 +23,7 @@ def train(rank, store):
     model = DistributedDataParallel(torch.nn.Linear(64, 64))
     optimizer = torch.optim.SGD(model.parameters(), 1e-3)
     os.write(1, b"here\\n")  # whole, where print writes the end of the line by itself
-    for step in range(300):
+    for step in range(600):
         optimizer.zero_grad()
         model(torch.randn(16, 64)).pow(2).sum().backward()
         optimizer.step()

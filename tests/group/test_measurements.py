@@ -213,7 +213,7 @@ def test_a_barrier_that_lets_ranks_through_is_found():
         dist.barrier = lambda **how: None
         collectives._cases = lambda world_size: []
         if rank == 1:
-            time.sleep(0.3)
+            time.sleep(1.5)
 
     group = run_group(2, collectives, WaitForAll, fault=late_and_open)
     assert "barrier let rank 0 pass" in only_finding("DD313", Source.GROUP, group).headline

@@ -52,7 +52,7 @@ def seen(tmp_path_factory) -> Iterator[tuple[Standstill, dict[str, Process]]]:
             assert one.stdout.readline() == b"here\n"
         wait_until(lambda: capture({started["stopped"].pid: 0}, looks=1).ranks[0].call in SLEEP)
         started["stopped"].send_signal(signal.SIGSTOP)
-        started["gone"].wait(20)
+        started["gone"].wait(60)
         wait_until(lambda: capture({started["a child"].pid: 0}, looks=1).processes[1:])
         taken = capture({one.pid: rank for rank, one in enumerate(started.values())})
         assert all(alive(one.pid) for name, one in started.items() if name != "gone")

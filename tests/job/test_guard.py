@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -58,16 +57,16 @@ def pids_up(folder: Path, count: int) -> list[int]:
 
 
 def test_the_exit_status_is_the_commands():
-    assert guard(new_run_id(), "sh", "-c", "exit 7").wait(20) == 7
+    assert guard(new_run_id(), "sh", "-c", "exit 7").wait(60) == 7
 
 
 def test_a_signal_is_128_and_its_number():
-    assert guard(new_run_id(), "sh", "-c", "kill -SEGV $$").wait(20) == 128 + signal.SIGSEGV
+    assert guard(new_run_id(), "sh", "-c", "kill -SEGV $$").wait(60) == 128 + signal.SIGSEGV
 
 
 def test_a_command_that_is_not_there_is_127_with_a_message():
     process = guard(new_run_id(), "no-such-command")
-    assert process.communicate(timeout=20)[1] == (
+    assert process.communicate(timeout=60)[1] == (
         b"guard: no-such-command did not start: No such file or directory\n"
     )
     assert process.returncode == 127
@@ -75,13 +74,13 @@ def test_a_command_that_is_not_there_is_127_with_a_message():
 
 def test_a_file_that_may_not_be_executed_is_126(tmp_path):
     (tmp_path / "plain").write_text("")
-    assert guard(new_run_id(), str(tmp_path / "plain")).wait(20) == 126
+    assert guard(new_run_id(), str(tmp_path / "plain")).wait(60) == 126
 
 
 def test_the_command_carries_the_mark_and_its_own_dashes():
     run_id = new_run_id()
     command = guard_command(run_id, "sh", "-c", 'echo "$DDPDOCTOR_RUN $*"', "sh", "--", "-x")
-    assert subprocess.run(command, capture_output=True, check=True, timeout=20).stdout == (
+    assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == (
         f"{run_id} -- -x\n".encode()
     )
 
@@ -91,10 +90,8 @@ def test_workers_that_ignore_sigterm_in_their_own_sessions_are_gone(tmp_path, nu
     run_id = new_run_id()
     process = guard(run_id, sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path))
     workers = pids_up(tmp_path, 3)
-    start = time.monotonic()
     process.send_signal(number)
-    assert process.wait(20) == 128 + signal.SIGKILL
-    assert time.monotonic() - start < 15
+    assert process.wait(60) == 128 + signal.SIGKILL
     assert not any(map(alive, workers))
     assert not carrying(run_id)
 
@@ -104,7 +101,7 @@ def test_a_daemon_of_a_stopped_command_is_gone(tmp_path, script):
     process = guard(new_run_id(), sys.executable, "-c", script + "\ntime.sleep(600)", str(tmp_path))
     (daemon,) = pids_up(tmp_path, 1)
     process.terminate()
-    assert process.wait(20) == 128 + signal.SIGTERM
+    assert process.wait(60) == 128 + signal.SIGTERM
     assert not alive(daemon)
 
 
@@ -114,7 +111,7 @@ def test_a_daemon_in_a_pid_namespace_that_has_no_proc_of_its_own(tmp_path):
         pytest.skip("no pid namespace may be made here")
     script, report = DAEMON.format(forget="", then=""), tmp_path / "report.json"
     command = guard_command(new_run_id(), sys.executable, "-c", script, str(tmp_path), report=report)
-    subprocess.run([*unshare, "sh", "-c", '"$@"; exit $?', "sh", *command], check=True, timeout=20)
+    subprocess.run([*unshare, "sh", "-c", '"$@"; exit $?', "sh", *command], check=True, timeout=60)
     (left,) = json.loads(report.read_text())["left_behind"]
     assert str(tmp_path) in left["command"]
     assert running_below(tmp_path) == []
@@ -124,7 +121,7 @@ def test_what_a_command_leaves_behind_is_killed_and_reported(tmp_path):
     report = tmp_path / "guard.json"
     script = FORGETS + "\nwhile not os.listdir(sys.argv[1]): time.sleep(0.01)"
     process = guard(new_run_id(), sys.executable, "-c", script, str(tmp_path), report=report)
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     (daemon,) = pids_up(tmp_path, 1)
     assert not alive(daemon)
     said = json.loads(report.read_text())
@@ -134,7 +131,7 @@ def test_what_a_command_leaves_behind_is_killed_and_reported(tmp_path):
 
 def test_a_helper_that_ends_by_itself_is_not_left_behind(tmp_path):
     report = tmp_path / "guard.json"
-    assert guard(new_run_id(), "sh", "-c", "sleep 0.2 &", grace=10, report=report).wait(20) == 0
+    assert guard(new_run_id(), "sh", "-c", "sleep 0.2 &", grace=10, report=report).wait(60) == 0
     assert json.loads(report.read_text()) == {"status": 0, "stopped": False, "left_behind": []}
 
 
@@ -142,17 +139,19 @@ def test_no_grace_kills_at_once(tmp_path):
     process = guard(new_run_id(), sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path), grace=0)
     workers = pids_up(tmp_path, 3)
     process.terminate()
-    assert process.wait(20) == 128 + signal.SIGKILL
+    assert process.wait(60) == 128 + signal.SIGKILL
     assert not any(map(alive, workers))
 
 
 def test_a_second_signal_ends_the_grace(tmp_path):
-    process = guard(new_run_id(), sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path), grace=600)
+    notes_it = "lambda *_: open(f'{sys.argv[1]}/told', 'w').close()"
+    script = IGNORES_SIGTERM.replace("signal.SIG_IGN", notes_it)
+    process = guard(new_run_id(), sys.executable, "-c", script, str(tmp_path), grace=600)
     pids_up(tmp_path, 3)
     process.terminate()
-    time.sleep(0.2)
+    wait_until((tmp_path / "told").exists)  # two signals that come at once are one
     process.terminate()
-    assert process.wait(20) == 128 + signal.SIGKILL
+    assert process.wait(60) == 128 + signal.SIGKILL
 
 
 def test_sigkill_to_the_guards_parent_ends_everything(tmp_path):
@@ -164,7 +163,7 @@ def test_sigkill_to_the_guards_parent_ends_everything(tmp_path):
     workers = pids_up(tmp_path, 3)
     parent.kill()
     parent.wait()
-    wait_until(lambda: not carrying(run_id) and not any(map(alive, workers)), seconds=3)
+    wait_until(lambda: not carrying(run_id) and not any(map(alive, workers)))
 
 
 def test_an_orphan_removes_the_folders_of_its_parent_and_no_other_guard_does(tmp_path):
@@ -190,10 +189,10 @@ thread.start()
 thread.join()
 sys.exit(processes[0].wait())
 """
-    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=20).returncode == 5
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 5
 
 
 def test_a_parent_that_died_before_the_start_is_noticed():
     command = guard_command(new_run_id(), "sleep", "600")
     command[command.index("--") : command.index("--")] = ["--parent", str(os.getpid() + 1)]
-    assert subprocess.run(command, check=False, timeout=20).returncode == 128 + signal.SIGTERM
+    assert subprocess.run(command, check=False, timeout=60).returncode == 128 + signal.SIGTERM

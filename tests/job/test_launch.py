@@ -19,7 +19,7 @@ def started(tmp_path, *command: str, run_id: str = "", grace: float = 0.3) -> Ru
 
 
 def test_output_goes_to_files_and_the_ending_is_told(tmp_path):
-    ending = started(tmp_path, "sh", "-c", "echo good; echo bad >&2; exit 3").wait(20)
+    ending = started(tmp_path, "sh", "-c", "echo good; echo bad >&2; exit 3").wait(60)
     assert ending is not None
     assert (ending.status, ending.stopped, ending.left_behind) == (3, False, ())
     assert (tmp_path / "out").read_text() == "good\n"
@@ -27,7 +27,7 @@ def test_output_goes_to_files_and_the_ending_is_told(tmp_path):
 
 
 def test_a_signal_is_a_negative_status(tmp_path):
-    ending = started(tmp_path, "sh", "-c", "kill -ABRT $$").wait(20)
+    ending = started(tmp_path, "sh", "-c", "kill -ABRT $$").wait(60)
     assert ending is not None
     assert ending.status == -signal.SIGABRT
 
@@ -52,22 +52,22 @@ def test_it_is_stopped_before_it_began(tmp_path):
 def test_the_end_of_the_guard_itself_leaves_nothing(tmp_path):
     run_id = new_run_id()
     running = started(tmp_path, sys.executable, "-c", "import time; time.sleep(600)", run_id=run_id)
-    wait_until(lambda: bool(carrying(run_id)), 20)
+    wait_until(lambda: bool(carrying(run_id)))
     os.kill(running.pid, signal.SIGKILL)
-    ending = running.wait(20)
+    ending = running.wait(60)
     assert ending is not None
     assert ending.status == -signal.SIGKILL
     assert not carrying(run_id)
 
 
 def test_what_is_left_behind_is_named(tmp_path):
-    ending = started(tmp_path, "sh", "-c", "sleep 600 &").wait(20)
+    ending = started(tmp_path, "sh", "-c", "sleep 600 &").wait(60)
     assert ending is not None
     assert [left.command for left in ending.left_behind] == ["sleep 600"]
 
 
 def test_a_command_that_is_not_there(tmp_path):
-    ending = started(tmp_path, "no-such-command").wait(20)
+    ending = started(tmp_path, "no-such-command").wait(60)
     assert ending is not None
     assert ending.status == 127
     assert "no-such-command did not start" in (tmp_path / "err").read_text()

@@ -108,11 +108,9 @@ def test_nothing_is_left_two_seconds_after_an_end_by_a_signal(tmp_path, number):
     process = subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL)
     logs = "torchrun/*/attempt_0/1/stdout.log"
     wait_until(lambda: any("hanging" in log.read_text() for log in tmp_path.glob(logs)), seconds=60)
-    start = time.monotonic()
     process.send_signal(number)
-    process.wait(20)
-    wait_until(lambda: not running_below(tmp_path), seconds=5)
-    assert time.monotonic() - start < 15  # how fast it is, benchmarks/ctrl_c.py measures
+    process.wait(60)
+    wait_until(lambda: not running_below(tmp_path))  # how fast it is, benchmarks/ctrl_c.py measures
 
 
 def test_no_time_left_ends_at_once(tmp_path):

@@ -22,7 +22,7 @@ from ddpdoctor.group.context import Context
 from ddpdoctor.group.record import GroupRecord, Measured, RankRecord
 from ddpdoctor.plan import Plan
 
-DEADLINE = 60.0
+DEADLINE = 200.0
 _PAUSE_BEFORE_DESTROY = 0.2  # without it gloo's destructor aborts now and then
 
 

@@ -34,11 +34,21 @@ def serve() -> None:
     """Fork the ranks of each script that is asked for."""
     for line in sys.stdin:
         request = json.loads(line)
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = _free_port()
         ranks = {_fork(rank, port, request): rank for rank in range(request["nproc"])}
         print(json.dumps(_wait(ranks, request["seconds"], Path(request["run"], "stop"))), flush=True)
+
+
+def _free_port() -> int:
+    """A free port below the ephemeral range, where no connection takes it before the ranks do."""
+    while True:
+        port = random.randint(10000, 19999)
+        with closing(socket.socket()) as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+            return port
 
 
 def _fork(rank: int, port: int, request: Mapping[str, Any]) -> int:

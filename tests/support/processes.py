@@ -26,8 +26,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for something to become so.
+def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for something to become so; long, since a machine may be busy.
 
     Raises:
         AssertionError: it did not within this time.

@@ -62,5 +62,5 @@ def test_a_real_mount(tmp_path, options, headline):
     )
     script = f'mount -t tmpfs -o {options} tmpfs "$1" && exec "$2" -c "$3" "$1"'
     command = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip().endswith(headline)

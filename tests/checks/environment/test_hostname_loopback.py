@@ -53,5 +53,5 @@ def test_a_real_host_without_a_resolvable_name():
         "from ddpdoctor.model import Source; print(only_finding('DD003', Source.HOST, Host(Plan(), System())))"
     )
     command = ["unshare", "--uts", sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "host name 'ddpdoctor-nosuch' does not resolve" in done.stdout

@@ -53,7 +53,7 @@ def test_a_real_limit_is_read():
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=True,
     )
     assert done.stdout == "64 open files are allowed, a rank of 2 needs about 97\n"

@@ -19,7 +19,7 @@ def lock(rank: int) -> None:
 def pause(rank: int) -> None:
     """Rank 1 is blocked for some seconds, and then goes on."""
     if rank == 1:
-        select.select([os.pipe()[0]], [], [], 9)
+        select.select([os.pipe()[0]], [], [], 12)
 
 
 def leave(rank: int) -> None:
@@ -53,9 +53,9 @@ def wait_for_a_signal(rank: int) -> None:
     """Each rank ends in order when it is told to."""
 
     def save(number: int, frame: object) -> None:
-        print(f"rank {rank} saves", flush=True)
+        os.write(1, f"rank {rank} saves\n".encode())  # print may be under way
         time.sleep(1)
-        print(f"rank {rank} saved", flush=True)
+        os.write(1, f"rank {rank} saved\n".encode())
         os._exit(7)
 
     signal.signal(signal.SIGTERM, save)

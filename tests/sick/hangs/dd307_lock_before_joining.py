@@ -1,6 +1,8 @@
 """Ranks download one after the other under a file lock, and rank 0 joins the group while it still holds the lock."""
 
 import fcntl
+import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -20,18 +22,15 @@ class Lock:
 
 
 def rank_of_environment():
-    import os
-
     return int(os.environ["RANK"])
 
 
 def main():
     lock = Lock("download.lock")
-    if rank_of_environment() != 0:
-        import time
-
-        time.sleep(0.3)
+    while rank_of_environment() != 0 and not os.path.exists("first"):
+        time.sleep(0.05)
     lock.take()
+    open("first", "w").close()
     dist.init_process_group("gloo")  # before the lock is given back
     lock.give_back()
     model = DistributedDataParallel(nn.Linear(4, 1))

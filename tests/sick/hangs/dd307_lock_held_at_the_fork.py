@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 class Cached(Dataset):
     def __init__(self):
         self.lock = threading.Lock()
+        self.begun = threading.Event()
         self.cache = {}
 
     def __len__(self):
@@ -26,6 +27,7 @@ class Cached(Dataset):
 
     def warm_up(self):
         with self.lock:
+            self.begun.set()
             time.sleep(2)
             self.cache[0] = torch.zeros(4)
 
@@ -35,7 +37,7 @@ def main():
     dataset = Cached()
     if dist.get_rank() == 0:
         threading.Thread(target=dataset.warm_up, daemon=True).start()
-        time.sleep(0.1)
+        dataset.begun.wait()
     loader = DataLoader(dataset, batch_size=4, sampler=DistributedSampler(dataset), num_workers=1)
     batches = iter(loader)  # the workers begin while the model is still made
     model = DistributedDataParallel(nn.Linear(4, 1))

@@ -10,7 +10,7 @@ from tests.support.expectations import expectations
 from tests.support.processes import carrying
 
 FOLDER = Path(__file__).parent
-SECONDS = 90.0
+SECONDS = 200.0
 """Generous: two cores may be running much else. The process groups would wait for 1,800."""
 
 
