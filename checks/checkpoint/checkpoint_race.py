@@ -1,5 +1,6 @@
 import re
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import PurePath
 from typing import Any
 
@@ -11,14 +12,21 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Exchange, Load, Save, exchanged
+from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
 from ddpdoctor.trace.order import Order
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import raised_as
+from ddpdoctor.trace.recording import Recording
 
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
 )
+_FIX = "dist.barrier()    # on every rank, after the write and before the read"
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
+
+Missed = tuple[int, FileEvent, Mapping[int, Raised]]
+"""Who writes, where, and who failed since the file was not there."""
 
 
 class CheckpointRace(Check):
@@ -26,7 +34,8 @@ class CheckpointRace(Check):
 
     What it finds:
         A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no
-        barrier, no other collective, no training step; whether it went well this time or not. In the live group, a
+        barrier, no other collective, no training step; whether it went well this time or not. Also a rank that failed
+        since a file of another kind, which another rank writes, was not there yet. In the live group, a
         filesystem on which a file that is written and closed before a barrier is not complete for the ranks that
         read after it.
 
@@ -73,6 +82,8 @@ class CheckpointRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("one rank reads only what it wrote")
+        if missed := _missed(trace, recordings):
+            return [self._missed(*missed)]
         pairs = list(exchanged(recordings))
         if not pairs:
             return Skipped("no rank reads a checkpoint that another one writes")
@@ -119,12 +130,28 @@ class CheckpointRace(Check):
             f"without waiting until rank {writer} has written it",
             why="Nothing between the write and the read makes one rank wait for the other. The reader finds no file, "
             "part of one, or the one before, whenever writing takes a moment longer.",
-            fix="dist.barrier()    # on every rank, after the write and before the read",
+            fix=_FIX,
             ranks=tuple(sorted(readers)),
             where=load.at,
             evidence=(
                 Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,)),
                 Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,)),
+            ),
+        )
+
+    def _missed(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
+        reader, raised = next(iter(readers.items()))
+        return self.fail(
+            f"{ranks_phrase(readers)} {'needs' if len(readers) == 1 else 'need'} "
+            f"{quote(PurePath(event.path).name)} without waiting until rank {writer} has written it",
+            why="Nothing between the write and the read makes one rank wait for the other. Here the reader came first, "
+            "and found no file.",
+            fix=_FIX,
+            ranks=tuple(sorted(readers)),
+            where=raised.at,
+            evidence=(
+                Evidence(f"writes it at {_line(event)}", (writer,)),
+                Evidence(quote(shorten(f"{raised.type}: {raised.message}", 200))[1:-1], (reader,)),
             ),
         )
 
@@ -146,11 +173,33 @@ class CheckpointRace(Check):
         )
 
 
+def _missed(trace: Trace, recordings: Mapping[int, Recording]) -> Missed | None:
+    """A file that was not there yet; ``torch.load`` and what the rank itself makes and removes are told elsewhere."""
+    order = Order(recordings)
+    late = {
+        rank: raised
+        for rank, raised in raised_as(trace, r"^FileNotFoundError: ").items()
+        if not any(is_named(one.path, raised.message) for one in _own(recordings[rank]))
+    }
+    for (reader, raised), (writer, other) in product(late.items(), recordings.items()):
+        for event in other.files if other.host == recordings[reader].host and writer != reader else ():
+            span, end = (event.time, event.time), (raised.time, raised.time)
+            written = event.action == "write" and is_named(event.path, raised.message)
+            if written and order.may_overlap(writer, span, reader, end):
+                readers = {r: one for r, one in late.items() if is_named(event.path, one.message)}
+                return writer, event, readers
+    return None
+
+
+def _own(seen: Recording) -> tuple[Save | Load | FileEvent, ...]:
+    return (*seen.saves, *seen.loads, *seen.files)
+
+
 def _span(one: Save | Load) -> tuple[float, float]:
     return one.begin, one.begin if one.end is None else one.end
 
 
-def _line(one: Save | Load) -> str:
+def _line(one: Save | Load | FileEvent) -> str:
     return f"{one.at.file}:{one.at.line}" if one.at else "a place that was not seen"
 
 

@@ -12,7 +12,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, 
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.files import exchanged
+from ddpdoctor.trace.files import changed_by_others, exchanged
 from ddpdoctor.trace.verdict import claim
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
@@ -26,8 +26,8 @@ _BY_THE_WAY = re.compile(
 """Lines of torch's warnings about connections, and the C++ frames below them."""
 _LOSE_PEERS = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308", "DD309")
 """Diseases that leave a rank alone in a collective, whose peers have gone."""
-_SPOIL_FILES = ("DD401", "DD402")
-"""Diseases that leave a rank with no file, or half of one, where another rank wrote it."""
+_SPOIL_FILES = ("DD401", "DD402", "DD020")
+"""Diseases by which a rank finds no file, half of one, or one too many, because of another rank."""
 _REFUSED = (
     r"^(?:[\w.-]+\.py|python[\d.]* -m [\w.]+): error: \S.*"
     r"|(?:^|(?<=/))python[\d.]*: "
@@ -263,15 +263,16 @@ def _known_as(first: RankTrace, trace: Trace) -> tuple[str, ...]:
         return _LOSE_PEERS
     owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}")
     told = (owner.code,) if owner else ()
-    return (*told, *_SPOIL_FILES) if _read_what_others_wrote(first, trace) else told
+    return (*told, *_SPOIL_FILES) if _met_another_in_a_file(first, trace) else told
 
 
-def _read_what_others_wrote(first: RankTrace, trace: Trace) -> bool:
-    """Whether it ended by its read of a checkpoint that another rank wrote; of half a file that may say anything."""
-    said = first.failure.traceback if first.failure else ""
+def _met_another_in_a_file(first: RankTrace, trace: Trace) -> bool:
+    """Whether it ended over a file of another rank: by reading a checkpoint, or by what an OSError names."""
     recordings = {one.rank: one.recording for one in trace.ranks if one.recording is not None}
+    said, message = (first.failure.traceback, first.failure.message) if first.failure else ("", "")
     errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
-    return any(error is not None and error.splitlines()[0] in said for error in errors)
+    read = any(error is not None and error.splitlines()[0] in said for error in errors)
+    return read or changed_by_others(recordings, first.rank, message)
 
 
 def _place(first: RankTrace) -> Where | None:

@@ -6,6 +6,8 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
 
@@ -37,9 +39,13 @@ class SamplerWrongRank(Check):
     name = "sampler-wrong-rank"
     family = Family.DATA
     title = "samplers have the rank and size of the group"
+    raises = (r"^ValueError: Invalid rank \d+, rank should be in the interval \[0, \d+\]",)
     explained_by = ("DD227",)
 
     def examine_run(self, trace: Trace) -> Judgement:
+        raised = raised_as(trace, *self.raises)
+        if raised:
+            return [self._refused(trace, raised)]
         rounds = [one for one in training_rounds(trace.training_of_several()) if _claims_to_divide(one)]
         if not rounds:
             return Skipped("no sampler that divides samples among ranks trains")
@@ -49,6 +55,15 @@ class SamplerWrongRank(Check):
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
         return Passed(f"{name} divides among {len(first.ranks)} ranks, each with its own number")
+
+    def _refused(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
+        return self.fail(
+            f"DistributedSampler refuses the rank of {ranks_phrase(raised)}: there are fewer num_replicas",
+            why="The number of replicas is that of one node, or a constant, and the rank is the one in the whole job. "
+            "Ranks whose number it does not reach fail here, and the others share the data without them.",
+            fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
+            **raised_by(trace, raised, ranks=raised),
+        )
 
     def _wrong(self, one: Round, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))

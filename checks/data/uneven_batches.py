@@ -49,6 +49,7 @@ class UnevenBatches(Check):
     family = Family.DATA
     title = "uneven batches do not stall the group"
     measurements = ("uneven",)
+    explained_by = ("DD105",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)

@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import FileEvent
+from ddpdoctor.trace.files import FileEvent, is_named
+from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.raised import raised_as
 from ddpdoctor.trace.recording import Recording
 
 _RACING = {"write": "wrote", "download": "downloaded", "extract": "extracted"}
+_ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
+"""What only one of several ranks can do."""
+_TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
 _ON_PURPOSE = (".lock", ".log")
 """Endings of files that several processes open by design: locks, and logs, which have a check of their own."""
 
@@ -19,11 +24,13 @@ class SharedPathRace(Check):
 
     What it finds:
         A file that several ranks of one host create, empty, download or extract, with no collective between them
-        that would let one go first, and no lock. Checkpoints (DD402) and log files (DD606) have checks of their own.
+        that would let one go first, and no lock; and a folder that all make, or a file that all remove or move, where
+        a rank that came too late failed. Checkpoints (DD402) and log files (DD606) have checks of their own.
 
     Why it matters:
         A rank may read what another has just emptied. It works as long as the timing is kind, and ends in a
-        "corrupted file" or "unexpected end of data" on a new machine, mostly in the first run.
+        "corrupted file" or "unexpected end of data" on a new machine, mostly in the first run. Of os.makedirs without
+        exist_ok=True, all ranks but one may fail.
 
     Example:
         Every rank prepares the data:
@@ -46,6 +53,10 @@ class SharedPathRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("one rank has nobody to race with")
+        late = raised_as(trace, *_TOO_LATE)
+        for rank, raised in late.items():
+            if met := _met(recordings, rank, raised, late):
+                return [self._too_late(met, [one for one in met if one in late], raised)]
         for path, events in _by_path(recordings).items():
             if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events):
                 return [self._race(path, events)]
@@ -63,6 +74,36 @@ class SharedPathRace(Check):
             evidence=(Evidence(f"{_RACING[first.action]} {quote(path)}", tuple(events)),),
             confidence=Confidence.LIKELY,
         )
+
+    def _too_late(self, events: Mapping[int, FileEvent], late: list[int], raised: Raised) -> Finding:
+        own = events[late[0]]
+        return self.fail(
+            f"{ranks_phrase(events)} {_ONCE[own.action]} {quote(own.path)} without taking turns, and "
+            f"{ranks_phrase(late)} came too late",
+            why=f"Only one of them can, and the others fail with {raised.type}. Who is first is a matter of timing.",
+            fix="if local_rank == 0:\n    prepare()        # what makes, removes or moves it\ndist.barrier()\n"
+            "or os.makedirs(path, exist_ok=True), where it is a folder that every rank may make",
+            ranks=tuple(events),
+            where=raised.at or own.at,
+            evidence=(Evidence(quote(shorten(f"{raised.type}: {raised.message}", 200))[1:-1], tuple(late)),),
+        )
+
+
+def _met(
+    recordings: Mapping[int, Recording], rank: int, raised: Raised, late: Mapping[int, Raised]
+) -> dict[int, FileEvent]:
+    """What each rank did that this one came too late for; empty where no other rank did it in its stead."""
+    host = recordings[rank].host
+    for own in reversed(recordings[rank].files):
+        if own.action in _ONCE and is_named(own.path, raised.message):
+            same = {
+                peer: one
+                for peer, other in sorted(recordings.items())
+                for one in reversed(other.files)
+                if other.host == host and (one.action, one.path) == (own.action, own.path)
+            }
+            return {} if set(same) <= set(late) or _take_turns(recordings, same) else same
+    return {}
 
 
 def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -107,6 +109,8 @@ class Printed:
     text: str
 
 
+_QUOTED = re.compile(r"'([^']+)'")
+
 Exchange = tuple[int, Save, int, Load]
 """Who writes, what, who reads, what."""
 
@@ -120,3 +124,18 @@ def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
                     yield from (
                         (writer, save, reader, load) for load in other.loads if load.path == save.path
                     )
+
+
+def is_named(path: str, message: str) -> bool:
+    """Whether the message of an OSError is about this path, which it gives as the script did."""
+    names = [os.path.normpath(one) for one in _QUOTED.findall(message) if message.startswith("[Errno ")]
+    return any(path == name or path.endswith(f"/{name}") for name in names)
+
+
+def changed_by_others(recordings: Mapping[int, Recording], rank: int, message: str) -> bool:
+    """Whether an OSError of this rank is about a path that another rank of its host writes, makes or removes."""
+    own = recordings.get(rank)
+    peers = [one for peer, one in recordings.items() if own and peer != rank and one.host == own.host]
+    paths = [save.path for one in peers for save in one.saves]
+    paths += [event.path for one in peers for event in one.files if event.action != "lock"]
+    return any(is_named(path, message) for path in paths)

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.files import Load, Save
+from ddpdoctor.trace.files import FileEvent, Load, Save
+from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.training import Collective, Wrapper
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
@@ -78,3 +79,31 @@ def test_another_host_may_have_another_file():
     trace = racing(load(20.7))
     far = replace(trace.ranks[1], recording=replace(trace.ranks[1].recording, host="node1"))
     assert "no rank reads" in skipped("DD401", Source.RUN, replace(trace, ranks=(trace.ranks[0], far))).reason
+
+
+MISSED = Raised("FileNotFoundError", "[Errno 2] No such file or directory: 'vocab.json'", 20.2, at=where(82))
+
+
+def missing(path="/jobs/vocab.json", barriers=(), own=()):
+    """Rank 0 writes a file, and rank 1 fails since there is none."""
+
+    def change(rank, one):
+        calls = tuple(Collective(time, where(81), "barrier") for time in barriers)
+        if rank == 0:
+            return replace(one, collectives=calls, files=(FileEvent("write", path, 20.5, where(80)),))
+        return replace(one, collectives=calls, files=own, raised=MISSED)
+
+    return recorded(change=change)
+
+
+def test_a_file_that_is_not_there_yet():
+    finding = only_finding("DD401", Source.RUN, missing())
+    assert finding.headline == "rank 1 needs 'vocab.json' without waiting until rank 0 has written it"
+    assert (finding.where, finding.ranks) == (where(82), (1,))
+    assert finding.evidence[0].text == "writes it at train.py:80"
+
+
+def test_a_file_that_is_missing_for_another_reason():
+    skipped("DD401", Source.RUN, missing("/jobs/words.json"))
+    skipped("DD401", Source.RUN, missing(own=(FileEvent("remove", "/jobs/vocab.json", 20.1, where(81)),)))
+    skipped("DD401", Source.RUN, missing(barriers=(20.3,)))

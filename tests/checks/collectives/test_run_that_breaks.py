@@ -6,7 +6,7 @@ from ddpdoctor import registry
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.trace import RankTrace
-from ddpdoctor.trace.files import Load, Save
+from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
@@ -76,13 +76,30 @@ def ended_by_a_read(written: str, error: str | None = READ.error) -> Finding:
 
 
 def test_a_read_that_fails_is_another_checks_where_a_race_for_the_file_was_found():
-    assert ended_by_a_read("/jobs/last.pt").explained_by == ("DD401", "DD402")
+    assert ended_by_a_read("/jobs/last.pt").explained_by == ("DD401", "DD402", "DD020")
 
 
 def test_a_read_that_fails_of_a_file_that_no_rank_wrote_is_a_failure():
     assert ended_by_a_read("/jobs/other.pt").explained_by == ()
     assert ended_by_a_read("/jobs/last.pt", error=None).explained_by == ()
     assert ended_by_a_read("/jobs/last.pt", error="FileNotFoundError: caught").explained_by == ()
+
+
+def ended_over_a_path(message: str) -> tuple[str, ...]:
+    """What knows better why rank 1 failed, where rank 0 wrote last.pt.tmp and made a folder."""
+    made = (FileEvent("mkdir", "/jobs/run", 19.0, where(9)), FileEvent("lock", "/jobs/x", 19.0, where(9)))
+    writer = replace(recording(0), saves=(Save("/jobs/last.pt.tmp", where(10), 19.0, 20.5),), files=made)
+    last = replace(failed(1, message, kind="OSError"), recording=recording(1))
+    return only_finding("DD304", Source.RUN, broken(RankTrace(0, recording=writer), last)).explained_by
+
+
+def test_an_error_about_what_another_rank_made_or_wrote_is_another_checks():
+    known = ("DD401", "DD402", "DD020")
+    assert ended_over_a_path("[Errno 2] No such file: 'last.pt.tmp' -> 'last.pt'") == known
+    assert ended_over_a_path("[Errno 17] File exists: './run'") == known
+    assert ended_over_a_path("[Errno 2] No such file: 'x'") == ()
+    assert ended_over_a_path("[Errno 2] No such file: 'config.json'") == ()
+    assert ended_over_a_path("no entry 'run'") == ()
 
 
 def test_a_launcher_that_fails_by_itself_is_found():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from ddpdoctor.model import Source
 from ddpdoctor.trace.data import Sampler
-from ddpdoctor.trace.process import GroupEvent
+from ddpdoctor.trace.process import GroupEvent, Raised
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, where
@@ -73,3 +73,11 @@ def test_a_group_that_was_made_for_it_is_right():
 def test_no_distributed_sampler_is_skipped():
     trace = recorded(change=lambda rank, one: drawing(one, (0, 1, 2), sampler=RANDOM))
     assert "no sampler that divides" in skipped("DD105", Source.RUN, trace).reason
+
+
+def test_a_rank_that_the_sampler_refuses():
+    said = Raised("ValueError", "Invalid rank 1, rank should be in the interval [0, 0]", 1.0, at=where(38))
+    trace = recorded(change=lambda rank, one: replace(one, raised=said) if rank else one)
+    finding = only_finding("DD105", Source.RUN, trace)
+    assert finding.headline == "DistributedSampler refuses the rank of rank 1: there are fewer num_replicas"
+    assert (finding.where, finding.ranks) == (where(38), (1,))

@@ -7,6 +7,7 @@ import pytest
 from ddpdoctor.model import Level, Passed, Skipped
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, LogWriter, Save
+from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective
 from tests.support.judging import check
@@ -76,3 +77,42 @@ def test_hosts_have_files_of_their_own() -> None:
 
 def test_one_rank_races_with_nobody() -> None:
     assert isinstance(CHECK.examine_run(recorded(1)), Skipped)
+
+
+def too_late(
+    action: str = "mkdir", kind: str = "FileExistsError", late: tuple[int, ...] = (1,), **more: object
+) -> Trace:
+    """Two ranks that do what one of them can, where the late ones fail."""
+
+    def change(rank: int, one: Recording) -> Recording:
+        event = FileEvent(action, "/jobs/run/samples", 10.0 + 2 * rank, where(15))
+        raised = Raised(kind, "[Errno 17] File exists: './run/samples'", 14.0, at=where(16))
+        return replace(one, files=(event,), raised=raised if rank in late else None, **more)
+
+    return recorded(change=change)
+
+
+def test_a_folder_that_each_rank_makes() -> None:
+    (finding,) = CHECK.examine_run(too_late())
+    assert finding.headline == (
+        "ranks 0-1 make '/jobs/run/samples' without taking turns, and rank 1 came too late"
+    )
+    assert (finding.level, finding.where, finding.ranks) == (Level.FAIL, where(16), (0, 1))
+
+
+def test_a_file_that_each_rank_removes() -> None:
+    (finding,) = CHECK.examine_run(too_late("remove", "FileNotFoundError"))
+    assert "ranks 0-1 remove" in finding.headline
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"late": ()},
+        {"late": (0, 1)},  # it was there before
+        {"kind": "KeyError"},
+        {"collectives": (Collective(11.0, where(14), "barrier", number=0),)},
+    ],
+)
+def test_a_folder_that_nobody_races_for(more: dict) -> None:
+    assert isinstance(CHECK.examine_run(too_late(**more)), Passed)
