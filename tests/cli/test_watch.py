@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import ROOT, ddpdoctor, environment
+from tests.support.command import ROOT, SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 from tests.support.timelines import events_of
 
@@ -43,12 +43,18 @@ def test_what_is_late_but_right_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_left_alone_goes_on(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
     own = ["--hang-after", "2", "--on-hang", "report"]
-    done = ddpdoctor("watch", *own, *launch_line("pause", tmp_path), cwd=tmp_path)
-    assert done.err.count("the job is left alone") == 1, done.err
-    assert "FAIL[DD307]: rank 1 waits in" in done.err
-    assert "rank 1 is done" in done.out
-    assert done.status == 0
+    command = [sys.executable, "-m", "ddpdoctor", "watch", *own, *launch_line("pause", tmp_path)]
+    out, err = tmp_path / "out.txt", tmp_path / "err.txt"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment({}), stdout=stdout, stderr=stderr)
+        wait_until(lambda: "the job is left alone" in err.read_text(), SECONDS)
+        (tmp_path / "pipe").write_text("go on")
+        assert process.wait(SECONDS) == 0
+    assert err.read_text().count("the job is left alone") == 1, err.read_text()
+    assert "FAIL[DD307]: rank 1 waits in" in err.read_text()
+    assert "rank 1 is done" in out.read_text()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
