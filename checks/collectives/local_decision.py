@@ -7,10 +7,14 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.leaving import (
     backwards_of,
+    begun,
     forwards_of,
+    is_in_a_step,
     last_pass,
     leavers,
     left_at,
+    left_out,
+    left_out_at,
     skipped_at,
     skipped_step,
     skippers,
@@ -18,6 +22,11 @@ from ddpdoctor.trace.leaving import (
 from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import claim
+
+_LEAVE_OUT_TOGETHER = (
+    "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+    "if skip.item() > 0:        # equal on every rank\n    continue"
+)
 
 
 class LocalDecision(Check):
@@ -65,14 +74,16 @@ class LocalDecision(Check):
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
         # Who was ended by the launcher stood in a backward, mostly.
-        skipped = skippers(seen, [rank for rank, one in seen.items() if not (one.exit or one.raised)])
+        stopped = [rank for rank, one in seen.items() if not (one.exit or one.raised) and is_in_a_step(one)]
+        skipped = skippers(seen, stopped)
         if skipped and len(skipped) < len(seen):
             return [self._skipped(seen, tuple(skipped))]
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
         early = tuple(leavers(seen))
         if not early or len(early) == len(steps):
             raise NotMeasured(trace.broken)
-        return [self._decided(seen, early, steps)]
+        fewer = left_out(seen, early[0])
+        return [self._left_out(seen, early, fewer) if fewer else self._decided(seen, early, steps)]
 
     def _skipped(self, seen: Mapping[int, Recording], ranks: tuple[int, ...]) -> Finding:
         step = skipped_step(seen[ranks[0]])
@@ -83,8 +94,7 @@ class LocalDecision(Check):
             why="Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, "
             "so from there on the ranks averaged gradients of different steps, until some waited for one that never "
             "came.",
-            fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
-            "if skip.item() > 0:        # equal on every rank\n    continue",
+            fix=_LEAVE_OUT_TOGETHER,
             ranks=ranks,
             where=skipped_at(seen[ranks[0]]),
             evidence=by_state(
@@ -93,6 +103,19 @@ class LocalDecision(Check):
                     for rank, one in seen.items()
                 }
             ),
+        )
+
+    def _left_out(self, seen: Mapping[int, Recording], early: tuple[int, ...], fewer: int) -> Finding:
+        others = [rank for rank in seen if rank not in early]
+        return self.fail(
+            f"{ranks_phrase(early)} left out {plural(fewer, 'training step')}, which "
+            f"{ranks_phrase(others)} made",
+            why="Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a "
+            "batch was decided by what one rank alone saw, so from there on that rank is ahead of the others.",
+            fix=_LEAVE_OUT_TOGETHER,
+            ranks=early,
+            where=left_out_at(seen[early[0]]),
+            evidence=by_state({rank: _how(one, begun(one)) for rank, one in seen.items()}),
         )
 
     def _decided(

@@ -12,6 +12,7 @@ from ddpdoctor.trace.training import Backward, Forward, TrainingStep
 
 Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""
+_TO_ITS_END = ("exhausted", "shortened")
 
 
 def leavers(seen: Mapping[int, Recording], places: Places | None = None) -> list[int]:
@@ -111,9 +112,27 @@ def _steps(recording: Recording) -> tuple[TrainingStep, ...]:
 
 def begun(recording: Recording) -> int:
     """Training steps, with the one that was begun."""
-    forwards = [one for one in recording.trailing.forwards if one.grad] if recording.trailing else []
-    count = recording.step_count or len(recording.steps)
-    return count + bool(forwards)
+    return (recording.step_count or len(recording.steps)) + is_in_a_step(recording)
+
+
+def is_in_a_step(recording: Recording) -> bool:
+    """Whether it has begun a training step that it did not end."""
+    return recording.trailing is not None and any(one.grad for one in recording.trailing.forwards)
+
+
+def left_out(seen: Mapping[int, Recording], rank: int) -> int:
+    """How many training steps fewer than another a rank began in the same batches; 0 where it drew fewer."""
+    last = last_pass(seen[rank])
+    if last is None or last.ended not in _TO_ITS_END or last.drawn < _furthest(seen)[last.number]:
+        return 0
+    return max(map(begun, seen.values())) - begun(seen[rank])
+
+
+def left_out_at(recording: Recording) -> Where | None:
+    """The branch by which it goes past the forward, where there is one only; else the loop."""
+    last = last_pass(recording)
+    loop, forward = last.at if last else None, next((one.at for one in forwards_of(recording)), None)
+    return way_past(loop, forward) or loop
 
 
 def last_pass(recording: Recording) -> Pass | None:

@@ -82,8 +82,24 @@ def way_past(before: Where | None, behind: Where | None) -> Where | None:
     if source.scope_of(before.line) != source.scope_of(behind.line):
         return None
     branches = [one for one in ast.walk(tree) if isinstance(one, ast.If) and one.lineno in between]
-    leads_past = [one for one in branches if behind.line in lines(one) or _ends_a_turn(one)]
+    leads_past: list[ast.If | ast.ExceptHandler] = [
+        one for one in branches if behind.line in lines(one) or _ends_a_turn(one)
+    ]
+    if not leads_past:
+        loop = next(iter(reversed(source.around(behind.line))), None)
+        leads_past = [one for one in _handlers(tree, behind.line) if loop and one.lineno in loop.lines]
     return Where(before.file, leads_past[0].lineno, before.function) if len(leads_past) == 1 else None
+
+
+def _handlers(tree: ast.Module, line: int) -> list[ast.ExceptHandler]:
+    """What catches the exceptions of a line, and goes on."""
+    around = (one for one in ast.walk(tree) if isinstance(one, ast.Try) and line in lines(*one.body))
+    return [
+        handler
+        for one in around
+        for handler in one.handlers
+        if not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+    ]
 
 
 def _ends_a_turn(branch: ast.If) -> bool:

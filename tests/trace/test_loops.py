@@ -110,6 +110,20 @@ def test_the_branch_that_leads_past_a_line(tmp_path, body, branch):
     assert found == (Where(str(file), branch, "fit") if branch else None)
 
 
+@pytest.mark.parametrize(
+    ("handler", "branch"),
+    [("continue", 6), ("print(error)", 6), ("raise", None), ("raise SystemExit(1) from error", None)],
+)
+def test_an_exception_leads_past_a_line_where_it_is_swallowed(tmp_path, handler, branch):
+    file = tmp_path / "train.py"
+    file.write_text(
+        "try:\n    for x in data:\n        try:\n            x = altered(x)\n            loss = model(x)\n"
+        f"        except ValueError as error:\n            {handler}\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    found = way_past(Where(str(file), 2, "<module>"), Where(str(file), 5, "<module>"))
+    assert found == (Where(str(file), branch, "<module>") if branch else None)
+
+
 def test_the_condition_under_which_a_line_runs(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("loss = model(x)\nif good(loss):\n    loss.backward()\n")

@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace.leaving import last_pass, leavers, left_at, out_of_batches
+from ddpdoctor.trace.leaving import last_pass, leavers, left_at, left_out, left_out_at, out_of_batches
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import doing, evidence, they, waiting_in
 
 Crowd = Mapping[int, Standing]
+LEAVE_OUT_TOGETHER = (
+    "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+    "if skip.item() > 0:        # equal on every rank\n    continue"
+)
 
 
 def gone(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
@@ -53,6 +57,8 @@ def left_the_loop(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) ->
     """Ranks that left a loop which others still go on with, although they had batches for more."""
     first = _recording(crowd, ranks)
     waiting = _waiting(crowd, ranks)
+    if fewer := left_out(recordings_of(crowd), ranks[0]):
+        return _left_out_steps(crowd, ranks, fewer, standstill)
     steps = first.step_count or len(first.steps)
     return Verdict(
         "DD308",
@@ -65,6 +71,22 @@ def left_the_loop(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) ->
         culprits=tuple(ranks),
         waiting=waiting,
         where=left_at(first, crowd[ranks[0]].where),
+        evidence=evidence(crowd, standstill),
+    )
+
+
+def _left_out_steps(crowd: Crowd, ranks: Sequence[int], fewer: int, standstill: Standstill) -> Verdict:
+    waiting = _waiting(crowd, ranks)
+    return Verdict(
+        "DD308",
+        f"{ranks_phrase(ranks)} left out {plural(fewer, 'training step')}, and "
+        f"{ranks_phrase(waiting)} {they(waiting, 'waits', 'wait')} in {waiting_in(crowd, waiting)}",
+        why="Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a batch "
+        "was decided by what one rank alone saw, so from there on that rank is ahead of the others.",
+        fix=LEAVE_OUT_TOGETHER,
+        culprits=tuple(ranks),
+        waiting=waiting,
+        where=left_out_at(_recording(crowd, ranks)),
         evidence=evidence(crowd, standstill),
     )
 

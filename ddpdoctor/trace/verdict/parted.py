@@ -13,7 +13,7 @@ from ddpdoctor.trace.leaving import backwards_of, leavers, out_of_batches, skipp
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.stations import Station, alone, mismatch, parting
 from ddpdoctor.trace.training import TrainingStep
-from ddpdoctor.trace.verdict.left import fewer_batches, left_the_loop
+from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER, fewer_batches, left_the_loop
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import evidence, they, waiting_in
 
@@ -98,8 +98,7 @@ def _skipped(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verd
         f"{ranks_phrase(others)} {they(others, 'waits', 'wait')} in {waiting_in(crowd, others)}",
         why="Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, so "
         "from there on that rank is one collective ahead of the others.",
-        fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
-        "if skip.item() > 0:        # equal on every rank\n    continue",
+        fix=LEAVE_OUT_TOGETHER,
         culprits=tuple(ranks),
         waiting=tuple(others),
         where=skipped_at(recording) if recording else None,

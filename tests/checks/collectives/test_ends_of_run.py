@@ -266,6 +266,31 @@ def test_a_rank_that_left_out_a_backward() -> None:
     assert (finding.ranks, finding.where) == ((1,), where(47))
 
 
+def test_a_rank_that_left_out_a_backward_and_aborted_in_a_collective_behind_the_loop() -> None:
+    """Who is sent more than it expected writes nothing more, and stands in no backward."""
+
+    def left_out(one: Recording) -> Recording:
+        first, *later = one.steps
+        steps = (replace(first, forwards=(*first.forwards, *first.forwards)), *later)
+        return stopped(replace(one, steps=steps, collectives=(call("all_reduce", 55, ended=False),)))
+
+    trace = run({0: lambda one: lost(replace(one, trailing=one_more_step()), 49), 1: left_out})
+    said = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
+    aborted = replace(trace.ranks[1], exit_code=-6, finished=False, output=(said,))
+    (finding,) = DECIDED.examine_run(replace(trace, ranks=(trace.ranks[0], aborted)))
+    assert finding.headline == "rank 1 left out the backward of training step 0, which rank 0 ran"
+
+
+def test_a_rank_that_left_out_a_step_though_it_drew_as_many_batches() -> None:
+    def behind(one: Recording) -> Recording:
+        return replace(one, steps=one.steps[:-1], step_count=len(one.steps) - 1)
+
+    trace = run({0: lambda one: lost(one, 49), 1: behind})
+    (finding,) = DECIDED.examine_run(trace)
+    assert finding.headline == "rank 1 left out 1 training step, which rank 0 made"
+    assert (finding.ranks, finding.where) == ((1,), where(45))
+
+
 def test_a_rank_that_exits_inside_the_loop(tmp_path: Path) -> None:
     trace = run(
         {
