@@ -17,7 +17,7 @@ def agree(rate):
     return value.item()
 
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 
 def main(args):
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
     rank = dist.get_rank()
     torch.manual_seed(rank)
     model = DDP(nn.Linear(4, 1))

@@ -21,7 +21,7 @@ def train_one_epoch(model, optimizer):
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
     torch.manual_seed(dist.get_rank())
     ddp = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
     sgd = torch.optim.SGD(ddp.parameters(), lr=0.01)

@@ -14,7 +14,7 @@ def mean_of(value):
     return value / dist.get_world_size()
 
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

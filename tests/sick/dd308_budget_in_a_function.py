@@ -32,7 +32,7 @@ def fit(model, optimizer, budget):
 
 
 def main():
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
     torch.manual_seed(dist.get_rank())
     model = nn.parallel.DistributedDataParallel(nn.Linear(4, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -18,7 +18,7 @@ class EarlyStopping:
         return self.bad >= self.patience
 
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=3))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
 rank = dist.get_rank()
 torch.manual_seed(rank)
 model = DistributedDataParallel(nn.Linear(4, 1))
