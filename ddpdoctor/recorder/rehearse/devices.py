@@ -6,6 +6,7 @@ tensor is on the CPU; during backward, which makes its tensors out of sight, it 
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,12 @@ class Devices:
         self._record = record
         self._set: set[int] = set()
         self._used: set[int] = set()
+        self._is_forked = False
+        os.register_at_fork(after_in_child=self._leave_behind)
+
+    def _leave_behind(self) -> None:
+        """In a child that is forked off: it has no use of the GPUs that its parent has begun to use."""
+        self._is_forked = bool(self._set or self._used)
 
     def count(self) -> int:
         """As torch.cuda.device_count."""
@@ -54,6 +61,7 @@ class Devices:
 
     def make_current(self, index: int) -> None:
         """As torch.cuda.set_device; raises what CUDA raises where the host has no such GPU."""
+        self._refuse_a_fork()
         self.host.take()
         # The thread that pins memory selects a device too, which no line of the script asked for.
         if index not in self._set and threading.current_thread() is threading.main_thread():
@@ -72,6 +80,7 @@ class Devices:
 
     def use(self, index: int) -> int:
         """Something is put on this GPU; raises what CUDA raises where the host has no such GPU."""
+        self._refuse_a_fork()
         if index not in self._used:
             self.host.take()
             self._used.add(index)
@@ -87,6 +96,13 @@ class Devices:
         """Which of the host's GPUs this is, where CUDA_VISIBLE_DEVICES renames them."""
         gpus = self.host.gpus()
         return gpus[index] if 0 <= index < len(gpus) else None
+
+    def _refuse_a_fork(self) -> None:
+        if self._is_forked:
+            raise RuntimeError(
+                "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+                "'spawn' start method"
+            )
 
     def _in_range(self, index: int) -> None:
         if not 0 <= index < self.count():

@@ -106,6 +106,16 @@ assert torch.allclose(slope.cpu(), leaf.grad, atol=1e-5)
 with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
     torch.cuda.set_device(2)
 
+# A forked child, such as a DataLoader worker, has no use of the GPUs that its parent uses.
+child = os.fork()
+if child == 0:
+    try:
+        torch.ones(1).cuda()
+    except RuntimeError as error:
+        os._exit("Cannot re-initialize CUDA in forked subprocess" not in str(error))
+    os._exit(2)
+assert os.waitpid(child, 0)[1] == 0, "CUDA refuses a forked child"
+
 undo()
 for module, before_it in names.items():
     after = dict(vars(module))
