@@ -34,8 +34,8 @@ class CheckpointRace(Check):
 
     What it finds:
         A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no
-        barrier, no other collective, no training step; whether it went well this time or not. Also a rank that failed
-        since a file of another kind, which another rank writes, was not there yet. In the live group, a
+        barrier, no other collective, no training step, no lock; whether it went well this time or not. Also a rank
+        that failed since a file of another kind, which another rank writes, was not there yet. In the live group, a
         filesystem on which a file that is written and closed before a barrier is not complete for the ranks that
         read after it.
 
@@ -92,6 +92,7 @@ class CheckpointRace(Check):
             (w, save, r, load)
             for w, save, r, load in pairs
             if order.may_overlap(w, _span(save), r, _span(load))
+            and not _under_a_lock(recordings[w], save, recordings[r], load)
         ]
         if races:
             return [self._race(races)]
@@ -193,6 +194,16 @@ def _missed(trace: Trace, recordings: Mapping[int, Recording]) -> Missed | None:
 
 def _own(seen: Recording) -> tuple[Save | Load | FileEvent, ...]:
     return (*seen.saves, *seen.loads, *seen.files)
+
+
+def _under_a_lock(writer: Recording, save: Save, reader: Recording, load: Load) -> bool:
+    """Whether both had taken the same lock before. What it guards only the script knows."""
+    taken, known = _locks(writer, save.begin), _locks(reader, load.begin)
+    return bool(taken & known)
+
+
+def _locks(seen: Recording, until: float) -> set[str]:
+    return {one.path for one in seen.files if one.action == "lock" and one.time < until}
 
 
 def _span(one: Save | Load) -> tuple[float, float]:

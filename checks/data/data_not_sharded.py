@@ -24,8 +24,9 @@ class DataNotSharded(Check):
         Training passes in which every rank draws the same samples in the same order, or each draws the whole
         dataset in an order of its own; and loops without a DataLoader in which every rank feeds identical inputs in
         every step. Ranks that take different parts of a common batch, a single batch that is overfitted on
-        purpose, random samples drawn with replacement from seeds of their own, and ranks that share data because
-        they hold parts of one model are left alone.
+        purpose, random samples drawn with replacement from seeds of their own, samples that a sampler gives to
+        several ranks to be augmented by each, and ranks that share data because they hold parts of one model are
+        left alone.
 
     Why it matters:
         An epoch takes as many steps as on one rank, so adding ranks gains nothing: each sample is computed once on
@@ -70,7 +71,7 @@ class DataNotSharded(Check):
             return None
         first, *others = one.indices.values()
         if all(list(shard) == list(first) for shard in others):
-            if one.one_dataset or one.same_batches:
+            if one.same_batches or (one.one_dataset and not _repeats(one)):
                 return self._draws(one, "the same order", len(set(first)))
         elif one.one_dataset and all(_is_whole(one, rank) for rank in one.ranks):
             return self._draws(one, "an order of its own", len(set(first)))
@@ -115,6 +116,14 @@ class DataNotSharded(Check):
             where=forward.at,
             evidence=(Evidence(f"first input {forward.input}", group),),
         )
+
+
+def _repeats(one: Round) -> bool:
+    """Whether samplers that know their ranks give each sample to all of them on purpose, each time augmented anew."""
+    ranks = {sampler.rank for sampler in one.samplers.values()}
+    return (
+        one.divided and len(ranks) == len(one.ranks) and not any(_is_whole(one, rank) for rank in one.ranks)
+    )
 
 
 def _is_one_batch(one: Round) -> bool:

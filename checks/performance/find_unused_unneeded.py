@@ -21,7 +21,8 @@ class FindUnusedUnneeded(Check):
 
     What it finds:
         A wrapper that looks for unused parameters in every step and finds none, on any rank, in any of the steps
-        that DDP keeps count of: the first ten, and then one in a hundred.
+        that DDP keeps count of: the first ten, and then one in a hundred. Not where an update of any other step came
+        without a gradient of one of its parameters: a part that is frozen, or left out, later.
 
     Why it matters:
         DDP walks the whole graph after each forward, and copies a map of what was used to every rank. The result is
@@ -50,6 +51,8 @@ class FindUnusedUnneeded(Check):
         for wrapper in looking:
             counts = {rank: _unused(recording, wrapper.index) for rank, recording in seen.items()}
             least = min(len(count) for count in counts.values())
+            if any(_left_out(recording, wrapper) for recording in seen.values()):
+                continue
             if least >= _FEWEST and not any(map(any, counts.values())):
                 return [self._unneeded(wrapper, tuple(seen), least)]
             if least < _FEWEST:
@@ -93,3 +96,14 @@ def _unused(recording: Recording, wrapper: int) -> list[int]:
         for one in step.forwards
         if one.wrapper == wrapper and one.unused is not None
     ]
+
+
+def _left_out(recording: Recording, wrapper: Wrapper) -> bool:
+    """Whether an update came without the gradient of a parameter, in whatever step."""
+    trained = {one.key for one in wrapper.parameters if one.requires_grad}
+    return any(
+        gradient is None and key in trained
+        for step in recording.steps
+        for update in step.optimizer_steps
+        for key, gradient in (update.gradients or {}).items()
+    )
