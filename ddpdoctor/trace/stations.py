@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.hang.verdict import Verdict
@@ -46,6 +46,8 @@ class Station:
     shape: tuple[int, ...] | None = None
     learns: bool = True
     """Whether autograd was on, for a forward."""
+    root: int | None = None
+    """The rank that gives to all or gets from all, as the call named it."""
 
     @property
     def key(self) -> tuple[str, str, bool]:
@@ -105,13 +107,18 @@ def parting(recordings: Mapping[int, Recording], now: Mapping[int, Station] | No
         return None
     for position in range(max(map(len, known.values()))):
         row = {rank: course[position] for rank, course in known.items() if position < len(course)}
-        if len({one.key for one in row.values()}) > 1 or len(_sizes(row)) > 1:
+        if len({one.key for one in row.values()}) > 1 or len(_sizes(row)) > 1 or len(roots(row.values())) > 1:
             return Parting(row)
     return None
 
 
 def _sizes(row: Mapping[int, Station]) -> set[tuple[int, str]]:
     return {one.size for one in row.values() if one.size is not None}
+
+
+def roots(row: Iterable[Station]) -> set[int]:
+    """The ranks that calls of one collective named as the one that gives to all, or gets from all."""
+    return {one.root for one in row if one.root is not None}
 
 
 def is_extra(station: Station) -> bool:
@@ -160,10 +167,11 @@ def alone(row: Mapping[int, Station]) -> Verdict | None:
 
 
 def _call(station: Station) -> str:
-    """``all_gather of float32 [6, 1]``."""
+    """``all_gather of float32 [6, 1]``, ``broadcast of float32 [4] with rank 0 as its root``."""
+    root = "" if station.root is None else f" with rank {station.root} as its root"
     if station.shape is None or station.size is None:
-        return station.name
-    return f"{station.what} of {station.size[1]} {list(station.shape)}"
+        return station.name + root
+    return f"{station.what} of {station.size[1]} {list(station.shape)}{root}"
 
 
 def _line(station: Station, call: str) -> str:
@@ -193,7 +201,7 @@ def _course(recording: Recording, now: Station | None = None) -> list[Station] |
 def _of_collective(one: Collective) -> Station:
     sized = one.operation in _OF_ONE_SIZE and one.shape is not None and one.dtype is not None
     size = (math.prod(one.shape or ()), str(one.dtype)) if sized else None
-    return Station("collective", one.operation, one.at, one.time, size, one.shape)
+    return Station("collective", one.operation, one.at, one.time, size, one.shape, root=one.peer)
 
 
 def _of_step(step: TrainingStep, recording: Recording) -> Iterator[Station]:

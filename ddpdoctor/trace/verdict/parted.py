@@ -11,7 +11,7 @@ from ddpdoctor.model import Confidence
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace.leaving import backwards_of, leavers, out_of_batches, skipped_at, skipped_step, skippers
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.stations import Station, alone, mismatch, parting
+from ddpdoctor.trace.stations import Station, alone, mismatch, parting, roots
 from ddpdoctor.trace.training import TrainingStep
 from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER, fewer_batches, left_the_loop
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
@@ -113,7 +113,10 @@ def _by_stations(
     now = {rank: station for rank, one in part.items() if (station := station_of(one))}
     parted = parting(seen, now)
     row = dict(parted.stations) if parted else now
-    if len(row) < len(part) or len({one.key for one in row.values()} | _sizes(row.values())) < 2:
+    several = (
+        len({one.key for one in row.values()} | _sizes(row.values())) > 1 or len(roots(row.values())) > 1
+    )
+    if len(row) < len(part) or not several:
         return None
     told = alone(row) or mismatch(row)
     culprits = told.culprits if told.code == "DD303" else _fewest(row)
@@ -138,7 +141,7 @@ def _fewest(row: Mapping[int, Station]) -> tuple[int, ...]:
     """The ranks that did something else than most; all where most did not agree."""
     by_call: dict[object, list[int]] = {}
     for rank, one in row.items():
-        by_call.setdefault((one.key, one.size), []).append(rank)
+        by_call.setdefault((one.key, one.size, one.root), []).append(rank)
     most = max(by_call.values(), key=len)
     if 2 * len(most) <= len(row):
         return tuple(sorted(row))

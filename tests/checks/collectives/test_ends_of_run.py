@@ -155,6 +155,19 @@ def test_sizes_that_may_differ(operation: str) -> None:
     assert isinstance(MISMATCH.examine_run(trace), Passed)
 
 
+def test_other_roots_meet() -> None:
+    def of(root: int) -> Callable[[Recording], Recording]:
+        made = call("broadcast", 60, shape=(4,), dtype="float32", peer=root)
+        return lambda one: lost(replace(one, collectives=(made,)), 60)
+
+    (finding,) = MISMATCH.examine_run(run({0: of(0), 1: of(1)}))
+    assert finding.headline == (
+        "rank 0 called broadcast of float32 [4] with rank 0 as its root where rank 1 called "
+        "broadcast of float32 [4] with rank 1 as its root"
+    )
+    assert (finding.ranks, finding.where) == ((0, 1), where(60))
+
+
 def test_operations_of_two_ranks_and_of_groups_are_left_alone() -> None:
     apart = {
         0: (call("send", 60, 0), call("barrier", 62, 1), call("all_reduce", 64, 0, group=(0,))),
