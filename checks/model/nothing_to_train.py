@@ -38,6 +38,7 @@ class NothingToTrain(Check):
     name = "nothing-to-train"
     family = Family.MODEL
     title = "what is wrapped has something to train"
+    explained_by = ("DD214",)
     raises = (
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
     )
