@@ -16,6 +16,7 @@ from typing import Any
 from .batches import NotComparable, join, read, tensors_in, write
 from .digest import unseen
 from .guard import guarded
+from .randomness import states
 from .session import Session
 
 LARGEST = 256 << 20
@@ -38,6 +39,8 @@ class Keep:
         self._bytes = 0
         self._mixed = False
         """Whether an iterator gave a batch after a later one had begun."""
+        self._streams: dict[str, str] = {}
+        """Where the random streams stood when the last batch was given."""
 
     @guarded
     def took(self, iterator: Any, batch: Any) -> None:
@@ -51,6 +54,7 @@ class Keep:
             self._mixed = True
         self._bytes += sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(batch))
         self._held = [*self._held, batch] if self._bytes <= LARGEST else []
+        self._streams = states(self.session.torch)
 
     @guarded
     def updating(self, optimizer: Any) -> None:
@@ -62,6 +66,8 @@ class Keep:
         try:
             self._refuse()
             _refuse_what_differs(self.session, optimizer)
+            if states(self.session.torch) != self._streams:
+                raise NotComparable("its first update draws random numbers, on each rank its own")
             with unseen(self.session.torch):
                 kept = {"iterator": self._current, "batches": self._held}
                 write(self._path(_BATCHES.format(rank=rank)), kept)
