@@ -22,11 +22,7 @@ from ddpdoctor.trace.leaving import (
 from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import claim
-
-_LEAVE_OUT_TOGETHER = (
-    "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
-    "if skip.item() > 0:        # equal on every rank\n    continue"
-)
+from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER
 
 
 class LocalDecision(Check):
@@ -94,7 +90,7 @@ class LocalDecision(Check):
             why="Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, "
             "so from there on the ranks averaged gradients of different steps, until some waited for one that never "
             "came.",
-            fix=_LEAVE_OUT_TOGETHER,
+            fix=LEAVE_OUT_TOGETHER,
             ranks=ranks,
             where=skipped_at(seen[ranks[0]]),
             evidence=by_state(
@@ -112,7 +108,7 @@ class LocalDecision(Check):
             f"{ranks_phrase(others)} made",
             why="Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a "
             "batch was decided by what one rank alone saw, so from there on that rank is ahead of the others.",
-            fix=_LEAVE_OUT_TOGETHER,
+            fix=LEAVE_OUT_TOGETHER,
             ranks=early,
             where=left_out_at(seen[early[0]]),
             evidence=by_state({rank: _how(one, begun(one)) for rank, one in seen.items()}),

@@ -17,6 +17,7 @@ LEAVE_OUT_TOGETHER = (
     "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
     "if skip.item() > 0:        # equal on every rank\n    continue"
 )
+"""The fix where ranks skip a step by a decision of their own."""
 
 
 def gone(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
