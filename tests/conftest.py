@@ -8,9 +8,10 @@ import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-# A shell ignores SIGINT for what it starts in the background, and every command that a test starts would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell ignores SIGINT for what it starts in the background, nohup SIGHUP; commands of tests would inherit it.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
