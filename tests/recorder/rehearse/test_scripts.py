@@ -110,7 +110,15 @@ def test_processes_that_a_script_spawns_are_rehearsed_too(tmp_path):
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-W", "ignore", str(SCRIPTS / "spawn_tutorial.py"), str(free_port())]
-    done = subprocess.run(command, env=environ, timeout=DEADLINE, check=False, capture_output=True, text=True)
+    for _ in range(5):
+        done = subprocess.run(
+            command, env=environ, timeout=DEADLINE, check=False, capture_output=True, text=True
+        )
+        if "terminate called" not in done.stderr:
+            break
+        # Now and then gloo aborts a right program at its end, and that is no business of the rehearsal.
+        for path in tmp_path.glob("*.json"):
+            path.unlink()
     assert (done.returncode, done.stdout) == (0, "spawned 2\n"), done.stderr
     used = [
         event for path in tmp_path.glob("*.json") for event in events(path) if event["kind"] == "device.use"
