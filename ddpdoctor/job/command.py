@@ -105,8 +105,9 @@ class Job:
             return list(self.words)
         module = ["-m"] if self.kind is Kind.MODULE else []
         held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
+        patient = [] if self.bundled else ["--monitor-interval", _MONITOR_SECONDS]
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
-        return [*_torchrun(plan, folder), *module, "--", *held, *self.words]
+        return [*_torchrun(plan, folder), *patient, *module, "--", *held, *self.words]
 
     def environ(self, plan: Plan, folder: Path, torch: str | None) -> dict[str, str]:
         """The environment that it runs in.
@@ -149,7 +150,6 @@ def _torchrun(plan: Plan, folder: Path) -> list[str]:
         "--nnodes": str(plan.nnodes),
         "--nproc-per-node": str(plan.nproc),
         "--max-restarts": "0",
-        "--monitor-interval": _MONITOR_SECONDS,
         "--log-dir": str(folder / TORCHRUN_LOGS),
         "--redirects": "3",
         **_rendezvous(plan),
