@@ -15,7 +15,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import raised_as
+from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
 _UNREADABLE = re.compile(
@@ -152,7 +152,7 @@ class CheckpointRace(Check):
             where=raised.at,
             evidence=(
                 Evidence(f"writes it at {_line(event)}", (writer,)),
-                Evidence(quote(shorten(f"{raised.type}: {raised.message}", 200))[1:-1], (reader,)),
+                Evidence(last_line(raised), (reader,)),
             ),
         )
 

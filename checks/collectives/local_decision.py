@@ -22,7 +22,7 @@ from ddpdoctor.trace.leaving import (
 from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import claim
-from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER
+from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER, WHY_LEFT_OUT
 
 
 class LocalDecision(Check):
@@ -106,8 +106,7 @@ class LocalDecision(Check):
         return self.fail(
             f"{ranks_phrase(early)} left out {plural(fewer, 'training step')}, which "
             f"{ranks_phrase(others)} made",
-            why="Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a "
-            "batch was decided by what one rank alone saw, so from there on that rank is ahead of the others.",
+            why=WHY_LEFT_OUT,
             fix=LEAVE_OUT_TOGETHER,
             ranks=early,
             where=left_out_at(seen[early[0]]),

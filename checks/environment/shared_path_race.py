@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase, shorten
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, is_named
 from ddpdoctor.trace.process import Raised
-from ddpdoctor.trace.raised import raised_as
+from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
 _RACING = {"write": "wrote", "download": "downloaded", "extract": "extracted"}
@@ -85,7 +85,7 @@ class SharedPathRace(Check):
             "or os.makedirs(path, exist_ok=True), where it is a folder that every rank may make",
             ranks=tuple(events),
             where=raised.at or own.at,
-            evidence=(Evidence(quote(shorten(f"{raised.type}: {raised.message}", 200))[1:-1], tuple(late)),),
+            evidence=(Evidence(last_line(raised), tuple(late)),),
         )
 
 

@@ -61,12 +61,12 @@ def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
 
 def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
     """What each rank raised: equal messages once."""
-    return by_state(
-        {
-            rank: quote(shorten(f"{one.type}: {_first_line(one.message)}", 200))[1:-1]
-            for rank, one in sorted(raised.items())
-        }
-    )
+    return by_state({rank: last_line(one) for rank, one in sorted(raised.items())})
+
+
+def last_line(raised: Raised) -> str:
+    """How the traceback of an exception ends, fit to be shown."""
+    return quote(shorten(f"{raised.type}: {_first_line(raised.message)}", 200))[1:-1]
 
 
 def indices_without_gradient(message: str) -> tuple[int, ...]:

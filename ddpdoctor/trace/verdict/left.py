@@ -18,6 +18,11 @@ LEAVE_OUT_TOGETHER = (
     "if skip.item() > 0:        # equal on every rank\n    continue"
 )
 """The fix where ranks skip a step by a decision of their own."""
+WHY_LEFT_OUT = (
+    "Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a batch "
+    "was decided by what one rank alone saw, so from there on that rank is ahead of the others."
+)
+"""Why that harms where the whole step was left out."""
 
 
 def gone(crowd: Crowd, ranks: Sequence[int], standstill: Standstill) -> Verdict:
@@ -82,8 +87,7 @@ def _left_out_steps(crowd: Crowd, ranks: Sequence[int], fewer: int, standstill: 
         "DD308",
         f"{ranks_phrase(ranks)} left out {plural(fewer, 'training step')}, and "
         f"{ranks_phrase(waiting)} {they(waiting, 'waits', 'wait')} in {waiting_in(crowd, waiting)}",
-        why="Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a batch "
-        "was decided by what one rank alone saw, so from there on that rank is ahead of the others.",
+        why=WHY_LEFT_OUT,
         fix=LEAVE_OUT_TOGETHER,
         culprits=tuple(ranks),
         waiting=waiting,
