@@ -1,7 +1,8 @@
 """Steps per second of the trainer against the smallest loop that one would write by hand, with the same model.
 
-Both train in blocks of steps, in alternation on the same ranks, so that a machine that is busy for a while is busy
-for both. Run as ``python benchmarks/trainer_overhead.py --nproc 2``.
+Both train on the same ranks, in turns of ten steps, within the trainer's own epochs: a machine that is busy for a
+tenth of a second is busy for both, and each turn of the trainer's has one line of its log.
+Run as ``python benchmarks/trainer_overhead.py --nproc 2``.
 """
 # mypy: allow-untyped-calls, disable-error-code="import-not-found"
 
@@ -17,10 +18,11 @@ import time
 from collections.abc import Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 TRAINER = Path(__file__).parents[1] / "sample_trainer"
 LIMIT = 0.03
+TURN = 10
 
 
 def by_hand(model: Any, dataset: Any, batch_size: int) -> Iterator[None]:
@@ -44,8 +46,35 @@ def by_hand(model: Any, dataset: Any, batch_size: int) -> Iterator[None]:
             yield
 
 
-def measure(rounds: int, steps: int, words: list[str]) -> list[tuple[float, float]]:
-    """Seconds for a block of steps by hand and with the trainer, in each round; on one of the ranks."""
+class InTurns:
+    """The trainer's loader, which lets the other loop take its turn before each turn of the trainer's."""
+
+    def __init__(self, loader: Any, hand: Iterator[None]) -> None:
+        self._loader, self._hand = loader, hand
+        self.even, self.begin = loader.even, loader.begin
+        self.taken: list[tuple[float, float]] = []
+        """Seconds of a turn by hand, and of the trainer's after it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        import torch.distributed as dist
+
+        by_hand = middle = 0.0
+        for number, batch in enumerate(self._loader):
+            if number % TURN == 0:
+                dist.barrier()
+                begin = time.perf_counter()
+                if number > TURN:  # what an epoch begins with is no training step
+                    self.taken.append((by_hand, begin - middle))
+                for _ in islice(self._hand, TURN):
+                    pass
+                dist.barrier()
+                middle = time.perf_counter()
+                by_hand = middle - begin
+            yield batch
+
+
+def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
+    """Seconds of so many turns by hand and of the trainer; on one of the ranks."""
     sys.path.insert(0, str(TRAINER))
     import torch
     import torch.distributed as dist
@@ -55,37 +84,29 @@ def measure(rounds: int, steps: int, words: list[str]) -> list[tuple[float, floa
     from models import create_model
     from preparation import choose_folder, open_run, prepare_data
 
-    config = read_config(None, ["parallel.device=cpu", f"train.steps={steps}", *words])
+    config = read_config(None, ["parallel.device=cpu", f"run.log_every={TURN}", *words])
     device = set_up(config.parallel)
     folder = choose_folder(config)
     material = prepare_data(config, folder)
     torch.manual_seed(0)
     hand = by_hand(create_model(config, material), material.training, config.data.batch_size)
     ours = trainer.DDPTrainer(config, material, create_model(config, material), device, folder)
-    loader = trainer.create_distributed_dataloader(material.training, config.data, train=True)
-    taken = []
+    loader = InTurns(trainer.create_distributed_dataloader(material.training, config.data, train=True), hand)
     with open_run(config, folder, device, ours.planned) as ours.meter.run:
-        for number in range(rounds + 1):  # the first is not counted
-            dist.barrier()
-            begin = time.perf_counter()
-            for _ in islice(hand, steps):
-                pass
-            dist.barrier()
-            middle = time.perf_counter()
+        for epoch in count():
             ours.position.batches = ours.position.samples = 0
-            ours.train_epoch(loader, number)
-            dist.barrier()
-            taken.append((middle - begin, time.perf_counter() - middle))
+            ours.train_epoch(cast(Any, loader), epoch)
+            if len(loader.taken) >= turns:
+                break
     rank = dist.get_rank()
     shut_down()
-    return taken[1:] if rank == 0 else []
+    return loader.taken if rank == 0 else []
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time the trainer against a loop written by hand.")
     parser.add_argument("--nproc", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--turns", type=int, default=300, help="of ten steps each")
     parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="of the trainer's configuration")
     options = parser.parse_args()
     if "RANK" not in os.environ:
@@ -94,15 +115,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             own = [*launcher, *ranks, "--", __file__, *sys.argv[1:], f"run.folder={folder}"]
             sys.exit(subprocess.run(own, check=False).returncode)
-    taken = measure(options.rounds, options.steps, options.words)
+    taken = measure(options.turns, options.words)
     if taken:
-        hand, ours = (options.steps / statistics.median(one) for one in zip(*taken, strict=True))
-        lost = statistics.median(1 - by_hand / with_trainer for by_hand, with_trainer in taken)
-        print(
-            f"{options.nproc} ranks, gloo, {options.rounds} rounds of {options.steps} steps in alternation; medians"
-        )
+        hand, ours = (TURN / statistics.median(one) for one in zip(*taken, strict=True))
+        kept = [by_hand / with_trainer for by_hand, with_trainer in taken]
+        lost = 1 - statistics.median(kept)
+        # Of a median of n values, where these are spread as a normal distribution would be.
+        unsure = 1.25 * statistics.stdev(kept) / len(kept) ** 0.5
+        print(f"{options.nproc} ranks, gloo, {len(taken)} turns of {TURN} steps each; medians")
         print(f"by hand      {hand:7.1f} steps/s")
-        print(f"the trainer  {ours:7.1f} steps/s   {lost:+.1%} lost   limit {LIMIT:.0%}")
+        print(f"the trainer  {ours:7.1f} steps/s   {lost:+.1%} +- {unsure:.1%} lost   limit {LIMIT:.0%}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What `ddpdoctor watch` costs a healthy run: steps per second with and without it, in alternation.
+"""What `ddpdoctor watch` costs a healthy run: steps per second with and without it, side by side.
 
-Both runs go through the same launch line, and rank 0 times its training loop. On a machine that has other work the
-clock says more of that than of the watch; what its own thread takes of the CPU, which is where training pays, says it
-there, too: the extra is compared with steps of 10 ms.
-Run as ``python benchmarks/watch_cost.py --rounds 5 --steps 1500``.
+The same job runs twice at the same time, each on a CPU of its own, one of them watched; then they change places. So
+whatever else the machine does befalls both alike, and all that the watch does, also in its own process, is done on
+the CPU of the job that it watches. Rank 0 of each times its training loop.
+Run as ``python benchmarks/watch_cost.py --rounds 6 --steps 2000``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,8 +18,6 @@ import tempfile
 from pathlib import Path
 
 BUDGET = 0.02
-STEP = 0.010
-"""Seconds that a step has, of which the watch may take the budget."""
 SCRIPT = """
 import json, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
@@ -52,48 +49,52 @@ dist.destroy_process_group()
 """
 
 
-def measure(launch: list[str], *, watched: bool) -> dict[str, float]:
-    """One run; seconds of a step by the clock and of its main thread, and CPU seconds of all processes."""
+def start(launch: list[str], cpu: int, *, watched: bool) -> subprocess.Popen[str]:
+    """Begin one run on one CPU."""
     own = [sys.executable, "-m", "ddpdoctor", "watch", "--quiet", "--ignore", "performance", "--"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [*own, *launch] if watched else launch
+    command = ["taskset", "--cpu-list", str(cpu), *(own if watched else []), *launch]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        sys.exit(f"it ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return subprocess.Popen(command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def finish(run: subprocess.Popen[str]) -> dict[str, float]:
+    """Seconds of a step of a run: by the clock, and of the CPU in its main thread."""
+    output, _ = run.communicate()
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    if run.returncode or not lines:
+        sys.exit(f"it ended with {run.returncode}:\n{output}")
     told = json.loads(lines[-1])
-    every = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": told["wall"] / told["steps"], "cpu": told["cpu"] / told["steps"], "all": every}
+    return {"wall": told["wall"] / told["steps"], "cpu": told["cpu"] / told["steps"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time training steps with and without ddpdoctor watch.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--width", type=int, default=384)
-    parser.add_argument("--nproc", type=int, default=1)
+    parser.add_argument(
+        "--rounds", type=int, default=6, help="even, so that each has had each CPU equally often"
+    )
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--width", type=int, default=896)
     options = parser.parse_args()
-    plain, watched = [], []
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(cpus) < 2:
+        sys.exit("this needs two CPUs")
+    extra: dict[str, list[float]] = {"wall": [], "cpu": []}
     with tempfile.TemporaryDirectory() as place:
         script = Path(place, "train.py")
         script.write_text(SCRIPT)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        arguments = [f"--nproc-per-node={options.nproc}", str(script), str(options.steps), str(options.width)]
-        for _ in range(options.rounds):
-            plain.append(measure([*torchrun, *arguments], watched=False))
-            watched.append(measure([*torchrun, *arguments], watched=True))
-    for clock in ("wall", "cpu"):
-        before, after = (statistics.median(one[clock] for one in runs) for runs in (plain, watched))
-        extra = statistics.median(w[clock] - p[clock] for p, w in zip(plain, watched, strict=True))
-        print(
-            f"{clock:>4}: {before * 1e3:.2f} ms a step, watched {after * 1e3:.2f} ms, extra {extra * 1e6:.0f} us"
-        )
-    every = statistics.median(w["all"] - p["all"] for p, w in zip(plain, watched, strict=True))
-    print(f"all processes, start and report included: {every:+.1f} s of CPU")
-    print(f"{extra / STEP:+.1%} of a step of {STEP * 1e3:.0f} ms (limit {BUDGET:.0%})")
-    sys.exit(extra / STEP > BUDGET)
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+        launch += [str(script), str(options.steps), str(options.width)]
+        for number in range(options.rounds):
+            first, second = cpus[:2] if number % 2 else cpus[1::-1]
+            runs = start(launch, first, watched=False), start(launch, second, watched=True)
+            plain, watched = (finish(run) for run in runs)
+            for clock, values in extra.items():
+                values.append(watched[clock] / plain[clock] - 1)
+            print(f"plain {plain['wall'] * 1e3:.2f} ms a step, watched {extra['wall'][-1]:+.1%}", flush=True)
+    for clock, values in extra.items():
+        unsure = 1.25 * statistics.stdev(values) / len(values) ** 0.5
+        print(f"{clock:>4}: {statistics.median(values):+.1%} +- {unsure:.1%} (limit {BUDGET:.0%})")
+    sys.exit(statistics.median(extra["wall"]) > BUDGET)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Meter:
     ) -> None:
         self._model = model
         self._position, self._progress, self._device = position, progress, device
-        self._parts: list[Tensor] = []
+        self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
         self._lr = 0.0
         self.run: RunFolder | None = None
@@ -93,14 +93,14 @@ class Meter:
         self.last_loss: float | None = None
         self.restart()
 
-    def add(self, part: Tensor, norm: Tensor | None, lr: float) -> None:
-        """One step: this rank's part of its loss, and the norm of the gradient where it was clipped."""
-        self._parts.append(part)
+    def add(self, loss: Tensor, norm: Tensor | None, lr: float) -> None:
+        """One step: this rank's loss, and the norm of the gradient where it was clipped."""
+        self._losses.append(loss)
         self._norm, self._lr = norm, lr
 
     def add_missed(self, steps: int) -> None:
         """Steps that other ranks took without this one."""
-        self._parts += [torch.zeros((), device=self._device)] * steps
+        self._losses += [torch.zeros((), device=self._device)] * steps
 
     def restart(self) -> None:
         """Take the time from here on: what came before was no training."""
@@ -108,14 +108,14 @@ class Meter:
 
     def log_steps(self) -> None:
         """One line for the steps since the last."""
-        if not self._parts:
+        if not self._losses:
             return
         failure = self.run.failure if self.run else None
         # With it goes whether rank 0 could write: all ranks have to end then, and none alone.
         told = torch.full((), float(failure is not None), device=self._device)
-        losses = torch.stack([*self._parts, told])
-        dist.all_reduce(losses)  # each rank has a part of each step's loss: the sum is the loss
-        *values, failed = losses.tolist()
+        losses = torch.stack([*self._losses, told])
+        dist.all_reduce(losses)  # the loss of a step is the mean of the ranks'
+        *values, failed = (losses / dist.get_world_size()).tolist()
         if failed:
             raise failure or TrainerError("rank 0 cannot write to the run folder")
         self.first_loss = values[0] if self.first_loss is None else self.first_loss
@@ -131,7 +131,7 @@ class Meter:
             seconds=seconds,
             memory_bytes=_memory(self._device),
         )
-        self._parts = []
+        self._losses = []
         self.restart()
 
     def _gradient_norm(self) -> float | None:

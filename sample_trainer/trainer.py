@@ -70,9 +70,11 @@ class DDPTrainer:
         self.optimizer = create_optimizer(self.model.parameters(), config.optimizer)
         self.planned = planned_steps(config, len(material.training), dist.get_world_size())
         self.schedule = create_schedule(self.optimizer, config.optimizer, self.planned)
-        self.precision = getattr(torch, config.train.precision)
+        precision = getattr(torch, config.train.precision)
+        lower = precision != torch.float32
+        self.casting = torch.autocast(device.type, precision) if lower else contextlib.nullcontext()
         # Keeps the small gradients of float16 above zero; for the other types it does nothing.
-        self.scaler = torch.amp.GradScaler(device.type, enabled=self.precision == torch.float16)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
         self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
         self.position, self.progress = Position(), Progress()
         self.place = {"position": self.position, "progress": self.progress}
@@ -144,21 +146,19 @@ class DDPTrainer:
         return windows(loader, size, limit, uneven, self.nothing, self.counting, even=loader.even)
 
     def train_step(self, window: Window) -> tuple[Tensor, Tensor | None, float]:
-        """One optimizer step: this rank's part of the loss, the gradient's norm, and the learning rate.
+        """One optimizer step: this rank's loss, the gradient's norm, and the learning rate.
 
         The loss of a step is the mean over the targets of all its batches on all ranks, so that it does not
-        matter how many ranks there are, or how many batches a step is cut into.
+        matter how many ranks there are, or how many batches a step is cut into. It is the mean of the ranks' losses.
         """
         self.optimizer.zero_grad()
-        part = torch.zeros((), device=self.device)
+        weight, losses = dist.get_world_size() / window.targets, []  # DDP divides by the number of ranks
         for number, batch in enumerate(window.batches, 1):
-            last = number == len(window.batches)
             # The gradients of the batches add up on this rank; only with the last do they go to the others.
-            with contextlib.nullcontext() if last else self.model.no_sync():
-                loss = cross_entropy(*self.guess(self.model, batch), reduction="sum")
-                # DDP takes the mean over the ranks, where the loss is a sum over them.
-                self.scaler.scale(loss * (dist.get_world_size() / window.targets)).backward()
-            part += loss.detach()
+            with self.model.no_sync() if number < len(window.batches) else contextlib.nullcontext():
+                loss = cross_entropy(*self.guess(self.model, batch), reduction="sum") * weight
+                self.scaler.scale(loss).backward()
+            losses.append(loss.detach())
         # Synchronised by now, so that the norm is that of the whole gradient, and the same on every rank.
         self.scaler.unscale_(self.optimizer)
         clip = self.config.train.clip
@@ -167,12 +167,12 @@ class DDPTrainer:
         self.scaler.update()
         lr = cast(float, self.schedule.get_last_lr()[0])
         self.schedule.step()
-        return part / window.targets, norm, lr
+        return cast(Tensor, sum(losses)), norm, lr
 
     def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """One row of scores for each target, and the targets."""
         inputs, targets = (one.to(self.device, non_blocking=True) for one in batch)
-        with torch.autocast(self.device.type, self.precision, enabled=self.precision != torch.float32):
+        with self.casting:
             scores = model(inputs)
         return scores.flatten(0, -2).float(), targets.flatten()
 

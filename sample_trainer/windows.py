@@ -69,7 +69,7 @@ def windows(
         yield window
 
 
-def _measure(batches: Iterable[Batch]) -> Tensor:
+def _measure(batches: Iterable[Batch]) -> list[int]:
     """Targets, samples, and one rank if there are any."""
     targets = samples = 0
     for _, target in batches:
@@ -78,7 +78,7 @@ def _measure(batches: Iterable[Batch]) -> Tensor:
         targets += count
         # Mostly all of them count, and there is no need to look at each sample.
         samples += len(target) if count == target.numel() else int(weighs.view(len(target), -1).any(1).sum())
-    return torch.tensor([targets, samples, int(samples > 0)])
+    return [targets, samples, int(samples > 0)]
 
 
 class _Counted:
@@ -86,23 +86,23 @@ class _Counted:
 
     def __init__(self, batches: list[Batch], group: dist.ProcessGroup | None, even: bool) -> None:
         self.batches = batches
-        self._sums = _measure(batches)
-        self._work = None
-        if even:
-            self._sums *= dist.get_world_size()
-        else:
+        mine = _measure(batches)
+        self._of_all = [one * dist.get_world_size() for one in mine] if even else None
+        if self._of_all is None:
+            self._sums = torch.tensor(mine)
             self._work = dist.all_reduce(self._sums, group=group, async_op=True)
 
     def result(self) -> list[int]:
-        if self._work is not None:
+        if self._of_all is None:
             self._work.wait()
-        return self._sums.tolist()
+            self._of_all = self._sums.tolist()
+        return self._of_all
 
 
 def joined_windows(loader: Iterable[Batch], limit: int | None, counts: Counts) -> Iterator[Window]:
     """The steps of an epoch under Join: on every rank as many as it has data for, each with one batch."""
     for batch in itertools.islice(loader, limit):
-        targets, samples, _ = counts.sum(_measure([batch]))
+        targets, samples, _ = counts.sum(torch.tensor(_measure([batch])))
         yield Window([batch], targets, samples)
 
 

@@ -58,7 +58,7 @@ class Recorded(trainer.DDPTrainer):
 
     def train_step(self, window):
         before = copy.deepcopy(self.bare_model.state_dict())
-        part, norm, lr = super().train_step(window)
+        loss, norm, lr = super().train_step(window)
         gradients = [one.grad.clone() for one in self.bare_model.parameters()]
         batches = [tuple(part.clone() for part in batch) for batch in window.batches]
         self.taken.append(
@@ -66,11 +66,11 @@ class Recorded(trainer.DDPTrainer):
                 "epoch": self.position.epoch,
                 "before": before,
                 "batches": batches,
-                "part": part,
+                "loss": loss,
                 "gradients": gradients,
             }
         )
-        return part, norm, lr
+        return loss, norm, lr
 
 
 def relative(one, reference):
@@ -89,7 +89,7 @@ def compare(model, taken):
     whole = torch.cat([one.grad.flatten() for one in alone.parameters()])
     every = [torch.cat([one.flatten() for one in rank["gradients"]]) for rank in taken]
     return {
-        "loss": relative(sum(one["part"].double() for one in taken), loss.detach()),
+        "loss": relative(sum(one["loss"].double() for one in taken) / dist.get_world_size(), loss.detach()),
         "gradient": relative(every[0], whole),
         "samples": [tuple(row) for row in inputs[weighs].flatten(1).tolist()],
         "same": all(torch.equal(one, every[0]) for one in every),
