@@ -125,14 +125,21 @@ def _named(one: Recording, raised: Raised | None) -> tuple[str, ...]:
 
 
 def _left_at_the_end(one: Recording) -> tuple[str, ...]:
-    """Parameters without a gradient in a last step after which no forward came that would have raised."""
-    return () if one.trailing and one.trailing.forwards else _without_gradient(one)
+    """Parameters without a gradient in a last step after which no forward came that would have raised.
+
+    Where a forward did come after a step without it, the script took the gradient away once DDP had averaged it.
+    """
+    if one.trailing and one.trailing.forwards:
+        return ()
+    taken_away = {key for step in one.steps[:-1] for key in _missing_in(one, step)}
+    return tuple(key for key in _without_gradient(one) if key not in taken_away)
 
 
 def _without_gradient(one: Recording) -> tuple[str, ...]:
-    if not one.steps:
-        return ()
-    step = one.steps[-1]
+    return _missing_in(one, one.steps[-1]) if one.steps else ()
+
+
+def _missing_in(one: Recording, step: TrainingStep) -> tuple[str, ...]:
     return tuple(key for wrapper in one.wrappers for key in _missing(wrapper, step))
 
 

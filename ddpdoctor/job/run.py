@@ -175,7 +175,12 @@ class JobRun:
 
     def _is_to_end(self) -> bool:
         """Look at a job that has stopped, and let whoever cares decide."""
-        self._supervisor.capture(self.folder, self._opinion.still)
+        still = self._opinion.still
+        self._supervisor.capture(self.folder, still)
+        self._opinion = self._supervisor.look()
+        if self._opinion.still < still and not self._supervisor.failed_at:
+            shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it went on while it was looked at
+            return False
         if self._care.on_hang is None:
             return True
         write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))

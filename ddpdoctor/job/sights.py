@@ -200,9 +200,12 @@ def _by_rank(guard: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for pid in below(guard):
         try:
-            text = psutil.Process(pid).environ().get("RANK", "")
+            environ = psutil.Process(pid).environ()
         except psutil.Error:
             continue
+        # A framework that starts the other ranks itself may give them a local rank alone.
+        on_first = environ.get("NODE_RANK", "0") in ("", "0")
+        text = environ.get("RANK") or (environ.get("LOCAL_RANK", "") if on_first else "")
         if text.isdigit():
             found.setdefault(int(text), pid)
     return found

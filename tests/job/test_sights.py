@@ -83,10 +83,14 @@ def seen() -> Iterator[dict[str, Sight]]:
         yield dict(zip(CASES, found.values(), strict=True))
 
 
-def _start(code: str, started: ExitStack) -> "subprocess.Popen[bytes]":
+def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[bytes]":
     up = "import os, subprocess, sys, threading, time\nprint('up', flush=True)"
     command = [sys.executable, "-c", f"{up}\n{code}"]
-    process = started.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True))
+    process = started.enter_context(
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, start_new_session=True, env={**os.environ, **environ}
+        )
+    )
     started.callback(os.killpg, process.pid, signal.SIGKILL)
     return process
 
@@ -124,3 +128,16 @@ def test_a_rank_that_left_and_one_that_is_not_there() -> None:
     left = Process(0, 1, 0.0, 0, 0, 2, ended=True)
     found = Sights(guard=1 << 30).look(time.monotonic(), {0: left}, range(2))
     assert {rank: one.stand for rank, one in found.items()} == {0: Stand.LEFT, 1: Stand.BLOCKED}
+
+
+def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins() -> None:
+    with ExitStack() as started:
+        process = _start(BUSY, started, LOCAL_RANK="1")
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        sights, began = Sights(os.getpid()), time.monotonic() - 10
+        first = Process(os.getpid(), 1, began, 0, 0, 2, beat=Beat(time.monotonic(), began, stack=BARRIER))
+        for pause in (1.0, LOOK_SECONDS):
+            time.sleep(pause)
+            found = sights.look(time.monotonic(), {0: first}, range(2))
+        assert (sights.unrecorded, found[1].stand) == ({1: process.pid}, Stand.WORKS)

@@ -96,6 +96,24 @@ def test_a_gradient_scaler(tmp_path):
     assert [one.factor for step in seen.steps for one in step.backwards] == [0.25, 0.25, 0.25]
 
 
+def test_one_clipping_of_scaled_gradients_is_told_once(tmp_path):
+    seen = record(
+        tmp_path,
+        """
+        model = DDP(nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for step in range(6):
+            optimizer.zero_grad()
+            scaler.scale(F.mse_loss(model(torch.randn(3, 4)), torch.zeros(3, 4))).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+    )
+    assert [[one.limit for one in step.clips] for step in seen.steps] == [[1.0]] * 6
+
+
 def test_a_framework_that_steps_a_scheduler_is_named(tmp_path):
     seen = record(
         tmp_path,

@@ -35,6 +35,7 @@ def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callab
         seen = _look(training, parameters)
         result = original(parameters, *args, **kwargs)
         _tell(training, seen, args[0] if args else kwargs.get(limit), result)
+        Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
         return result
 
     return clip

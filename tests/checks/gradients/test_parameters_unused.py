@@ -50,6 +50,14 @@ def test_a_later_forward_shows_that_ddp_did_not_miss_it():
     passed("DD204", Source.RUN, recorded(2, lambda rank, one: replace(without_bias(one), trailing=late)))
 
 
+def test_a_forward_after_a_step_without_it_shows_that_the_script_took_the_gradient_away():
+    def change(rank, one):
+        steps = [with_update(own, gradients={"weight": "g", "bias": None}) for own in one.steps]
+        return replace(one, steps=tuple(steps))
+
+    passed("DD204", Source.RUN, recorded(2, change))
+
+
 def test_find_unused_parameters_takes_care_of_it():
     passed("DD204", Source.RUN, recorded(2, lambda r, one: without_bias(one, find_unused_parameters=True)))
 
