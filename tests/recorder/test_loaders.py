@@ -183,6 +183,7 @@ def test_a_loader_that_was_made_before_the_ranks_were_forked(tmp_path):
     def rank(number):
         dist.init_process_group("gloo", init_method="file://" + os.path.abspath("meet"), rank=number, world_size=2)
         iterate()
+        dist.barrier()  # who left now could break the connection of the other, which is still making it
     iterate()
     dist.destroy_process_group()
     children = [multiprocessing.get_context("fork").Process(target=rank, args=(n,)) for n in range(2)]
