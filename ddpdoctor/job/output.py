@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS, _SLOW_LOOK_SECONDS = 0.05, 0.25
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 16
 """Bytes after which a line is passed on before its end."""
@@ -125,11 +125,15 @@ class Output:
             follower.close()
 
     def _follow(self) -> None:
-        while not self._ended.wait(_LOOK_SECONDS):
-            self._pass_on(last=False)
+        pause = _LOOK_SECONDS
+        while not self._ended.wait(pause):
+            # A job says much or little for a while; looking costs a CPU that a rank may need.
+            pause = _LOOK_SECONDS if self._pass_on(last=False) else min(pause * 1.5, _SLOW_LOOK_SECONDS)
         self._pass_on(last=True)
 
-    def _pass_on(self, last: bool) -> None:
+    def _pass_on(self, last: bool) -> bool:
+        """Pass on what is new; whether there was anything."""
+        found = False
         for stream in self._find():
             self._followers.setdefault(stream.path, _Follower(stream))
         more = True
@@ -139,6 +143,8 @@ class Output:
             for stream, data in read:
                 self._write(self._sinks[stream.is_error], data or b"")
             more = any(data is not None for _, data in read)
+            found |= more
+        return found
 
     def _write(self, sink: BinaryIO, data: bytes) -> None:
         if not data:

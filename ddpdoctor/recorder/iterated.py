@@ -42,6 +42,10 @@ class Pass:
         self.position = 0
         self.asked = 0
         """How often indices were drawn for it, ahead of the loop."""
+        self.looked_at = 0
+        """Batches at its beginning whose content and indices are looked at."""
+        self.settled = False
+        """Whether nothing more is to be learnt from the indices that are drawn."""
         self.taken = 0
         """Batches that the loop took."""
         self.rows = 0

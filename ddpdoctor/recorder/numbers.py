@@ -32,7 +32,7 @@ class Numbers:
         if len(values) <= _SHORT:
             return list(values)
         step = values[1] - values[0]
-        if step and values == array("q", range(values[0], values[0] + step * len(values), step)):
+        if step and _is_even(values, step):
             return {"first": values[0], "step": step, "count": len(values)}
         return self._store(values)
 
@@ -55,6 +55,16 @@ class Numbers:
         self._size += len(packed) * packed.itemsize
 
 
+def _is_even(values: array[int], step: int) -> bool:
+    first, count = values[0], len(values)
+    # The last one alone tells most orders apart, at no cost.
+    return values[-1] == first + step * (count - 1) and values == array(
+        "q", range(first, first + step * count, step)
+    )
+
+
 def _pack(values: array[int]) -> array[int]:
-    small = min(values) >= -(1 << 31) and max(values) < 1 << 31
-    return array("i", values) if small else values
+    try:
+        return array("i", values)
+    except OverflowError:
+        return values

@@ -45,11 +45,13 @@ class Passes:
         self._samplers: dict[int, tuple[Any, int]] = {}
         self._given: list[tuple[weakref.ref[Any], int]] = []
         """The samplers that loaders were given; a framework drops the loader, and wraps its sampler in another."""
-        self.current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+        self._current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+        self._last: Pass | None = None
+        """The pass that was asked for last: mostly the one that is asked for next."""
         self.open: dict[int, Pass] = {}
         """Passes that began to draw and have not ended."""
         self.cut_training = False
-        self._left: deque[tuple[Pass, float]] = deque()
+        self._left: deque[tuple[Pass, float, int]] = deque()
         self._made = self._iterated = self._begun = 0
         self._pid = os.getpid()
         self._constructed: list[tuple[str, int | None, dict[str, Any]]] = []
@@ -77,13 +79,27 @@ class Passes:
         if known is None:  # constructed before the recorder began
             self.construct(loader, None, None)
             known = self.loaders[loader]
-        before = self.current.get(iterator)
+        before = self._current.get(iterator)
         if before is not None:
-            self.leave(before)
+            self._tell_end(before, "left")
         if known.index is None:
             self._tell_loader(known, loader)
-        begun = self.current[iterator] = Pass(known, at)
-        begun.watch = weakref.ref(iterator, lambda _: self._left.append((begun, time.monotonic())))
+        begun = self._current[iterator] = self._last = Pass(known, at)
+        begun.watch = weakref.ref(iterator, lambda _: self._leave(begun))
+
+    def of(self, iterator: Any) -> Pass | None:
+        """The pass that an iterator is on; None of one that is not watched."""
+        last = self._last
+        return last if last is not None and last.watch() is iterator else self._look_up(iterator)
+
+    @guarded
+    def _look_up(self, iterator: Any) -> Pass | None:
+        found = self._last = self._current.get(iterator)
+        return found
+
+    def _leave(self, now: Pass) -> None:
+        # Called by the garbage collector, which may run anywhere: what is to be written has to wait.
+        self._left.append((now, time.monotonic(), self.session.steps))
 
     def _tell_loader(self, known: Loader, loader: Any) -> None:
         torch = self.session.torch
@@ -138,16 +154,16 @@ class Passes:
             self.session.event(kind, at=at, **fields)
 
     @guarded
-    def before_draw(self, iterator: Any) -> None:
+    def before_draw(self, now: Pass, iterator: Any) -> None:
         """Indices are about to be drawn."""
-        now = self.current.get(iterator)
-        if now is not None and now.number < 0:
+        if now.number < 0:
             self._tell_begin(now, iterator)
 
     def _tell_begin(self, now: Pass, iterator: Any) -> None:
         self.drain()
         now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
         now.id, self._begun = self._begun, self._begun + 1
+        now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if now.number < 500 else 0
         now.steps, now.backwards = self.session.steps, self.session.backwards
         self.open[now.id] = now
         streams = iterator._dataset_kind != 0
@@ -191,10 +207,10 @@ class Passes:
         return batches
 
     @guarded
-    def drawn(self, iterator: Any, index: Any) -> None:
+    def drawn(self, now: Pass, index: Any) -> None:
         """Indices were drawn: note them, or hold them against what was foreseen."""
-        now = self.current.get(iterator)
-        if now is None or now.indices is None or (now.foreseen and now.asked >= _CHECKED):
+        now.settled = now.indices is None or (now.foreseen and now.asked >= now.looked_at)
+        if now.indices is None or now.settled:
             return
         now.asked += 1
         seen: array[int] = array("q")
@@ -213,48 +229,41 @@ class Passes:
             self.session.event("pass.wrong", id=now.id)
             now.indices, now.foreseen, now.loader.endless = None, False, True
 
-    @guarded
-    def took(self, iterator: Any, began: float, batch: Any) -> None:
-        """The loop was given a batch."""
-        now = self.current.get(iterator)
-        if now is None:
-            return
-        waited = time.monotonic() - began
+    def took(self, now: Pass, waited: float, batch: Any) -> None:
+        """The loop was given a batch, after so many seconds."""
         now.wait += waited
         self.session.waited += waited
-        now.taken += 1
-        looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER
-        if now.taken <= looked_at and now.number < 500:
+        now.taken = taken = now.taken + 1
+        if taken <= now.looked_at or taken & (taken - 1) == 0:
+            self._tell_batch(now, batch)
+
+    @guarded
+    def _tell_batch(self, now: Pass, batch: Any) -> None:
+        if now.taken <= now.looked_at:
             torch = self.session.torch
             rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
             now.rows += len(rows)
             self.session.event("pass.batch", id=now.id, n=now.taken, d=fingerprint.of(batch, torch), s=rows)
-        elif now.taken & (now.taken - 1) == 0:
+        else:
             self.session.event("pass.batch", id=now.id, n=now.taken)
 
     @guarded
-    def finish(self, iterator: Any, *, cut: bool = False) -> None:
+    def finish(self, now: Pass, *, cut: bool = False) -> None:
         """The iterator came to its end, or fast-forward ended it."""
-        now = self.current.get(iterator)
-        if now is not None:
-            now.cut = cut
-            if cut and now.driver == FOR and self.session.steps > now.steps:
-                self.cut_training = True
-            self._tell_end(now, "shortened" if cut else "exhausted")
-
-    def leave(self, now: Pass) -> None:
-        """The loop gave it up before its end."""
-        self._tell_end(now, "left")
+        now.cut = cut
+        if cut and now.driver == FOR and self.session.steps > now.steps:
+            self.cut_training = True
+        self._tell_end(now, "shortened" if cut else "exhausted")
 
     @guarded
     def drain(self) -> None:
-        """Write down the passes whose iterators are gone; told by the garbage collector, which may run anywhere."""
+        """Write down the passes whose iterators are gone."""
         with suppress(IndexError):  # the background thread may have been faster
             while self._left:
-                now, when = self._left.popleft()
-                self._tell_end(now, "left", when)
+                now, when, steps = self._left.popleft()
+                self._tell_end(now, "left", when, steps)
 
-    def _tell_end(self, now: Pass, how: str, when: float | None = None) -> None:
+    def _tell_end(self, now: Pass, how: str, when: float | None = None, steps: int | None = None) -> None:
         if now.ended or now.id < 0:
             return
         now.ended = True
@@ -269,7 +278,7 @@ class Passes:
             how=how,
             taken=now.taken,
             wait=round(now.wait, 6),
-            steps=self.session.steps,
+            steps=self.session.steps if steps is None else steps,
             indices=self._store(now) if learnt else None,
         )
 

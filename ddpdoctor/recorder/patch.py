@@ -56,6 +56,22 @@ def watch(
     return make
 
 
+def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:
+    """What torch may call in every training step: guarded, and nothing while torch.compile traces."""
+    is_compiling = torch.compiler.is_compiling
+
+    def call(*args: Any) -> None:
+        if is_compiling():
+            return
+        try:
+            function(*args)
+        except Exception:  # noqa: BLE001 - as above
+            report(name_of(function))
+
+    hide_from_compiler(torch, call)
+    return call
+
+
 def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -> None:
     """Let torch.compile begin with what the function calls, as it would without us, and not with the function.
 

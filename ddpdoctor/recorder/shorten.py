@@ -45,8 +45,8 @@ _WAIT = 10.0
 
 
 def should_cut(session: Session, now: Pass, frame: FrameType) -> bool:
-    """Whether the pass ends here; the frame is the one that asks for its next batch."""
-    if session.options.full or now.ended:
+    """Whether the pass ends here, in a run that is shortened; the frame is the one that asks for its next batch."""
+    if now.ended:
         return now.cut
     now.driver = loops.driver(frame)
     if now.driver == loops.HAND:
@@ -101,7 +101,7 @@ class Ending:
         self.session.shared[_BACKWARDS_STEPPED] = self.session.backwards
         new = self.session.steps - self._seen
         self._seen = self.session.steps
-        if new <= 0 or self.session.options.full or self.session.in_worker:
+        if new <= 0 or self.session.in_worker:
             return
         if self._hook is not None:  # the script trains what is no module
             self._end()
@@ -185,7 +185,9 @@ def _write(path: str, text: str) -> None:
 
 
 def install(session: Session, passes: Passes) -> None:
-    """End runs that do not end by themselves."""
+    """End runs that do not end by themselves, where runs are shortened."""
+    if session.options.full:
+        return
     ending = Ending(session, passes)
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
     handle = register(functools.partial(_after_step, ending))

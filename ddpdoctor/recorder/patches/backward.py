@@ -36,7 +36,8 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     training.busy += 1
     if training.in_backward > 1:
         return {"nested": True}
-    training.open_step()
+    if training.updated:
+        training.open_step()
     training.own_collectives.clear()
     seen: dict[str, Any] = {"began": time.monotonic(), "nested": False}
     if training.session.detailed:
@@ -63,7 +64,7 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
     training.session.backwards += 1
     if training.scales:
         Scalers.of(training.session).by_hand.after_backward()
-    training.scales.clear()
+        training.scales.clear()
     if training.hooks or not training.wrappers:
         Hooked.of(training.session).end()
     if "at" in seen:

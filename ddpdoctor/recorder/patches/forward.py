@@ -44,7 +44,7 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
     """Look at what is there before a forward; what was seen is written down after it."""
     grad = training.torch.is_grad_enabled()
     synced = bool(ddp.require_backward_grad_sync)
-    if grad:
+    if grad and training.updated:
         training.open_step()
     seen = None
     if training.session.detailed if grad else _is_told(training, wrapper):

@@ -19,6 +19,7 @@ from ..passes import Passes
 if TYPE_CHECKING:
     from types import FrameType
 
+    from ..iterated import Pass
     from ..session import Session
 
 _SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "DistributedSampler")
@@ -83,37 +84,44 @@ def _watch_reset(session: Session, passes: Passes, original: Callable[..., None]
 def _watch_draw(passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        passes.before_draw(self)
+        now = passes.of(self)
+        if now is None or now.settled:
+            return original(self)
+        passes.before_draw(now, self)
         index = original(self)
-        passes.drawn(self, index)
+        passes.drawn(now, index)
         return index
 
     return _next_index
 
 
 def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
+    full = session.options.full
+
     @guarded
-    def cuts(self: Any, frame: FrameType) -> bool:
-        now = passes.current.get(self)
-        if now is None or not shorten.should_cut(session, now, frame):
+    def cuts(self: Any, now: Pass, frame: FrameType) -> bool:
+        if not shorten.should_cut(session, now, frame):
             return False
         if not now.ended:
-            passes.finish(self, cut=True)
+            passes.finish(now, cut=True)
             if self._num_workers and not self._persistent_workers:
                 self._shutdown_workers()
         return True
 
     @functools.wraps(original)
     def take(self: Any) -> Any:
-        if cuts(self, sys._getframe(1)):
+        now = passes.of(self)
+        if now is None:
+            return original(self)
+        if not full and cuts(self, now, sys._getframe(1)):
             raise StopIteration
         began = time.monotonic()
         try:
             batch = original(self)
         except StopIteration:
-            passes.finish(self)
+            passes.finish(now)
             raise
-        passes.took(self, began, batch)
+        passes.took(now, time.monotonic() - began, batch)
         return batch
 
     return take

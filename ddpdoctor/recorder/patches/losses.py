@@ -48,8 +48,8 @@ class _Losses:
         return call
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.training.updated:
-            self.training.open_step() if self.session.torch.is_grad_enabled() else None
+        if self.training.updated and self.session.torch.is_grad_enabled():
+            self.training.open_step()
         if not self.session.detailed:
             return None
         self.depth += 1

@@ -14,7 +14,7 @@ from ..buffers import tell_buffers
 from ..digest import Digest, digests, unseen
 from ..guard import guarded
 from ..hooked import Hooked
-from ..patch import hide_from_compiler, watch
+from ..patch import hook, watch
 from ..session import Session
 from ..training import Ration, Training
 
@@ -36,18 +36,17 @@ class _Known:
     """Its hyperparameters as they were last written down."""
 
 
-@dataclass(slots=True, eq=False)
 class _Step:
-    """A step that is under way."""
+    """A step that is under way; of one that is not written down in full only what is given here."""
 
-    optimizer: Any
-    known: _Known
-    began: float
-    digested: bool
-    closure: bool
+    closure = digested = False
     gradients: list[Digest] | None = None
     before: list[Digest] | None = None
-    norms: dict[str, float] = field(default_factory=dict)
+    norms: dict[str, float] | None = None
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self.began = time.monotonic()
 
 
 class _Optimizers:
@@ -60,17 +59,19 @@ class _Optimizers:
         self.averaging: weakref.WeakSet[Any] = weakref.WeakSet()
         self.under_way: list[_Step] = []
 
-    @guarded
     def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An optimizer is about to step."""
-        known = self._know(optimizer)
-        closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
         if self.under_way:
             self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
-        step = _Step(optimizer, known, time.monotonic(), False, closure)
+        step = _Step(optimizer)
+        if len(args) > 1 or kwargs:
+            step.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
+        if self.session.detailed:
+            self._look(step, self._know(optimizer))
         self.under_way.append(step)
-        if not self.session.detailed:
-            return
+
+    def _look(self, step: _Step, known: _Known) -> None:
+        optimizer = step.optimizer
         self._tell_made(optimizer, known)
         hooked = Hooked.of(self.session)
         if hooked.seen:
@@ -81,12 +82,11 @@ class _Optimizers:
         step.digested = known.ration.take(number, size)
         if step.digested:
             step.before = digests(self.torch, parameters)
-            step.gradients = None if closure else self._gradients(optimizer)
+            step.gradients = None if step.closure else self._gradients(optimizer)
         step.norms = self._norms()
         step.began = time.monotonic()
 
-    @guarded
-    def end(self, optimizer: Any) -> None:
+    def end(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
         position = len(self.under_way) - 1
         while position >= 0 and self.under_way[position].optimizer is not optimizer:
@@ -100,18 +100,19 @@ class _Optimizers:
         number, phases = self.training.close_step()
         if not self.session.detailed:
             return
-        fields = self._after(step) | ({"phases": phases} if phases is not None else {})
-        self._tell(step.known, number, seconds, fields)
+        known = self._know(optimizer)
+        fields = self._after(step, known) | ({"phases": phases} if phases is not None else {})
+        self._tell(known, number, seconds, fields)
 
-    def _after(self, step: _Step) -> dict[str, Any]:
+    def _after(self, step: _Step, known: _Known) -> dict[str, Any]:
         fields: dict[str, Any] = {}
         if step.digested:
             gradients = self._gradients(step.optimizer) if step.closure else step.gradients
             after = digests(self.torch, list(_parameters(step.optimizer)))
             fields = {"g": gradients, "b": step.before, "a": after}
         hyperparameters = self._hyperparameters(step.optimizer)
-        if hyperparameters != step.known.told:
-            step.known.told = fields["h"] = hyperparameters
+        if hyperparameters != known.told:
+            known.told = fields["h"] = hyperparameters
         if step.norms:
             fields["norms"] = step.norms
         if step.closure:
@@ -147,7 +148,9 @@ class _Optimizers:
             first = next(_parameters(optimizer), None)
             device = "cpu" if first is None else first.device.type
             ration = Ration(full=self.session.options.full, device=device)
-            sharded = _is_sharded(optimizer) or any(one.known.sharded for one in self.under_way)
+            sharded = _is_sharded(optimizer) or any(
+                self._know(one.optimizer).sharded for one in self.under_way if one.optimizer is not optimizer
+            )
             known = _Known(len(self.known), weakref.ref(optimizer), ration, sharded)
             self.known.append(known)
             self.by_id[id(optimizer)] = known
@@ -228,22 +231,12 @@ def _is_sharded(optimizer: Any) -> bool:
 def install(session: Session) -> None:
     """Watch every torch.optim.Optimizer by torch's own global hooks."""
     optimizers = _Optimizers(session)
-    torch, is_compiling = session.torch, session.torch.compiler.is_compiling
+    torch = session.torch
     session.shared["optimizers"] = optimizers
 
-    def before(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not is_compiling():
-            optimizers.begin(optimizer, args, kwargs)
-
-    def after(optimizer: Any, *_: Any) -> None:
-        if not is_compiling():
-            optimizers.end(optimizer)
-
-    for hook in (before, after):
-        hide_from_compiler(torch, hook)
     hooks = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name of it
-    session.on_undo(hooks.register_optimizer_step_pre_hook(before).remove)
-    session.on_undo(hooks.register_optimizer_step_post_hook(after).remove)
+    session.on_undo(hooks.register_optimizer_step_pre_hook(hook(torch, optimizers.begin)).remove)
+    session.on_undo(hooks.register_optimizer_step_post_hook(hook(torch, optimizers.end)).remove)
     made = functools.partial(_made, optimizers.training)
     session.patch(torch.optim.Optimizer, "__init__", watch(torch, lambda args, _: args[:1], made))
     session.when_imported(_AVERAGING, functools.partial(_watch_averaging, optimizers))
