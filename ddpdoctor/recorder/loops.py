@@ -22,12 +22,16 @@ _EXPECT_THE_END = ("accelerate.data_loader", "lightning.", "pytorch_lightning.",
 
 def driver(frame: FrameType) -> str:
     """How the code in this frame, which is taking the next item, takes it."""
-    if str(frame.f_globals.get("__name__")).startswith(_EXPECT_THE_END):
-        return FOR
-    if frame.f_code.co_name == "__next__" and frame.f_back is not None:
-        return driver(frame.f_back)  # an iterator around ours: its end is ours
-    found = _of_instruction(frame.f_code, frame.f_lasti)
-    return CYCLE if found == HAND and _handles_the_end(frame.f_code.co_filename, frame.f_lineno) else found
+    code, above = frame.f_code, frame.f_back
+    expects = str(frame.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
+    if code.co_name == "__next__" and above is not None and not expects:
+        return driver(above)  # an iterator around ours: its end is ours
+    found = FOR if expects else _of_instruction(code, frame.f_lasti)
+    if found == FOR and code.co_flags & inspect.CO_GENERATOR and above is not None:
+        found = driver(above)  # a generator around ours, which ends with it
+        by_hand = found == HAND and _is_next(above.f_code.co_filename, above.f_lineno)
+        return HAND if by_hand else FOR if found == HAND else found
+    return CYCLE if found == HAND and _handles_the_end(code.co_filename, frame.f_lineno) else found
 
 
 @lru_cache(maxsize=4096)
@@ -44,7 +48,11 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
     instructions = list(dis.get_instructions(code))
     here = next((one for one in instructions if one.offset == offset), None)
     end = here.argval if here is not None and here.opname == "FOR_ITER" else offset
-    begins = [one.offset for one in instructions if one.offset < offset and one.opname == "GET_ITER"]
+    begins = [
+        one.offset
+        for one in instructions
+        if one.offset < offset and one.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
+    ]
     begin = begins[-1] if begins else offset
     jumps = (one for one in instructions if one.offset >= end and "JUMP" in one.opname)
     return any(isinstance(jump.argval, int) and jump.argval <= begin for jump in jumps)
@@ -53,15 +61,28 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
 @lru_cache(maxsize=1024)
 def _handles_the_end(file: str, line: int) -> bool:
     """Whether the source around a line catches StopIteration, or gives ``next`` a value to return instead."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return False
-    around = [node for node in ast.walk(tree) if _spans(node, line)]
+    around = _around(file, line)
     handled = any(
         isinstance(node, ast.Try) and _spans_any(node.body, line) and _catches(node) for node in around
     )
     return handled or any(_gives_a_default(node) for node in around)
+
+
+@lru_cache(maxsize=1024)
+def _is_next(file: str, line: int) -> bool:
+    """Whether the source on a line asks for one item, as ``sum`` and ``list`` do not; True where it is not known."""
+    calls = [node.func for node in _around(file, line) if isinstance(node, ast.Call)]
+    names = [getattr(called, "id", getattr(called, "attr", "")) for called in calls]
+    return not names or any(name in ("next", "__next__", "send") for name in names)
+
+
+def _around(file: str, line: int) -> list[ast.AST]:
+    """What spans a line of a source file; nothing where that cannot be read."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return []
+    return [node for node in ast.walk(tree) if _spans(node, line)]
 
 
 def _spans(node: ast.AST, line: int) -> bool:

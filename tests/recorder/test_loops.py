@@ -109,6 +109,48 @@ def cycled_by_yield_from(items):
         next(batches)
 
 
+def through(items):
+    for item in items:  # noqa: UP028 - it is this loop that is tested
+        yield item
+
+
+def generator_by_next(items):
+    batches = through(through(items))
+    next(batches)
+    batches.__next__()
+
+
+def generator_by_next_until_its_end(items):
+    batches = through(items)
+    while True:
+        try:
+            next(batches)
+        except StopIteration:
+            break
+
+
+def generator_in_a_for(items):
+    for _ in enumerate(item for item in through(items)):
+        pass
+
+
+def generator_summed(items):
+    sum(item for item in items)
+
+
+def generator_by_yield_from(items):
+    def batches():
+        yield from items
+
+    next(batches())
+
+
+def framework_by_next(items):
+    framework = {"__name__": "accelerate.data_loader"}
+    exec("def batches(items):\n    for item in items:\n        yield item", framework)
+    next(framework["batches"](items))
+
+
 @pytest.mark.parametrize(
     ("loop", "expected"),
     [
@@ -124,6 +166,12 @@ def cycled_by_yield_from(items):
         (as_a_list, loops.HAND),
         (cycled, loops.CYCLE),
         (cycled_by_yield_from, loops.CYCLE),
+        (generator_by_next, loops.HAND),
+        (generator_by_next_until_its_end, loops.CYCLE),
+        (generator_in_a_for, loops.FOR),
+        (generator_summed, loops.FOR),
+        (generator_by_yield_from, loops.HAND),
+        (framework_by_next, loops.HAND),
     ],
 )
 def test_driver(loop, expected):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
+from .devices import mark
 from .placement import Placement
 from .undo import Patches
 
@@ -19,6 +21,19 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
     _profiler(patches, note)
     # Weights of an RNN lie in one piece only for cuDNN, which a torch built for CUDA would be asked to do.
     placement.rules[torch._cudnn_rnn_flatten_weight] = lambda func, args, kwargs: None
+    # The length of each step is the CPU's business, on GPUs too.
+    for pack in (torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence):
+        placement.rules[pack] = functools.partial(_mark_first, placement)
+
+
+def _mark_first(
+    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    result = func(*args, **kwargs)
+    gpu = placement.devices.of(args[0])
+    if gpu is not None:
+        mark(result[0], gpu)
+    return result
 
 
 def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:

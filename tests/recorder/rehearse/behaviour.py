@@ -33,6 +33,17 @@ assert not host.expand_as(gpu).is_cuda
 assert not torch.tensor([1.0, 2.0]).is_cuda
 assert not gpu.cpu().is_cuda
 
+# Lengths of packed sequences are on the CPU, as they are where there are GPUs.
+padded, lengths = torch.ones(2, 3, 4, device="cuda:1", requires_grad=True), torch.tensor([3, 2])
+packed = nn.utils.rnn.pack_padded_sequence(padded, lengths, batch_first=True)
+assert packed.data.device == torch.device("cuda", 1)
+assert not packed.batch_sizes.is_cuda
+unpacked, of_each = nn.utils.rnn.pad_packed_sequence(nn.LSTM(4, 5, batch_first=True).to("cuda:1")(packed)[0])
+assert unpacked.device == torch.device("cuda", 1)
+assert not of_each.is_cuda
+unpacked.sum().backward()
+assert padded.grad.device == torch.device("cuda", 1)
+
 # Hooks and recomputed parts run inside backward, and see GPUs there too.
 seen = []
 weight = torch.ones(3, device="cuda", requires_grad=True)
