@@ -19,8 +19,10 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
     _data_parallel(patches, note)
     _attention(placement)
     _profiler(patches, note)
-    # Weights of an RNN lie in one piece only for cuDNN, which a torch built for CUDA would be asked to do.
+    # Weights of an RNN lie in one piece only for cuDNN: a torch built for CUDA would be asked to do that, and one that
+    # is not would warn.
     placement.rules[torch._cudnn_rnn_flatten_weight] = lambda func, args, kwargs: None
+    patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: tensor.is_cuda)
     # The length of each step is the CPU's business, on GPUs too.
     for pack in (torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence):
         placement.rules[pack] = functools.partial(_mark_first, placement)
