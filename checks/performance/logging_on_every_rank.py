@@ -14,7 +14,8 @@ class LoggingOnEveryRank(Check):
     """Every rank opens the same experiment log.
 
     What it finds:
-        A TensorBoard writer, a wandb or mlflow run, or a log file that several ranks opened with the same target.
+        A TensorBoard writer or a wandb or mlflow run that several ranks opened with the same target, or a log file
+        that several ranks wrote to, apart from a warning now and then.
 
     Why it matters:
         Each value is logged as many times as there are ranks: curves become zigzags, runs multiply, and files

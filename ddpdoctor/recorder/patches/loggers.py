@@ -6,6 +6,7 @@ import functools
 import logging
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,61 @@ from ..guard import guarded
 if TYPE_CHECKING:
     from ..session import Session
 
+_WARNINGS = 3
+"""Lines; a logger that nobody gave a level shows nothing below, so some write all they have to say as warnings."""
 Target = Callable[[Any, tuple[Any, ...], dict[str, Any]], str]
 
 
 def install(session: Session) -> None:
-    """Watch SummaryWriter, wandb.init, mlflow.start_run and logging's FileHandler."""
-    watch = functools.partial(_watch, session)
-    session.patch(logging.FileHandler, "__init__", functools.partial(watch, "logging", _log_file))
+    """Watch SummaryWriter, wandb.init, mlflow.start_run and what goes through logging's FileHandler."""
+    files = _LogFiles(session)
+    session.patch(logging.FileHandler, "__init__", files.watch_opening)
+    session.patch(logging.FileHandler, "emit", files.watch_lines)
     for module in ("torch.utils.tensorboard.writer", "tensorboardX.writer"):
         session.when_imported(module, functools.partial(_watch_summary, session, module))
     for module, name, target in (("wandb", "init", _project), ("mlflow", "start_run", _run)):
         session.when_imported(module, functools.partial(_watch_init, session, module, name, target))
+
+
+class _LogFiles:
+    """Files of logging; one is told of with its first line below WARNING, or its third above.
+
+    Ranks may keep a file open for a warning of their own, and a framework for nothing at all.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.opened: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
+        self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    def watch_opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @guarded
+        def note(handler: Any) -> None:
+            self.opened[handler] = self.session.here()
+
+        @functools.wraps(original)
+        def init(handler: Any, *args: Any, **kwargs: Any) -> None:
+            original(handler, *args, **kwargs)
+            note(handler)
+
+        return init
+
+    def watch_lines(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @guarded
+        def look(handler: Any, level: int) -> None:
+            self.warned[handler] = self.warned.get(handler, 0) + 1
+            if level >= logging.WARNING and self.warned[handler] < _WARNINGS:
+                return
+            at, path = self.opened.pop(handler), os.path.realpath(str(handler.baseFilename))
+            self.session.event("logger", at=at, what="logging", target=path)
+
+        @functools.wraps(original)
+        def emit(handler: Any, record: Any) -> None:
+            original(handler, record)
+            if handler in self.opened:
+                look(handler, record.levelno)
+
+        return emit
 
 
 def _watch_summary(session: Session, module: str) -> None:
@@ -50,10 +95,6 @@ def _watch(session: Session, kind: str, target: Target, original: Callable[..., 
         return result
 
     return opened
-
-
-def _log_file(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return os.path.realpath(str(args[0].baseFilename))
 
 
 def _summary_folder(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
