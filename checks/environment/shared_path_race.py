@@ -11,7 +11,7 @@ from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
-_RACING = {"write": "wrote", "download": "downloaded", "extract": "extracted"}
+_RACING = {"write": "wrote", "extract": "extracted"}
 _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
 """What only one of several ranks can do."""
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
@@ -23,7 +23,7 @@ class SharedPathRace(Check):
     """Several ranks write one path without taking turns.
 
     What it finds:
-        A file that several ranks of one host create, empty, download or extract, with no collective between them
+        A file that several ranks of one host create, empty, download to or extract, with no collective between them
         that would let one go first, and no lock; and a folder that all make, or a file that all remove or move, where
         a rank that came too late failed. Checkpoints (DD402) and log files (DD606) have checks of their own.
 

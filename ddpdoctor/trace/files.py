@@ -82,8 +82,8 @@ class FileEvent:
     """A file or folder changed by the script itself, not through torch.save."""
 
     action: str
-    """``write`` (opened so that it is emptied or created), ``mkdir``, ``remove``, ``rename``, ``download``,
-    ``extract``; ``lock`` where a process waits for its turn at this file, told once for each."""
+    """``write`` (opened so that it is emptied or created), ``mkdir``, ``remove``, ``rename``, ``extract``;
+    ``lock`` where a process waits for its turn at this file, told once for each."""
     path: str
     time: float
     at: Where | None
@@ -91,7 +91,7 @@ class FileEvent:
 
 @dataclass(frozen=True)
 class LogWriter:
-    """An experiment logger that was opened: tensorboard's SummaryWriter, wandb's or mlflow's run, a log file."""
+    """An experiment logger that was opened: tensorboard's SummaryWriter, wandb's or mlflow's run; a log file in use."""
 
     kind: str
     target: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.parse
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ _EVENTS = {
     "os.rmdir": "remove",
     "shutil.rmtree": "remove",
     "os.rename": "rename",
-    "urllib.Request": "download",
     "shutil.unpack_archive": "extract",
     "fcntl.flock": "lock",
     "fcntl.lockf": "lock",
@@ -161,10 +159,7 @@ def _locked(event: str, args: tuple[Any, ...]) -> str:
 
 
 def _place(event: str, args: tuple[Any, ...]) -> str:
-    """The path that is changed, absolute; of a download the address without what may be secret in it."""
-    if event == "urllib.Request":
-        address = urllib.parse.urlsplit(str(args[0]))
-        return f"{address.scheme}://{address.hostname}{address.path}" if address.hostname else ""
+    """The path that is changed, absolute."""
     value = args[1] if event in ("os.rename", "shutil.unpack_archive") else args[0]
     if value is None:
         value = os.getcwd()
