@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 
 from ddpdoctor.secret import mask_command
 
 _LONGEST = 120
+_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -55,6 +57,11 @@ def plural(count: int, noun: str) -> str:
 def differ(part: int, whole: int, noun: str) -> str:
     """``1 of 2 buffers differs``, ``3 of 4 buffers differ``."""
     return f"{part} of {plural(whole, noun)} {'differs' if part == 1 else 'differ'}"
+
+
+def uncoloured(text: str) -> str:
+    """The text without what tells a terminal how to show it."""
+    return _CODES.sub("", text) if "\x1b" in text else text
 
 
 def shorten(text: str, longest: int = _LONGEST) -> str:

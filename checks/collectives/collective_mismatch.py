@@ -115,7 +115,7 @@ class CollectiveMismatch(Check):
             fix="bring every rank through the same collectives, wraps and forwards in train mode in the same order",
             ranks=(one.rank,),
             where=next((wrapper.at for wrapper in wrappers if not wrapper.ready), None),
-            evidence=(Evidence("\n".join(one.output), (one.rank,)),),
+            evidence=(Evidence(said[0], (one.rank,)),),
             confidence=Confidence.LIKELY,
             explained_by=_LEAD_HERE,
         )

@@ -13,6 +13,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
+from ddpdoctor.trace.raised import remedy
 from ddpdoctor.trace.verdict import claim
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
@@ -223,8 +224,7 @@ def _order(log: Log, first: Raised) -> str:
 
 def _last_words(first: RankTrace) -> str:
     """The end of its output, without what torch's own warnings print of the C++ below them."""
-    said = [line for line in first.output if not _BY_THE_WAY.search(line)]
-    return "\n".join(said[-_LAST_LINES:])
+    return "\n".join([line for line in first.output if not _BY_THE_WAY.search(line)][-_LAST_LINES:])
 
 
 def _what(first: RankRecord | RankTrace) -> str:
@@ -251,7 +251,8 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
         return "give the script the arguments that it asks for; they stand after it: ddpdoctor check train.py ARGS..."
     victims = f"; {ranks_phrase(others)} only followed" if others else ""
     if first.failure:
-        return f"look at the last line of {whose} traceback that is not torch's{victims}"
+        known = remedy(first.failure.message)
+        return known or f"look at the last line of {whose} traceback that is not torch's{victims}"
     return f"find what ends the process there: sys.exit, os._exit, or a library that does{victims}"
 
 

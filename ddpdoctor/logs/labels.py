@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
+from ddpdoctor.text import uncoloured
+
 _LABEL = re.compile(
     r"""
       \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
@@ -45,7 +46,7 @@ class Labelled:
 
 def strip(raw: str) -> Labelled:
     """The line as its process wrote it, and which process that was as far as the labels tell."""
-    text = _CODES.sub("", raw) if "\x1b" in raw else raw
+    text = uncoloured(raw)
     label, rank = "", None
     for _ in range(_MOST_LABELS):
         found = _LABEL.match(text)

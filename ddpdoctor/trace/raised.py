@@ -16,6 +16,7 @@ from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Wrapper
 
+_WHOLE_OBJECTS = "Weights only load failed"
 _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
 
 
@@ -67,6 +68,16 @@ def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
 def last_line(raised: Raised) -> str:
     """How the traceback of an exception ends, fit to be shown."""
     return quote(shorten(f"{raised.type}: {_first_line(raised.message)}", 200))[1:-1]
+
+
+def remedy(message: str) -> str | None:
+    """What helps against an exception that everybody meets; None of others."""
+    if _WHOLE_OBJECTS in message:
+        return (
+            "torch.load(path, map_location='cpu', weights_only=False)     # of files that you trust\n"
+            "or save tensors, numbers and text alone: since torch 2.6 nothing else is read by default"
+        )
+    return None
 
 
 def indices_without_gradient(message: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised, RaisedFrame
 
 
@@ -81,7 +82,8 @@ class ProcessReader:
     def on_raised(self, event: dict[str, Any], at: Where | None) -> None:
         """An exception left the main module, or the function of a process."""
         frames = tuple(RaisedFrame(*frame) for frame in event["frames"])
-        self._raised = Raised(event["type"], event["message"], event["t"], frames, at, tuple(event["causes"]))
+        message, causes = uncoloured(event["message"]), tuple(event["causes"])
+        self._raised = Raised(event["type"], message, event["t"], frames, at, causes)
 
     def on_exit(self, event: dict[str, Any], at: Where | None) -> None:
         """The script is over."""
