@@ -29,8 +29,8 @@ def driver(frame: FrameType) -> str:
     found = FOR if expects else _of_instruction(code, frame.f_lasti)
     if found == FOR and code.co_flags & inspect.CO_GENERATOR and above is not None:
         found = driver(above)  # a generator around ours, which ends with it
-        by_hand = found == HAND and _is_next(above.f_code.co_filename, above.f_lineno)
-        return HAND if by_hand else FOR if found == HAND else found
+        takes_all = found == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
+        return FOR if takes_all else found
     return CYCLE if found == HAND and _handles_the_end(code.co_filename, frame.f_lineno) else found
 
 

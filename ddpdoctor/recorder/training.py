@@ -158,8 +158,8 @@ class Ration:
 
     def __init__(self, *, full: bool, device: str) -> None:
         speed = 1 if device == "cpu" else _DEVICE_SPEED
-        # Bytes at once and bytes a step: a checksum reads 1 to 2 GB/s, and of a step of 10 ms that goes on for days
-        # all that the recorder does may take 0.2 ms.
+        # Bytes at once and bytes a step: a checksum reads 1 to 2 GB/s, and in a run of days all that the recorder
+        # does may take 0.2 ms of a step of 10.
         self._left, self._rate = (24e6 * speed, 3e4 * speed) if full else (512e6 * speed, 4e6 * speed)
         self._taken = 0
         self._last = 0

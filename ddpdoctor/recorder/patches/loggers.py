@@ -57,6 +57,8 @@ class _LogFiles:
     def watch_lines(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @guarded
         def look(handler: Any, level: int) -> None:
+            if handler not in self.opened:
+                return
             self.warned[handler] = self.warned.get(handler, 0) + 1
             if level >= logging.WARNING and self.warned[handler] < _WARNINGS:
                 return
@@ -66,8 +68,7 @@ class _LogFiles:
         @functools.wraps(original)
         def emit(handler: Any, record: Any) -> None:
             original(handler, record)
-            if handler in self.opened:
-                look(handler, record.levelno)
+            look(handler, record.levelno)
 
         return emit
 
