@@ -35,6 +35,9 @@ MAY_IMPORT = {
 
 MUST_NOT_IMPORT = {
     "host": ("ddpdoctor.cli", "ddpdoctor.group", "ddpdoctor.job", "ddpdoctor.report", "torch"),
+    "blame": tuple(
+        f"ddpdoctor.{room}" for room in ("cli", "report", "host", "group", "job", "hang", "trace", "logs")
+    ),
     "group": ("ddpdoctor.cli", "ddpdoctor.report"),
     "job": ("ddpdoctor.cli", "ddpdoctor.report"),
     "hang": ("ddpdoctor.cli", "ddpdoctor.report", "torch"),

@@ -1,9 +1,9 @@
 from collections.abc import Sequence
 
+from ddpdoctor.blame.frames import where_of
+from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.stacks import short_path
-from ddpdoctor.hang.tree import lines, merge
 from ddpdoctor.hang.verdict import culprits
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
@@ -172,7 +172,7 @@ def _place(one: RankRecord) -> str:
 
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
     stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
-    return Where(short_path(stack[-1].file), stack[-1].line, stack[-1].function) if stack else None
+    return where_of(stack[-1]) if stack else None
 
 
 def _behind(stall: Stall) -> tuple[int, ...]:

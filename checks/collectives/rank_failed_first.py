@@ -1,10 +1,9 @@
 import re
 
 from ddpdoctor import registry
+from ddpdoctor.blame.frames import Frame, is_of_script, where_of
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.place import is_of_script
-from ddpdoctor.hang.stacks import Frame, short_path
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
 from ddpdoctor.logs.messengers import first_cause, own_causes, ranks_of
@@ -297,4 +296,4 @@ def _innermost(traceback: str) -> Where | None:
         for found in _FRAME.finditer(traceback)
     ]
     own = [frame for frame in frames if is_of_script(frame)]
-    return Where(short_path(own[-1].file), own[-1].line, own[-1].function or None) if own else None
+    return where_of(own[-1]) if own else None

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor import registry
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.hang.flight.case import CODES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
-from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.judge import Verdict, judge
 from ddpdoctor.model import Outcome, Role, Source
 from ddpdoctor.redact import quote

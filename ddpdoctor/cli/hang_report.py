@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpdoctor import __version__, registry
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.stillness import Stillness
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.text import quote_command

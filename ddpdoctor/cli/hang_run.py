@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, INTERRUPTED, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
 from ddpdoctor.cli.output import open_output, write_report, write_timeline
@@ -18,7 +19,6 @@ from ddpdoctor.hang import attach, kept
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
-from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.stillness import stillness
 from ddpdoctor.job.remains import read_job, read_trace
 from ddpdoctor.progress import Progress

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.blame.frames import Frame, parse_faulthandler
 from ddpdoctor.group import files
 from ddpdoctor.group.record import Failure, Measured, RankRecord
-from ddpdoctor.hang.stacks import Frame, StacksUnavailable, parse_faulthandler, take_stacks
+from ddpdoctor.hang.stacks import StacksUnavailable, take_stacks
 from ddpdoctor.host.activity import is_gone
 
 _FAULTHANDLER_SECONDS = 0.3

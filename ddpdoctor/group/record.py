@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence
 from ddpdoctor.plan import Plan

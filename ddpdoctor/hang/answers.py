@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.frames import Frame
 
 REQUEST = "asked"
 """The name that ``recorder/asked.py`` looks for."""

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.standstill import Role, Standstill
 from ddpdoctor.hang.capture import capture
-from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
 from ddpdoctor.hang.jobs import Job, NoJob, jobs_among, jobs_of, launchers_among
 from ddpdoctor.hang.spawned import ranks_by_arguments
-from ddpdoctor.hang.standstill import Role, Standstill
 from ddpdoctor.hang.stillness import Stillness, stillness
 from ddpdoctor.host.programs import loads_torch
 from ddpdoctor.host.system import Process, System

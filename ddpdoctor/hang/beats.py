@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Handled
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Handled
 
 NOW = ".now"
 """How the file ends, in the folder of records."""

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import psutil
 
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.hang.answers import Answer
 from ddpdoctor.hang.beats import handled_by
-from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.look import Look, call_of, doing_of, look, state_of
 from ddpdoctor.hang.stacks import take_native
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.host.moment import wakes
 from ddpdoctor.host.programs import SERVANTS, loads_driver
 from ddpdoctor.text import quote_command, ranks_phrase

@@ -15,10 +15,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Handled, Process, Role, Standstill
 from ddpdoctor.text import listing
 
 SCHEMA = 1

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddpdoctor.blame.frames import Frame, is_of_recorder
+from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.hang.answers import Answer, ask
 from ddpdoctor.hang.beats import recorders_threads
-from ddpdoctor.hang.stacks import Frame, Seen, is_ours, look_into
-from ddpdoctor.hang.standstill import Doing
+from ddpdoctor.hang.stacks import Seen, look_into
 from ddpdoctor.host.calls import Call
 from ddpdoctor.host.moment import BUSY_SHARE, MUCH_DATA, Moment, moment_of, work_share
 from ddpdoctor.host.programs import program_of
@@ -34,7 +35,7 @@ class Look:
         found = self.seen[pid].stack if pid in self.seen else ()
         if pid in self.hidden and pid in self.answers:
             found = self.answers[pid].stack
-        return tuple(frame for frame in found if not is_ours(frame.file))
+        return tuple(frame for frame in found if not is_of_recorder(frame.file))
 
 
 def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:

@@ -14,40 +14,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import ddpdoctor
+from ddpdoctor.blame.frames import Frame
 
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
-_INSTALLED = re.compile(r"^.*/(?:site-packages|lib/python3[.\d]+)/(?!.*/site-packages/)")
 _LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
 """Python's own files and torch's: while they wait they look at the clock now and then, and count."""
-_RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One frame of a stack."""
-
-    function: str
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.function} ({short_path(self.file)}:{self.line})"
-
-
-def is_ours(file: str) -> bool:
-    """Whether a frame is the recorder's, which stands between the user's call and torch's function."""
-    return Path(file).is_relative_to(_RECORDER)
-
-
-def short_path(file: str) -> str:
-    """A source file as people name it: below the working directory, or below Python's libraries, else in full."""
-    path = Path(file)
-    if path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return _INSTALLED.sub("", file)
 
 
 class StacksUnavailable(Exception):
@@ -161,15 +134,3 @@ def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
 def _native(frames: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     below = tuple(takewhile(lambda one: one.get("module"), frames))  # a Python frame has no module
     return tuple(f"{one['name']} ({Path(one['module']).name})" for one in reversed(below))
-
-
-_FAULTHANDLER_FRAME = re.compile(
-    r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$', re.MULTILINE
-)
-
-
-def parse_faulthandler(text: str) -> tuple[Frame, ...]:
-    """The last stack that ``faulthandler`` wrote into a file, outermost frame first."""
-    last = text.rpartition("Stack (most recent call first):")[2].rpartition("(most recent call first):")[2]
-    frames = [Frame(m["function"], m["file"], int(m["line"])) for m in _FAULTHANDLER_FRAME.finditer(last)]
-    return tuple(reversed(frames))

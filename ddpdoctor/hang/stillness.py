@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ddpdoctor.hang.place import Kind, Place, place_of
-from ddpdoctor.hang.standstill import MOST_WAKES, Doing, Process, Role, Standstill
+from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.standstill import MOST_WAKES, Doing, Process, Role, Standstill
 
 _WORKS = (Doing.COMPUTES, Doing.DISK)
 

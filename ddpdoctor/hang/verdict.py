@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.model import Confidence, Evidence, Level, Where
 
 

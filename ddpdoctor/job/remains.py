@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.blame.frames import is_of_recorder
+from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.group.record import Failure
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.stacks import is_ours
-from ddpdoctor.hang.standstill import Doing, Process, Standstill
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -262,7 +262,7 @@ def _of_record(raised: Raised, clock: float) -> Failure:
     frames = (
         f'  File "{one.file}", line {one.line}, in {one.function}\n'
         for one in raised.frames
-        if not is_ours(one.file)
+        if not is_of_recorder(one.file)
     )
     text = f"Traceback (most recent call last):\n{''.join(frames)}{raised.type}: {raised.message}\n"
     return Failure(raised.type, raised.message, text, raised.time + clock)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 
+from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.standstill import Process as Standing
 from ddpdoctor.hang.beats import recorders_threads
-from ddpdoctor.hang.place import Kind, Place, place_of
-from ddpdoctor.hang.standstill import Doing
-from ddpdoctor.hang.standstill import Process as Standing
 from ddpdoctor.host.moment import BUSY_SHARE, MUCH_DATA, Moment, moment_of, work_share
 from ddpdoctor.job.patience import SLEEP_SECONDS, Sight, Stand
 from ddpdoctor.job.watch import Process

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ddpdoctor.hang.stacks import Frame, short_path
+from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.logs.nccl import NcclFacts
 from ddpdoctor.logs.wording import is_help, is_of_the_system, says_done
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
@@ -93,9 +93,7 @@ class Raised:
     def where(self) -> Where | None:
         """The innermost line that is the script's own: not torch's, nor another package's."""
         own = [frame for frame in self.frames if not _INSTALLED.search(frame.file)]
-        if not own:
-            return None
-        return Where(short_path(own[-1].file), own[-1].line, own[-1].function or None)
+        return where_of(own[-1]) if own else None
 
 
 @dataclass(frozen=True)

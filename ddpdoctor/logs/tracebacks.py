@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.logs.log import Line, Raised
 
 START = "Traceback (most recent call last)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.kept import RECORDS
-from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.redact import quote
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import RankTrace, Trace

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from ddpdoctor.hang.stacks import short_path
+from ddpdoctor.blame.frames import short_path
 from ddpdoctor.model import Where
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.exact import ExactReader

@@ -14,9 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.standstill import Process
 from ddpdoctor.hang.flight.timeline import Call, calls
-from ddpdoctor.hang.standstill import Process
 from ddpdoctor.model import Where
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.hang import stacks
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.spawned import rank_of
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
 from tests.support.processes import alive, wait_until
 
 STATES = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Handled, Process, Role, Standstill
 
 FRAME = Frame("main", "/jobs/train.py", 12)
 FULL = Process(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.hang.stillness import Stillness, stillness
 from tests.support.standstills import collective, loader, script
 

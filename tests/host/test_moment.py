@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.hang.look import doing_of
-from ddpdoctor.hang.standstill import Doing
 from ddpdoctor.host.calls import Call
 from ddpdoctor.host.moment import Moment, Ran, moment_of, wakes, work_share
 

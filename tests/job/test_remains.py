@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import kept
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Process, Standstill
 from ddpdoctor.job.command import Job, Kind, RecorderOptions
 from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.plan import Plan

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.hang.beats import Beat
-from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.job.patience import Sight, Stand
 from ddpdoctor.job.sights import LOOK_SECONDS, Sights
 from ddpdoctor.job.watch import Process

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang.flight.folder import standstill_of
-from ddpdoctor.hang.stacks import Frame
-from ddpdoctor.hang.standstill import Doing, Process, Standstill
 from ddpdoctor.trace import Trace, timeline
 from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.training import Collective

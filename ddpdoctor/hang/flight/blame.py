@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from ddpdoctor.hang.flight.dump import Dump, Entry
+from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.hang.flight.mismatch import Mismatch, differ, first_mismatch
 from ddpdoctor.hang.flight.teams import Disagreement, Team, Teams, teams_of
 from ddpdoctor.hang.flight.waits import Meeting, Waiting, circle, other_half, waiting_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.hang.flight import words
 from ddpdoctor.hang.flight.blame import Blame, Kind, blame
-from ddpdoctor.hang.flight.dump import Dump, Entry
 from ddpdoctor.hang.flight.reading import entry as read_again
 from ddpdoctor.hang.flight.waits import Meeting
 from ddpdoctor.hang.verdict import Verdict

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ddpdoctor.hang.flight.dump import Entry
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.dump import Entry
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 

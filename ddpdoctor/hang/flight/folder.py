@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.hang.flight.dump import Dump
+from ddpdoctor.blame.dump import Dump
 from ddpdoctor.hang.flight.teams import Team
 
 _SHAPE = re.compile(r"\[([\d, ]*)\]")

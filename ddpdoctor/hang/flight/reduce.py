@@ -20,8 +20,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ddpdoctor.blame.dump import Dump, Entry, Group, Ring
 from ddpdoctor.hang.flight import fields
-from ddpdoctor.hang.flight.dump import Dump, Entry, Group, Ring
 from ddpdoctor.hang.flight.fields import Said
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.text import shorten

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.frames import is_of_script
 from ddpdoctor.hang.flight import fields
-from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.reading import content
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.place import is_of_script
 
 _MOST_NANOSECONDS = 1 << 62
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ddpdoctor.hang.flight.dump import Dump, Entry
+from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.hang.flight.teams import Team, Teams
 
 _OTHER_HALF = {"send": "recv", "recv": "send"}

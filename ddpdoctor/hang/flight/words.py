@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ddpdoctor.hang.flight.dump import Dump, Entry
+from ddpdoctor.blame.dump import Dump, Entry
+from ddpdoctor.blame.frames import is_of_script, where_of
 from ddpdoctor.hang.flight.teams import Team
-from ddpdoctor.hang.place import is_of_script
-from ddpdoctor.hang.stacks import short_path
 from ddpdoctor.model import Where
 from ddpdoctor.text import listing, ranks_phrase, shorten
 
@@ -44,7 +43,7 @@ def line(entry: Entry | None) -> Where | None:
     """The innermost line of the script's own."""
     frames = entry.frames if entry else ()
     frame = next((one for one in frames if is_of_script(one)), None)
-    return Where(short_path(frame.file), frame.line, frame.function) if frame else None
+    return where_of(frame) if frame else None
 
 
 def who(ranks: Iterable[int]) -> str:

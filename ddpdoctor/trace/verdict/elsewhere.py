@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.hang.place import Kind, place_of
-from ddpdoctor.hang.standstill import Doing, Standstill
+from ddpdoctor.blame.place import Kind, place_of
+from ddpdoctor.blame.standstill import Doing, Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Level, Where
 from ddpdoctor.text import ranks_phrase

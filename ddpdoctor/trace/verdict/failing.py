@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.standstill import Handled, Standstill
 from ddpdoctor.group.record import Failure
-from ddpdoctor.hang.place import Kind, function, is_of_script
-from ddpdoctor.hang.stacks import Frame, short_path
-from ddpdoctor.hang.standstill import Handled, Standstill
 from ddpdoctor.hang.verdict import Verdict
-from ddpdoctor.model import Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace.handling import Way, way_of
@@ -31,7 +30,7 @@ def failing(crowd: Crowd, standstill: Standstill) -> Verdict | None:
         return None
     ranks, waiting = sorted(failed), [rank for rank in crowd if rank not in failed]
     first, one = failed[ranks[0]], crowd[ranks[0]]
-    where = _where(first.frames[-1]) if first.frames else one.where
+    where = where_of(first.frames[-1]) if first.frames else one.where
     return Verdict(
         "DD304",
         f"{ranks_phrase(ranks)} failed with {_what(first)} and {they(ranks, 'waits', 'wait')} in "
@@ -56,10 +55,6 @@ def _what(one: Handled) -> str:
     return one.type + (f" {quote(shorten(one.message))}" if one.message else "")
 
 
-def _where(frame: Frame) -> Where:
-    return Where(short_path(frame.file), frame.line, frame.function)
-
-
 def _is_on_its_way_out(one: Standing | None) -> bool:
     """Whether its exception ended its work, and is not what it works on with, as who finds no checkpoint does."""
     process = one.process if one else None
@@ -79,8 +74,8 @@ def _is_on_its_way_out(one: Standing | None) -> bool:
     if way is not Way.MAY_END or update is None:
         return False
     trains = any(function(frame) == name_of(update) for frame in inside if is_of_script(frame))
-    came = any(share_a_loop(update, _where(frame)) for frame in found.frames)
-    return came and not trains and is_behind(update, _where(found.holder))
+    came = any(share_a_loop(update, where_of(frame)) for frame in found.frames)
+    return came and not trains and is_behind(update, where_of(found.holder))
 
 
 def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:

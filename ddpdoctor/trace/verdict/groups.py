@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from ddpdoctor.hang.place import Kind
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Evidence
 from ddpdoctor.text import fold_ranks, ranks_phrase

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.case import case_of
-from ddpdoctor.hang.place import Kind
-from ddpdoctor.hang.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.verdict.elsewhere import blocked, busy, is_blocked, none_late, unseen

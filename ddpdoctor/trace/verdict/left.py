@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace.leaving import last_pass, leavers, left_at, left_out, left_out_at, out_of_batches

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddpdoctor.hang.place import Kind
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence
 from ddpdoctor.text import ranks_phrase

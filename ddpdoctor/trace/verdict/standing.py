@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from ddpdoctor.hang.place import ASYNCHRONOUS, Kind, Place, function, place_of
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.frames import function
+from ddpdoctor.blame.place import ASYNCHRONOUS, Kind, Place, place_of
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.model import Where
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording

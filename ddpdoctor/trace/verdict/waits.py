@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import networkx
 
-from ddpdoctor.hang.place import Kind
+from ddpdoctor.blame.place import Kind
 from ddpdoctor.trace.verdict.standing import Standing, state_of
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ddpdoctor.hang.place import Kind, place_of
-from ddpdoctor.hang.standstill import Doing, Standstill
-from ddpdoctor.hang.tree import lines, merge
+from ddpdoctor.blame.place import Kind, place_of
+from ddpdoctor.blame.standstill import Doing, Standstill
+from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.odd import by_state

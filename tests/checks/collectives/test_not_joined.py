@@ -1,5 +1,5 @@
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.model import Source, Where
 from ddpdoctor.plan import Plan
 from tests.support.judging import only_finding, passed, skipped

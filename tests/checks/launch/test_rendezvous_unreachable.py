@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.stacks import Frame
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Trace

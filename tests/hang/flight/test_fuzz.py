@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ddpdoctor.blame.dump import Dump
 from ddpdoctor.hang.flight import folder
 from ddpdoctor.hang.flight.case import case_of
-from ddpdoctor.hang.flight.dump import Dump
 from ddpdoctor.hang.flight.reduce import reduce
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.model import Finding, Level, Report

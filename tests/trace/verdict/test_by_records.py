@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.hang.standstill import Standstill
+from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Level, Source
 from ddpdoctor.trace.process import Exit, GroupEvent

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.hang.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Level, Source
 from ddpdoctor.trace.verdict import verdict_of

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.hang.standstill import Handled, Process
+from ddpdoctor.blame.standstill import Handled, Process
 from ddpdoctor.model import Source, Where
 from ddpdoctor.trace.process import GroupEvent
 from ddpdoctor.trace.recording import Recording

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.frames import Frame
 
 
 @dataclass

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ddpdoctor.hang.stacks import Frame, short_path
-from ddpdoctor.hang.standstill import Doing, Process
+from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
+from ddpdoctor.blame.standstill import Doing, Process
 from ddpdoctor.model import Where
 
 
@@ -70,7 +70,6 @@ class Place:
         return self.kind in _BLOCKED
 
 
-_FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|^<|/ddpdoctor/recorder/|^torch/")
 _PYTHON = re.compile(r"\.py[wi]?$|^<")
 _C10D = "torch/distributed/distributed_c10d.py"
 _NAMED = {
@@ -128,9 +127,9 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     stack = [frame for frame in process.stack if _PYTHON.search(frame.file)]
     if not stack:
         return None
-    own = [number for number, frame in enumerate(stack) if not _FOREIGN.search(frame.file)]
+    own = [number for number, frame in enumerate(stack) if is_of_script(frame)]
     last = own[-1] if own else -1
-    where = _where(stack[last]) if own else None
+    where = where_of(stack[last]) if own else None
     fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
     below = stack[last + 1 :]
     kind, what = (
@@ -140,20 +139,6 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
         or _line(stack[last], process, nccl, not below)
     )
     return Place(kind, what, where, fetching)
-
-
-def _where(frame: Frame) -> Where:
-    return Where(short_path(frame.file), frame.line, frame.function)
-
-
-def is_of_script(frame: Frame) -> bool:
-    """Whether a frame is the script's own: not torch's, Python's, an installed package's or the recorder's."""
-    return not _FOREIGN.search(frame.file)
-
-
-def function(frame: Frame) -> str:
-    """The name alone: some versions of py-spy put the class before it."""
-    return frame.function.rpartition(".")[2]
 
 
 def _gpu(process: Process) -> tuple[Kind, str] | None:

@@ -1,5 +1,5 @@
-from ddpdoctor.hang.stacks import Frame, parse_faulthandler
-from ddpdoctor.hang.tree import lines, merge
+from ddpdoctor.blame.frames import Frame, parse_faulthandler
+from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.hang.verdict import culprits
 
 MAIN, TRAIN = Frame("main", "train.py", 40), Frame("step", "train.py", 12)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ddpdoctor.hang.flight.dump import Dump
-from ddpdoctor.hang.stacks import Frame
+from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.frames import Frame
 
 MOST_WAKES = 20.0
 """In a second, of a thread that waits for one thing; some waits look up now and then."""
