@@ -1,4 +1,4 @@
-"""What a check is: one disease, one class, one file under ``checks/``."""
+"""What a check is: one problem, one class, one file under ``checks/``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
 
 
 class Check:
-    """One disease, and every way to detect it.
+    """One problem, and every way to detect it.
 
     A subclass implements one or more of ``examine_host(host)``, ``examine_group(ranks)``,
     ``examine_run(trace)`` and ``examine_log(log)``: pure functions from facts to a
@@ -30,17 +30,16 @@ class Check:
     """The kebab-case name that users read beside the code."""
     family: ClassVar[Family]
     title: ClassVar[str]
-    """What is so where the disease is absent; a skipped check's line is this, a colon and the reason."""
+    """What is so where nothing is wrong; a skipped check's line is this, a colon and the reason."""
     measurements: ClassVar[tuple[str, ...]] = ()
     """The measurements of the live group that ``examine_group`` reads: names of modules in ``group/measure``."""
     breaks_group: ClassVar[bool] = False
     """Whether a failure found on the host explains a group that does not come up; one cause, one finding."""
     raises: ClassVar[tuple[str, ...]] = ()
-    """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this disease ends. Such
+    """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this problem ends. Such
     an exception is this check's to report, with the rank and the line; *rank-failed-first* leaves it alone."""
     explained_by: ClassVar[tuple[str, ...]] = ()
-    """Codes of diseases of which this one is a symptom. Where one of them was found (fail or warn), what this check
-    found is dropped: one cause, one finding."""
+    """Codes of checks of whose findings this check's may be symptoms; see :func:`ddpdoctor.judge.explains`."""
 
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
@@ -53,7 +52,7 @@ class Check:
 
     @classmethod
     def is_raised_as(cls, exception: str) -> bool:
-        """Whether an exception, as ``Type: message``, is one in which this disease ends."""
+        """Whether an exception, as ``Type: message``, is one in which this problem ends."""
         return any(re.search(pattern, exception) for pattern in cls.raises)
 
     @classmethod

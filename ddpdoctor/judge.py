@@ -6,13 +6,16 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import CheckResult, Finding, Judgement, Level, Outcome, Passed, Skipped, Source
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Passed, Skipped, Source
+from ddpdoctor.text import plural
 
-_BAD_FIRST = (Outcome.ERROR, Outcome.FAIL, Outcome.WARN, Outcome.PASS, Outcome.SKIP)
+_State: TypeAlias = tuple[Outcome, str, str | None]
+"""Of a check: the outcome, the text of its line, and the reason where it was skipped or broke."""
 _LEVELS = tuple(Level)
+_SOURCES = tuple(Source)
 
 
 class NotMeasured(Exception):
@@ -23,11 +26,44 @@ class NotMeasured(Exception):
 class Verdict:
     """What one check said of one source."""
 
-    result: CheckResult
-    findings: tuple[Finding, ...]
+    check: Check
     source: Source
-    explained_by: tuple[str, ...] = ()
-    """Codes whose findings explain this one's away."""
+    findings: tuple[Finding, ...] = ()
+    passed: Passed | None = None
+    reason: str | None = None
+    """Why the check was skipped or broke; None otherwise."""
+    broke: bool = False
+    seconds: float = 0.0
+    causes: tuple[str, ...] = ()
+    """Codes of the findings that explained those which were dropped from this verdict."""
+
+    @property
+    def code(self) -> str:
+        """The check's."""
+        return self.check.code
+
+    @property
+    def failed(self) -> bool:
+        """Whether one of the findings is a failure."""
+        return any(finding.level is Level.FAIL for finding in self.findings)
+
+    def without(self, dropped: Iterable[Finding], cause: str) -> Verdict:
+        """The verdict less these findings, which a finding with the code ``cause`` explains."""
+        gone = {id(finding) for finding in dropped}
+        left = tuple(finding for finding in self.findings if id(finding) not in gone)
+        return replace(self, findings=left, causes=(*self.causes, cause)) if gone else self
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The verdicts of all sources as a report tells them."""
+
+    results: tuple[CheckResult, ...]
+    """One for each check, ordered by code."""
+    findings: tuple[Finding, ...]
+    """In order of blame: the root cause first."""
+    silenced: tuple[Finding, ...] = ()
+    """What the user does not want to hear of."""
 
 
 def judge(
@@ -44,91 +80,155 @@ def judge(
 
 def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str], None]) -> Verdict:
     start = time.perf_counter()
-    error: str | None = None
-    said: Judgement = Skipped("it broke")
     try:
-        said = getattr(check, source.method)(facts)
+        verdict = _verdict(check, source, getattr(check, source.method)(facts))
     except NotMeasured as missing:
-        said = Skipped(str(missing))
+        verdict = Verdict(check, source, reason=str(missing))
     except Exception as broken:  # noqa: BLE001 - a check that breaks is an outcome, and the others still count
-        error = f"{type(broken).__name__}: {broken}"
+        verdict = Verdict(check, source, reason=f"{type(broken).__name__}: {broken}", broke=True)
         on_error(f"{check.code} {source.method} broke:\n{traceback.format_exc()}")
-    seconds = time.perf_counter() - start
-    result = _result(check, said, error)
-    findings = tuple(said) if error is None and not isinstance(said, Passed | Skipped) else ()
-    return Verdict(replace(result, seconds=seconds), findings, source, check.explained_by)
+    return replace(verdict, seconds=time.perf_counter() - start)
 
 
-def _result(check: Check, said: Judgement, error: str | None) -> CheckResult:
-    def line(outcome: Outcome, text: str, **more: Any) -> CheckResult:
-        return CheckResult(check.code, check.name, check.family, outcome, text, **more)
-
-    if error is not None:
-        text = f"the check did not complete: {error} (our bug; see run.log)"
-        return line(Outcome.ERROR, text, reason=error)
-    if isinstance(said, Skipped):
-        return line(Outcome.SKIP, f"{check.title}: {said.reason}", reason=said.reason)
-    if isinstance(said, Passed):
-        return line(Outcome.PASS, said.text, evidence=said.evidence)
-    worst = min(said, key=lambda finding: _LEVELS.index(finding.level))
-    if worst.level is Level.INFO:
-        return line(Outcome.PASS, worst.headline)
-    return line(Outcome(worst.level.value), worst.headline)
-
-
-def drop_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts without findings that another check's finding explains; those become skips with its code."""
-    found = {
-        verdict.result.code for verdict in verdicts if verdict.result.outcome in (Outcome.FAIL, Outcome.WARN)
-    }
-    return [_explained(verdict, found) for verdict in verdicts]
-
-
-def _explained(verdict: Verdict, found: set[str]) -> Verdict:
-    of_findings = (code for finding in verdict.findings for code in finding.explained_by)
-    cause = next((code for code in (*verdict.explained_by, *of_findings) if code in found), None)
-    if cause is None or not verdict.findings:
-        return verdict
-    reason = f"what it found, {cause} explains"
-    line = replace(verdict.result, outcome=Outcome.SKIP, text=reason, reason=reason)
-    return replace(verdict, result=line, findings=())
+def _verdict(check: Check, source: Source, judgement: Any) -> Verdict:
+    if isinstance(judgement, Skipped):
+        return Verdict(check, source, reason=judgement.reason)
+    if isinstance(judgement, Passed):
+        return Verdict(check, source, passed=judgement)
+    return Verdict(check, source, findings=tuple(judgement))
 
 
 def skip_all(source: Source, checks: Iterable[Check], reason: str) -> list[Verdict]:
     """The verdicts where a source could not be looked at, for one reason."""
-    return [Verdict(_result(check, Skipped(reason), None), (), source) for check in checks]
+    return [Verdict(check, source, reason=reason) for check in checks]
 
 
-def merge(verdicts: Sequence[Verdict]) -> tuple[tuple[CheckResult, ...], tuple[Finding, ...]]:
+def explains(cause: Finding, symptom: Finding, codes: Iterable[str]) -> bool:
+    """Whether one finding is the cause of another, which is then dropped: one cause, one finding.
+
+    The cause's code has to be one of ``codes``, those that the symptom or its check names. Where both findings say
+    what they are about in terms of the same kind (a path, a DataLoader), they have to share a subject. Where no kind
+    is common to both, the cause explains every symptom of that code: a hang is the whole job's.
+    """
+    if cause.code not in codes or cause.level is Level.INFO:
+        return False
+    common = {subject.kind for subject in cause.about} & {subject.kind for subject in symptom.about}
+    return not common or not set(cause.about).isdisjoint(symptom.about)
+
+
+def drop_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts without the findings that a finding of another check explains; see :func:`explains`."""
+    causes = [finding for verdict in verdicts for finding in verdict.findings]
+    return [_without_symptoms(verdict, causes) for verdict in verdicts]
+
+
+def _without_symptoms(verdict: Verdict, causes: Sequence[Finding]) -> Verdict:
+    for finding in verdict.findings:
+        codes = (*verdict.check.explained_by, *finding.explained_by)
+        cause = next((cause.code for cause in causes if explains(cause, finding, codes)), None)
+        if cause:
+            verdict = verdict.without([finding], cause)
+    return verdict
+
+
+def merge(verdicts: Sequence[Verdict], hides: Callable[[Finding], bool] = lambda finding: False) -> Merged:
     """One line for each check, whatever number of sources it looked at, and all findings in order of blame.
 
     Blame: fail before warn before info; then the host before the group before a run, since what is wrong
-    with the machine explains what goes wrong on it. What another finding explains is left out.
+    with the machine explains what goes wrong on it. What another finding explains is left out, and what several
+    sources found is told once. Lines are about the findings that are left then.
+
+    Args:
+        hides: whether the user has silenced a finding.
     """
     verdicts = drop_symptoms(verdicts)
-    lines: dict[str, list[CheckResult]] = {}
+    findings = _in_order_of_blame(verdicts)
+    silenced = tuple(finding for finding in findings if hides(finding))
+    left = tuple(finding for finding in findings if finding not in silenced)
+    by_code: dict[str, list[Verdict]] = {}
     for verdict in verdicts:
-        lines.setdefault(verdict.result.code, []).append(verdict.result)
-    order = list(Source)
-    blamed = sorted(
-        ((finding, verdict.source) for verdict in verdicts for finding in verdict.findings),
-        key=lambda pair: (_LEVELS.index(pair[0].level), order.index(pair[1]), pair[0].code),
-    )
-    results = sorted((_merge_lines(same) for same in lines.values()), key=lambda line: line.code)
-    return tuple(results), tuple(finding for finding, _ in blamed)
+        by_code.setdefault(verdict.code, []).append(verdict)
+    results = (_line(by_code[code], left, silenced) for code in sorted(by_code))
+    return Merged(tuple(results), left, silenced)
 
 
-def _merge_lines(same: Sequence[CheckResult]) -> CheckResult:
-    worst = min(same, key=lambda line: _BAD_FIRST.index(line.outcome))
-    alike = [line for line in same if line.outcome is worst.outcome]
-    return replace(
-        worst,
-        text="; ".join(dict.fromkeys(line.text for line in alike))
-        if worst.outcome is Outcome.PASS
-        else worst.text,
-        seconds=sum(line.seconds for line in same),
-        evidence=tuple(evidence for line in same for evidence in line.evidence),
+def _in_order_of_blame(verdicts: Sequence[Verdict]) -> list[Finding]:
+    placed = [(finding, verdict.source) for verdict in verdicts for finding in verdict.findings]
+    placed.sort(key=lambda pair: (_LEVELS.index(pair[0].level), _SOURCES.index(pair[1]), pair[0].code))
+    told: list[tuple[Finding, Source]] = []
+    for finding, source in placed:
+        same = (
+            number
+            for number, (other, seen_by) in enumerate(told)
+            if _are_one(finding, source, other, seen_by)
+        )
+        number = next(same, None)
+        if number is None:
+            told.append((finding, source))
+        else:
+            told[number] = (_united(told[number][0], finding), told[number][1])
+    return [finding for finding, _ in told]
+
+
+def _are_one(finding: Finding, source: Source, other: Finding, other_source: Source) -> bool:
+    """Whether two findings are the same thing, seen by two sources; what one source tells apart is never one."""
+    if finding == other:
+        return True
+    if source is other_source or finding.code != other.code or not finding.about:
+        return False
+    places = {place for place in (finding.where, other.where) if place}
+    return set(finding.about) == set(other.about) and len(places) < 2
+
+
+def _united(first: Finding, other: Finding) -> Finding:
+    more = tuple(evidence for evidence in other.evidence if evidence not in first.evidence)
+    ranks = tuple(sorted({*first.ranks, *other.ranks}))
+    return replace(first, where=first.where or other.where, ranks=ranks, evidence=first.evidence + more)
+
+
+def _line(
+    verdicts: Sequence[Verdict], findings: Iterable[Finding], silenced: Iterable[Finding]
+) -> CheckResult:
+    """A check's line, from its verdicts and from the findings that are left of all checks."""
+    check = verdicts[0].check
+    of_check = [finding for finding in findings if finding.code == check.code]
+    passed = [verdict.passed for verdict in verdicts if verdict.passed]
+    outcome, text, reason = (
+        _broken(verdicts)
+        or _bad([finding for finding in of_check if finding.level is not Level.INFO])
+        or _good([*(one.text for one in passed), *(finding.headline for finding in of_check)])
+        or _skipped(verdicts, sum(finding.code == check.code for finding in silenced))
     )
+    seconds = sum(verdict.seconds for verdict in verdicts)
+    evidence = tuple(entry for one in passed for entry in one.evidence)
+    return CheckResult(check.code, check.name, check.family, outcome, text, reason, seconds, evidence)
+
+
+def _broken(verdicts: Iterable[Verdict]) -> _State | None:
+    error = next((verdict.reason for verdict in verdicts if verdict.broke), None)
+    if error is None:
+        return None
+    return Outcome.ERROR, f"the check did not complete: {error} (our bug; see run.log)", error
+
+
+def _bad(findings: Sequence[Finding]) -> _State | None:
+    if not findings:
+        return None
+    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+    return Outcome(findings[0].level.value), findings[0].headline + more, None
+
+
+def _good(texts: Sequence[str]) -> _State | None:
+    return (Outcome.PASS, "; ".join(dict.fromkeys(texts)), None) if texts else None
+
+
+def _skipped(verdicts: Sequence[Verdict], silenced: int) -> _State:
+    causes = ", ".join(dict.fromkeys(code for verdict in verdicts for code in verdict.causes))
+    if causes or silenced:
+        reason = f"what it found, {causes} explains" if causes else f"{plural(silenced, 'finding')} silenced"
+        return Outcome.SKIP, reason, reason
+    reason = next(verdict.reason for verdict in verdicts if verdict.reason)
+    return Outcome.SKIP, f"{verdicts[0].check.title}: {reason}", reason
 
 
 def exit_status(

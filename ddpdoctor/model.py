@@ -100,6 +100,38 @@ class Where:
     function: str | None = None
 
 
+class Kind(str, Enum):
+    """What sort of thing a finding is about."""
+
+    PATH = "path"
+    MODEL = "model"
+    """A wrapped model, or a module in it."""
+    PARAMETER = "parameter"
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "scheduler"
+    LOADER = "loader"
+    METRIC = "metric"
+    GROUP = "group"
+    VARIABLE = "variable"
+    """Of the environment."""
+    PORT = "port"
+    HOST = "host"
+    INTERFACE = "interface"
+    GPU = "gpu"
+    PACKAGE = "package"
+    BACKEND = "backend"
+    LINE = "line"
+    """A line of the script, for what has no other name."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One thing that a finding is about; its name is the same in every check that speaks of the thing."""
+
+    kind: Kind
+    name: str
+
+
 @dataclass(frozen=True)
 class Evidence:
     """One observed state and the ranks that share it; no ranks means that it belongs to none in particular."""
@@ -110,7 +142,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Finding:
-    """One disease found. The headline stands alone: lower case, subject first, no advice, no full stop."""
+    """One problem found. The headline stands alone: lower case, subject first, no advice, no full stop."""
 
     code: str
     level: Level
@@ -124,7 +156,10 @@ class Finding:
     seen: Sighting | None = None
     """Where in the job's output, for what was found there."""
     explained_by: tuple[str, ...] = ()
-    """Codes of diseases of which this finding may be a symptom; it is dropped where one of them was found."""
+    """Codes of checks of whose findings this one may be a symptom; see :func:`ddpdoctor.judge.explains`."""
+    about: tuple[Subject, ...] = ()
+    """The things that it is about. With the code they tell whether two sources found the same, and which finding
+    explains which; without them the finding is about the job as a whole."""
 
     @property
     def more(self) -> str:
@@ -134,7 +169,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Passed:
-    """A check looked and found the disease absent; ``text`` says what it saw."""
+    """A check looked and found nothing wrong; ``text`` says what it saw."""
 
     text: str
     evidence: tuple[Evidence, ...] = ()
@@ -148,7 +183,7 @@ class Skipped:
 
 
 Judgement: TypeAlias = Passed | Skipped | Sequence[Finding]
-"""What a check's ``examine_*`` returns. A list of findings is never empty: no disease is ``Passed``."""
+"""What a check's ``examine_*`` returns. A list of findings is never empty: no problem is ``Passed``."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +195,8 @@ class CheckResult:
     family: Family
     outcome: Outcome
     text: str
-    """What the report's line says: what was seen, or the title and the reason, or the first headline."""
+    """What the report's line says: what was seen, or the title and the reason, or the first
+    headline and how many findings there are more."""
     reason: str | None = None
     """Why the check was skipped or broke; None otherwise."""
     seconds: float = 0.0

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
 from ddpdoctor import registry
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome
+from ddpdoctor.model import Finding
 from ddpdoctor.text import plural
 
 _COMMENT = re.compile(r"#\s*ddpdoctor:\s*ignore\b(?:\s*\[(?P<selectors>[^\]]*)\])?", re.IGNORECASE)
@@ -27,15 +26,8 @@ class Silencer:
     per_file: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Selectors of checks, by pattern of the file that a finding names."""
 
-    def split(self, findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
-        """The findings that stay, and those that are silenced."""
-        kept: list[Finding] = []
-        silenced: list[Finding] = []
-        for finding in findings:
-            (silenced if self._is_silenced(finding) else kept).append(finding)
-        return kept, silenced
-
-    def _is_silenced(self, finding: Finding) -> bool:
+    def hides(self, finding: Finding) -> bool:
+        """Whether a comment on the finding's line, or a pattern of its file's name, silences it."""
         if finding.where is None:
             return False
         file = self.working / finding.where.file
@@ -49,19 +41,19 @@ class Silencer:
         )
 
     def _by_comment(self, finding: Finding, file: Path) -> bool:
-        found = _COMMENT.search(_line(file, finding.where.line if finding.where else None))
-        if found is None:
+        comment = _COMMENT.search(_line(file, finding.where.line if finding.where else None))
+        if comment is None:
             return False
-        selectors = found["selectors"]
-        return selectors is None or _means(finding.code, [one.strip() for one in selectors.split(",")])
+        selectors = comment["selectors"]
+        return selectors is None or _means(finding.code, [name.strip() for name in selectors.split(",")])
 
 
 def _means(code: str, selectors: Iterable[str]) -> bool:
     check = registry.by_code(code)
     return any(
-        code.lower().startswith(one.lower()) or (check is not None and one.lower() == check.name)
-        for one in selectors
-        if one
+        code.lower().startswith(selector.lower()) or (check is not None and selector.lower() == check.name)
+        for selector in selectors
+        if selector
     )
 
 
@@ -73,28 +65,9 @@ def _line(file: Path, number: int | None) -> str:
     return lines[number - 1] if number and number <= len(lines) else ""
 
 
-def without_silenced(
-    results: Iterable[CheckResult], kept: Iterable[Finding], silenced: Iterable[Finding]
-) -> tuple[CheckResult, ...]:
-    """The checks' lines where some of their findings are left out."""
-    gone = Counter(finding.code for finding in silenced)
-    left = {finding.code: finding for finding in reversed(list(kept))}
-    return tuple(_line_of(one, gone[one.code], left.get(one.code)) for one in results)
-
-
-def _line_of(line: CheckResult, gone: int, left: Finding | None) -> CheckResult:
-    if not gone or line.outcome is Outcome.ERROR:
-        return line
-    if left is not None:
-        outcome = Outcome.PASS if left.level is Level.INFO else Outcome(left.level.value)
-        return replace(line, outcome=outcome, text=left.headline)
-    reason = f"{plural(gone, 'finding')} silenced"
-    return replace(line, outcome=Outcome.SKIP, text=reason, reason=reason)
-
-
 def note_of(silenced: Sequence[Finding]) -> str | None:
     """The sentence of the report that counts them; None where there are none."""
     if not silenced:
         return None
-    places = (f"{one.code} at {one.where.file}:{one.where.line}" for one in silenced if one.where)
+    places = (f"{it.code} at {it.where.file}:{it.where.line}" for it in silenced if it.where)
     return f"{plural(len(silenced), 'finding')} silenced by comments or per-file-ignores: {', '.join(places)}"

@@ -13,7 +13,7 @@ from ddpdoctor.hang.flight.case import CODES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
 from ddpdoctor.judge import Verdict, judge
-from ddpdoctor.model import Outcome, Role, Source
+from ddpdoctor.model import Role, Source
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -75,12 +75,11 @@ def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -
     """What the output says, less what only tells of a wait that the dumps explain."""
     if not any(verdict.findings for verdict in verdicts):
         return list(of_log)
-    told = {verdict.result.code for verdict in verdicts if verdict.findings}
+    told = {verdict.code for verdict in verdicts if verdict.findings}
     return [
         verdict
         for verdict in of_log
-        if verdict.result.outcome is not Outcome.FAIL
-        or (verdict.result.code not in told and not _is_messenger(verdict))
+        if not verdict.failed or (verdict.code not in told and not _is_messenger(verdict))
     ]
 
 

@@ -68,14 +68,14 @@ def _report(options: Options) -> Report:
         of_log, lines = _judge_output(given.others, needed=not given.dumps)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
-    results, findings = merge(verdicts)
+    merged = merge(verdicts)
     return Report(
         version=__version__,
         command=tuple(sys.argv[1:]),
-        exit_status=exit_status(findings, results, options.fail_on, None),
+        exit_status=exit_status(merged.findings, merged.results, options.fail_on, None),
         seconds=time.monotonic() - started,
-        checks=results,
-        findings=findings,
+        checks=merged.results,
+        findings=merged.findings,
         run={"files": list(options.paths), "lines": lines, "fail_on": options.fail_on.value},
         notes=notes,
     )

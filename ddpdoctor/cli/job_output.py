@@ -48,16 +48,16 @@ def with_output(
     named = [
         one
         for one in blame.examine(log, checks, on_error)
-        if one.findings and one.result.code not in _NAMES_NO_CAUSE and not _came_after(one, log, trace)
+        if one.findings and one.code not in _NAMES_NO_CAUSE and not _came_after(one, log, trace)
     ]
-    codes = tuple(one.result.code for one in named if any(f.level is Level.FAIL for f in one.findings))
+    codes = tuple(one.code for one in named if one.failed)
     return [*(_explained(one, codes) for one in verdicts), *named]
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
     """Whether it tells of the abort of a rank whose peer had ended by an exit status of its own."""
     first, died = trace.first_to_break(), first_death(log)
-    if verdict.result.code != _A_SIGNAL or first is None or first.failure or not (first.exit_code or 0) > 0:
+    if verdict.code != _A_SIGNAL or first is None or first.failure or not (first.exit_code or 0) > 0:
         return False
     if died is None or died.code != -signal.SIGABRT:
         return False
@@ -73,7 +73,7 @@ def _files(folder: Path) -> list[str]:
 
 def _explained(verdict: Verdict, codes: tuple[str, ...]) -> Verdict:
     """The verdict on the exception, which is dropped where its cause was found."""
-    if verdict.result.code != _AN_EXCEPTION:
+    if verdict.code != _AN_EXCEPTION:
         return verdict
     findings = (replace(one, explained_by=(*one.explained_by, *codes)) for one in verdict.findings)
     return replace(verdict, findings=tuple(findings))

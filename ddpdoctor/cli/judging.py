@@ -17,8 +17,8 @@ from ddpdoctor.job.command import Job
 from ddpdoctor.job.run import Follow
 from ddpdoctor.judge import Verdict, exit_status, merge, skip_all
 from ddpdoctor.judge import judge as judge_all
-from ddpdoctor.model import Level, Outcome, Report, Source
-from ddpdoctor.silence import Silencer, note_of, without_silenced
+from ddpdoctor.model import Level, Report, Source
+from ddpdoctor.silence import Silencer, note_of
 from ddpdoctor.trace import Trace
 
 
@@ -95,8 +95,8 @@ class Judging:
         """The code of a host finding that explains why ranks cannot start or meet."""
         breaking = {check.code for check in registry.all_checks() if check.breaks_group}
         for verdict in self.verdicts:
-            if verdict.result.outcome is Outcome.FAIL and verdict.result.code in breaking:
-                return verdict.result.code
+            if verdict.failed and verdict.code in breaking:
+                return verdict.code
         return None
 
     def judge_run(self, trace: Trace, folder: Path) -> None:
@@ -111,8 +111,8 @@ class Judging:
         else:
             self.judge(Source.RUN, trace)
             self._read_output(trace, folder)
-        results = [verdict.result for verdict in self.verdicts if verdict.source is Source.RUN]
-        self.notes += notes(trace, results, self.request.time_limit)
+        of_run = merge([verdict for verdict in self.verdicts if verdict.source is Source.RUN])
+        self.notes += notes(trace, of_run.results, self.request.time_limit)
         self.run.update(facts(trace))
 
     def _read_output(self, trace: Trace, folder: Path) -> None:
@@ -126,11 +126,9 @@ class Judging:
     def compose(self) -> Report:
         """All of it as one report."""
         plan = self.request.host.plan
-        results, found = merge(self.verdicts)
-        findings, silenced = self.request.silencer.split(found)
-        results = without_silenced(results, findings, silenced)
-        self.notes += filter(None, [note_of(silenced)])
-        status = exit_status(findings, results, self.request.fail_on, self.unfinished)
+        merged = merge(self.verdicts, self.request.silencer.hides)
+        self.notes += filter(None, [note_of(merged.silenced)])
+        status = exit_status(merged.findings, merged.results, self.request.fail_on, self.unfinished)
         if self.unfinished and status != 1:  # else a finding tells why
             self.notes.append(f"the examination did not get to its end: {self.unfinished}")
         name = self.request.job.name if self.request.job else None
@@ -148,8 +146,8 @@ class Judging:
             command=self.request.command,
             exit_status=status,
             seconds=time.monotonic() - self.started,
-            checks=results,
-            findings=tuple(findings),
+            checks=merged.results,
+            findings=merged.findings,
             run=run,
             notes=tuple(self.notes),
         )

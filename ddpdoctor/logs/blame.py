@@ -8,12 +8,11 @@ an exception are both causes, so the earlier of them wins, and the name where bo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import Verdict, drop_symptoms, judge
 from ddpdoctor.logs.log import Log
-from ddpdoctor.model import Finding, Level, Outcome, Role, Source
+from ddpdoctor.model import Finding, Level, Role, Source
 
 _ORDER = (
     {Role.SYSTEM},
@@ -26,7 +25,7 @@ _ORDER = (
 
 def root_cause(findings: Sequence[Finding]) -> Finding | None:
     """The failure among them that explains the others; None where nothing failed."""
-    failed = [one for one in findings if one.level is Level.FAIL]
+    failed = [finding for finding in findings if finding.level is Level.FAIL]
     return min(failed, key=_explains, default=None)
 
 
@@ -39,21 +38,17 @@ def _explains(finding: Finding) -> tuple[int, int, bool, str]:
 
 
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts with the root cause only, beside what is no failure; the others' become skips with its code."""
+    """The verdicts with the root cause only, beside what is no failure."""
     verdicts = drop_symptoms(verdicts)
     cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
     return [_cleared(verdict, cause) for verdict in verdicts] if cause else verdicts
 
 
 def _cleared(verdict: Verdict, cause: Finding) -> Verdict:
-    kept = tuple(one for one in verdict.findings if one is cause or one.level is not Level.FAIL)
-    if kept == verdict.findings:
-        return verdict
-    reason = f"what it found, {cause.code} explains"
-    if kept:
-        return replace(verdict, findings=kept)
-    line = replace(verdict.result, outcome=Outcome.SKIP, text=reason, reason=reason)
-    return replace(verdict, findings=(), result=line)
+    symptoms = (
+        finding for finding in verdict.findings if finding.level is Level.FAIL and finding is not cause
+    )
+    return verdict.without(symptoms, cause.code)
 
 
 def examine(log: Log, checks: Iterable[Check], on_error: Callable[[str], None]) -> list[Verdict]:

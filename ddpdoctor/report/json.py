@@ -57,6 +57,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "evidence": _evidence(finding.evidence),
         "confidence": finding.confidence.value,
         "more": finding.more,
+        "about": [{"kind": subject.kind.value, "name": subject.name} for subject in finding.about],
     }
 
 

@@ -75,7 +75,7 @@ def _result(finding: Finding, values: dict[str, Any], codes: list[str]) -> dict[
         "level": _LEVELS[finding.level],
         "message": {"text": f"{finding.headline}\n\n{finding.why}\n\nfix: {finding.fix}"},
         "properties": {
-            name: values[name] for name in ("headline", "ranks", "evidence", "confidence", "more")
+            name: values[name] for name in ("headline", "ranks", "evidence", "confidence", "more", "about")
         },
     }
     if finding.code in codes:

@@ -25,8 +25,8 @@ def judged(folder: Path, printed: str, *ranks: RankTrace) -> list[str]:
     trace = broken(*(ranks or (REFUSED,)))
     exception = [check for check in registry.select(Source.RUN) if check.code == "DD304"]
     verdicts: list[Verdict] = judge(Source.RUN, exception, trace, print)
-    _, findings = merge(with_output(verdicts, trace, folder, registry.select(Source.LOG), print))
-    return [finding.code for finding in findings]
+    merged = merge(with_output(verdicts, trace, folder, registry.select(Source.LOG), print))
+    return [finding.code for finding in merged.findings]
 
 
 def test_a_cause_that_was_printed_stands_for_the_exception(tmp_path):

@@ -49,9 +49,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
 
 
 def findings(trace: Trace) -> tuple[Finding, ...]:
-    results, found = merge(judge(Source.RUN, registry.select(Source.RUN), trace, print))
-    assert not [result for result in results if result.outcome is Outcome.ERROR]
-    return tuple(one for one in found if one.level is not Level.INFO)
+    merged = merge(judge(Source.RUN, registry.select(Source.RUN), trace, print))
+    assert not [result for result in merged.results if result.outcome is Outcome.ERROR]
+    return tuple(finding for finding in merged.findings if finding.level is not Level.INFO)
 
 
 def test_the_trainer_learns_and_nothing_is_found(run):

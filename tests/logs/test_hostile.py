@@ -46,9 +46,9 @@ BOMBS = (
 def report_of(text: bytes) -> str:
     checks, broken = registry.select(Source.LOG), []
     log = read([Stream("job.log", [text])], blame.words(checks))
-    results, findings = merge(blame.examine(log, checks, broken.append))
+    merged = merge(blame.examine(log, checks, broken.append))
     assert broken == []
-    report = Report("0", ("explain",), 1, 0.0, results, findings)
+    report = Report("0", ("explain",), 1, 0.0, merged.results, merged.findings)
     return render(clean(report, {}), Format.TERMINAL)
 
 

@@ -64,7 +64,7 @@ HEALTHY = ("healthy.log", "healthy_8_log_info.log")
 def findings(name: str):
     checks, broken = registry.select(Source.LOG), []
     log = read(streams([str(OUTPUTS / name)]), blame.words(checks))
-    found = merge(blame.examine(log, checks, broken.append))[1]
+    found = merge(blame.examine(log, checks, broken.append)).findings
     assert not broken
     return found
 

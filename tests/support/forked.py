@@ -154,10 +154,10 @@ def needs_gpus(script: Path) -> bool:
 def _judged(ran: Ran, run: Path) -> Ran:
     trace = read_trace(run)
     broke: list[str] = []
-    results, findings = merge(judge(Source.RUN, registry.select(Source.RUN), trace, broke.append))
+    merged = merge(judge(Source.RUN, registry.select(Source.RUN), trace, broke.append))
     assert not broke, "\n".join(broke)
-    assert not [one for one in results if one.outcome is Outcome.ERROR]
-    return replace(ran, trace=trace, results=results, findings=findings)
+    assert not [one for one in merged.results if one.outcome is Outcome.ERROR]
+    return replace(ran, trace=trace, results=merged.results, findings=merged.findings)
 
 
 def _stopped(statuses: Sequence[int], seconds: float, timed_out: bool, ended_at: float | None) -> Stopped:

@@ -45,7 +45,7 @@ def explained(text: str, *more: str) -> tuple[Finding, ...]:
     broken: list[str] = []
     verdicts = blame.examine(log(text, *more), registry.select(Source.LOG), broken.append)
     assert not broken, broken
-    return merge(verdicts)[1]
+    return merge(verdicts).findings
 
 
 def names(code: str, named: Sequence[tuple[str, str]]) -> Callable[..., None]:

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from ddpdoctor import registry
 from ddpdoctor.judge import Verdict, merge
-from ddpdoctor.model import CheckResult, Finding, Outcome, Source
+from ddpdoctor.model import Finding, Source
 from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
@@ -50,15 +49,12 @@ def test_an_exception_that_another_check_knows_is_dropped_where_that_one_found_i
     error = RuntimeError("Expected to have finished reduction in the prior iteration")
     finding = only_finding("DD304", Source.RUN, broken(failed(0, str(error))))
     assert finding.explained_by == ("DD204",)
-    found, judge_of = [], registry.by_code("DD204")
-    assert judge_of is not None
-    for check, findings in (
-        (judge_of, (judge_of.fail("x", why="", fix=""),)),
-        (check_of("DD304"), (finding,)),
-    ):
-        result = CheckResult(check.code, check.name, check.family, Outcome.FAIL, "x")
-        found.append(Verdict(result, findings, Source.RUN))
-    assert [one.code for one in merge(found)[1]] == ["DD204"]
+    cause = check_of("DD204")
+    verdicts = [
+        Verdict(cause, Source.RUN, (cause.fail("x", why="", fix=""),)),
+        Verdict(check_of("DD304"), Source.RUN, (finding,)),
+    ]
+    assert [left.code for left in merge(verdicts).findings] == ["DD204"]
 
 
 HALF = "Weights only load failed.\nUnsupported operand 80"

@@ -61,13 +61,15 @@ def bare(rank, one):
 )
 def test_only_the_cause_is_told(code, trace):
     broken: list[str] = []
-    _, findings = merge(judge(Source.RUN, registry.select(Source.RUN, ["DD2"]), trace, broken.append))
+    findings = merge(judge(Source.RUN, registry.select(Source.RUN, ["DD2"]), trace, broken.append)).findings
     assert not broken
     assert [one.code for one in findings if one.level is not Level.INFO] == [code]
 
 
 def test_a_right_run_has_no_finding():
     broken: list[str] = []
-    _, findings = merge(judge(Source.RUN, registry.select(Source.RUN, ["DD2"]), recorded(3), broken.append))
+    findings = merge(
+        judge(Source.RUN, registry.select(Source.RUN, ["DD2"]), recorded(3), broken.append)
+    ).findings
     assert not broken
     assert findings == ()
