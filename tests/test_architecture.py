@@ -39,8 +39,8 @@ MUST_NOT_IMPORT = {
         f"ddpdoctor.{room}" for room in ("cli", "report", "host", "group", "job", "hang", "trace", "logs")
     ),
     "group": ("ddpdoctor.cli", "ddpdoctor.report"),
-    "job": ("ddpdoctor.cli", "ddpdoctor.report"),
-    "hang": ("ddpdoctor.cli", "ddpdoctor.report", "torch"),
+    "job": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.group"),
+    "hang": (*(f"ddpdoctor.{room}" for room in ("cli", "report", "group", "job", "trace", "logs")), "torch"),
     "runs": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
     "bench": ("ddpdoctor.cli", "ddpdoctor.report"),
     "bench/supervise.py": ("torch",),
@@ -48,7 +48,15 @@ MUST_NOT_IMPORT = {
     "recorder/__init__.py": ("torch",),
     "recorder/after_import.py": ("torch",),
     "recorder/inject": ("torch",),
-    "trace": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
+    "logs": tuple(f"ddpdoctor.{room}" for room in ("cli", "report", "host", "group", "job", "hang", "trace")),
+    "trace": (
+        "ddpdoctor.cli",
+        "ddpdoctor.report",
+        "ddpdoctor.group",
+        "ddpdoctor.job",
+        "ddpdoctor.logs",
+        "torch",
+    ),
     "../checks": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job"),
     "report": ("ddpdoctor.cli", "ddpdoctor.host", "ddpdoctor.group", "ddpdoctor.job", "torch"),
 }
@@ -92,6 +100,23 @@ def test_the_vocabulary_knows_nothing_above_it(place):
 def test_a_room_knows_only_the_rooms_below_it(place):
     for file in files_of(place):
         assert imports_of(file, *MUST_NOT_IMPORT[place]) == [], file
+
+
+def rooms() -> dict[str, set[str]]:
+    """Which packages, and modules at the top, each package or top module of ddpdoctor imports."""
+    known: dict[str, set[str]] = {}
+    for file in PACKAGE.rglob("*.py"):
+        room = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        modules = imports_of(file, "ddpdoctor")
+        known.setdefault(room, set()).update(module.split(".")[1] for module in modules if "." in module)
+    return {room: {other for other in others if other in known} - {room} for room, others in known.items()}
+
+
+def test_no_packages_import_each_other():
+    imported = rooms()
+    while free := [room for room, others in imported.items() if not others]:
+        imported = {room: others - {*free} for room, others in imported.items() if others}
+    assert imported == {}, "packages that import each other, or one that does"
 
 
 COLLECTIVES = frozenset(

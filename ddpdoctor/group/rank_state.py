@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame, parse_faulthandler
 from ddpdoctor.group import files
-from ddpdoctor.group.record import Failure, Measured, RankRecord
+from ddpdoctor.group.record import Measured, RankRecord
 from ddpdoctor.hang.stacks import StacksUnavailable, take_stacks
 from ddpdoctor.host.activity import is_gone
 

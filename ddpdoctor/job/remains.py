@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
-from ddpdoctor.group.record import Failure
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.group.record import tells_of_a_peer
+from ddpdoctor.blame.failure import tells_of_a_peer
 from ddpdoctor.job.command import TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, Running, new_run_id, start
 from ddpdoctor.job.output import Stream

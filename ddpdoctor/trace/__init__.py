@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.group.record import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.recording import Recording

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ddpdoctor.group.record import Failure
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.process import Exit, Raised
 from ddpdoctor.trace.recording import Recording

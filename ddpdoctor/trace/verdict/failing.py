@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.place import Kind
 from ddpdoctor.blame.standstill import Handled, Standstill
-from ddpdoctor.group.record import Failure
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten

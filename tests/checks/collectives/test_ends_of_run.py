@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.group.record import Failure
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Judgement, Level, Passed, Where
 from ddpdoctor.trace import Trace

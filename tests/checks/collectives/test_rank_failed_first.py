@@ -1,4 +1,5 @@
-from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.blame.failure import Failure
+from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
 from tests.support.judging import only_finding, passed, skipped

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.group.record import Failure
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.model import Confidence, Source
 from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.training import Backward, Collective, Forward

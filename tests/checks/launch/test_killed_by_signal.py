@@ -3,7 +3,8 @@ import signal
 
 import pytest
 
-from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.blame.failure import Failure
+from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.group.record import Failure, GroupRecord, RankRecord, Stage
+from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace, Trace
