@@ -18,11 +18,11 @@ from ddpdoctor.cli.target import job_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend, default_nproc
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.job.command import Kind, RecorderOptions
-from ddpdoctor.job.exact import KEEP
+from ddpdoctor.job.command import Kind
 from ddpdoctor.job.remains import read_job
 from ddpdoctor.model import Level
 from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
+from ddpdoctor.recorder.options import KEEP, RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.silence import Silencer
 
@@ -93,6 +93,7 @@ def _recorder(options: Options, config: Config) -> RecorderOptions:
     if options.exact and (options.kind is Kind.LINE or options.nnodes > 1):
         raise UsageError("--exact runs the script again in one process: ddpdoctor check --exact train.py")
     exact = KEEP if options.exact else ""
+    limit = RecorderOptions().time_limit if limit is None else limit
     return RecorderOptions(batches, options.full, limit, options.imaginary_hosts, exact)
 
 

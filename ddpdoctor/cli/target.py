@@ -10,7 +10,8 @@ import tokenize
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.text import quote_command
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from ddpdoctor.host.programs import SERVANTS, loads_torch, runs_python
 from ddpdoctor.host.system import Process
+from ddpdoctor.recorder.options import FOLDER
 
-RECORD = "DDPDOCTOR_RECORD"
-"""The variable that names the folder of our recorder's records."""
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Variables that tell a process its rank, the surest first."""
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
@@ -53,7 +52,7 @@ class Job:
     @property
     def records(self) -> Path | None:
         """Where our recorder writes; None where it is not in there."""
-        return Path(self.environ[RECORD]) if RECORD in self.environ else None
+        return Path(self.environ[FOLDER]) if FOLDER in self.environ else None
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import ddpdoctor
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.text import quote_command
 
 RECORD = "record"
@@ -50,35 +51,6 @@ class Kind(str, Enum):
     """A module's name and its arguments, for torchrun."""
     LINE = "line"
     """A whole launch line, run as it stands."""
-
-
-@dataclass(frozen=True)
-class RecorderOptions:
-    """What is asked of the recorder."""
-
-    batches: int = 8
-    """Batches that fast-forward gives to each pass over a DataLoader."""
-    full: bool = False
-    """Whether nothing is cut short."""
-    time_limit: float | None = None
-    """Seconds that the job may take; None for the recorder's own limit."""
-    rehearse: int = 0
-    """Imaginary hosts of a rehearsal; 0 where devices are real."""
-    exact: str = ""
-    """``keep``: what its first update needs to be replayed; or the folder of records in which that was kept."""
-
-    def variables(self, folder: Path, nproc: int) -> dict[str, str]:
-        """The variables by which processes of the job learn of it."""
-        asked = {
-            "RECORD": str(folder),
-            "BATCHES": str(self.batches),
-            "FULL": str(int(self.full)),
-            "TIME_LIMIT": "" if self.time_limit is None else str(self.time_limit),
-            "REHEARSE": str(self.rehearse or ""),
-            "EXACT": self.exact,
-            "NPROC": str(nproc),
-        }
-        return {f"DDPDOCTOR_{name}": value for name, value in asked.items() if value}
 
 
 @dataclass(frozen=True)
@@ -124,7 +96,7 @@ class Job:
             **_flight_recorder(own, torch),
             **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
             **own,
-            **self.recorder.variables(folder / RECORD, plan.nproc),
+            **replace(self.recorder, record=str(folder / RECORD), nproc=plan.nproc).to_environment(),
             "PYTHONPATH": path,
         }
 

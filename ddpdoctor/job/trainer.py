@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import ddpdoctor
-from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.options import RecorderOptions
 
 _LIMIT, _LIMIT_PER_RANK = 60.0, 5.0
 """Seconds that it may take; ten times what two cores need, which import torch once for each rank."""

@@ -16,8 +16,6 @@ from .after_import import when_imported
 if TYPE_CHECKING:
     from .session import Session
 
-FOLDER = "DDPDOCTOR_RECORD"
-"""The environment variable that names the folder for records; the recorder does nothing without it."""
 _sessions: list[Session] = []
 
 
@@ -28,13 +26,15 @@ def arm() -> None:
 
 def start() -> Session | None:
     """Begin to record, once in a process; None where there is no folder to write to."""
-    folder = os.environ.get(FOLDER)
-    if not folder or not os.path.isdir(folder):
+    from .options import RecorderOptions  # not before torch: every Python process of the job loads this file
+
+    options = RecorderOptions.of_environment()
+    if not os.path.isdir(options.record):
         return None
     if not _sessions:
         from .session import Session
 
-        session = Session(folder, sys.modules["torch"])
+        session = Session(options, sys.modules["torch"])
         _sessions.append(session)
         session.begin()
     return _sessions[0]

@@ -1,32 +1,63 @@
-"""What the command asked of the recorder, by environment variables that every process of the run inherits."""
+"""What is asked of the recorder, by environment variables that every process of the job inherits.
+
+The command encodes it and the recorder decodes it, both by this file, which therefore imports nothing of ddpdoctor.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+_PREFIX = "DDPDOCTOR_"
+FOLDER = f"{_PREFIX}RECORD"
+"""The variable that names the folder of records; the recorder does nothing without it."""
+KEEP = "keep"
+"""``exact`` in the first run: keep what the first update needs to be replayed."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """Each is named DDPDOCTOR_ and the field in capitals."""
+class RecorderOptions:
+    """Each travels as DDPDOCTOR_ and the field's name in capitals."""
 
     batches: int = 8
-    """Batches that fast-forward gives to a pass over a DataLoader."""
+    """Batches that fast-forward gives to each pass over a DataLoader."""
     full: bool = False
-    """Whether the run goes at its full length."""
+    """Whether nothing is cut short."""
     time_limit: float = 120.0
     """Seconds after which a run that is cut short is ended at a training step."""
     rehearse: int = 0
     """Imaginary hosts of a rehearsal; 0 where devices are real."""
     exact: str = ""
-    """``keep``: what the first update needs; or the folder of records where that was kept, to replay it."""
+    """``keep``, or the folder of records in which a first run kept its first update, to replay it."""
     nproc: int = 0
-    """Ranks on this host, where the command knows; 0 where it does not."""
+    """Ranks on this host; 0 where only they themselves know."""
+    record: str = ""
+    """The folder of records."""
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that carry these options, also those that have their default: one run may start another."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            f"{_PREFIX}{name.upper()}": str(int(value) if isinstance(value, bool) else value)
+            for name, value in values.items()
+        }
 
     @classmethod
-    def of_environment(cls) -> Options:
-        """The options as they stand in the environment; what is absent has its default."""
-        asked = {name: os.environ.get(f"DDPDOCTOR_{name.upper()}") for name in cls.__dataclass_fields__}
-        kinds = {"time_limit": float, "exact": str}
-        given = {name: kinds.get(name, int)(text) for name, text in asked.items() if text}
+    def of_environment(cls) -> RecorderOptions:
+        """The options as they stand in the environment; what is absent or empty has its default."""
+        given: dict[str, Any] = {}
+        for field in fields(cls):
+            text = os.environ.get(f"{_PREFIX}{field.name.upper()}")
+            if text:
+                given[field.name] = _KINDS[str(field.type)](text)
         return cls(**given)
+
+
+_KINDS: dict[str, Callable[[str], Any]] = {
+    "bool": lambda text: bool(int(text)),
+    "int": int,
+    "float": float,
+    "str": str,
+}

@@ -15,7 +15,7 @@ from . import guard
 from .after_import import when_imported
 from .asked import Asked
 from .heartbeat import Heartbeat
-from .options import Options
+from .options import RecorderOptions
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
 from .writer import Writer
@@ -40,11 +40,10 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 class Session:
     """What the patches share. All of it may run in any thread of the user's."""
 
-    def __init__(self, folder: str, torch: Any) -> None:
-        self.folder = folder
+    def __init__(self, options: RecorderOptions, torch: Any) -> None:
+        self.options, self.folder = options, options.record
         self.torch = torch
-        self.options = Options.of_environment()
-        self.writer = Writer(folder)
+        self.writer = Writer(self.folder)
         self.sites = Sites(os.path.dirname(os.path.abspath(torch.__file__)))
         self.rank: int | None = None
         """In the default process group, once there is one."""

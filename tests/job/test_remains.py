@@ -9,9 +9,10 @@ import pytest
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import kept
-from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.options import RecorderOptions
 
 SCRIPT = Job(Kind.SCRIPT, ("train.py",))
 LINE = Job(Kind.LINE, ("bash", "run.sh"))

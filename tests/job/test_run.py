@@ -4,12 +4,13 @@ import sys
 import time
 
 from ddpdoctor.job import run
-from ddpdoctor.job.command import Job, Kind, RecorderOptions
+from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.job.patience import Opinion, State
 from ddpdoctor.job.remains import STANDSTILL
 from ddpdoctor.job.run import JobRun
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.options import RecorderOptions
 
 
 def run_seen_as(opinions, monkeypatch, folder):

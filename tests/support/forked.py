@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
-from ddpdoctor.job.command import RECORD, Job, Kind, RecorderOptions
+from ddpdoctor.job.command import RECORD, Job, Kind
 from ddpdoctor.job.patience import State
 from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
@@ -27,6 +27,7 @@ from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
 
 ROOT = Path(__file__).parents[2]

@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..options import KEEP
+
 if TYPE_CHECKING:
     from ..exact import Keep, Replay
     from ..session import Make, Session
-
-_KEEP = "keep"
-"""What the option says in the first run; in the second it names the first one's folder of records."""
 
 
 def install(session: Session) -> None:
@@ -24,7 +23,7 @@ def install(session: Session) -> None:
 
     exact: Keep | Replay
     make: Make
-    if wanted == _KEEP:
+    if wanted == KEEP:
         exact = keep = Keep(session)
         make = functools.partial(_keep, keep)
     else:

@@ -11,9 +11,6 @@ from ddpdoctor.job.run import JobRun
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 
-KEEP = "keep"
-"""What the recorder is told in the first run."""
-
 
 def replay(job: Job, plan: Plan, folder: Path, deadline: float, torch: str | None) -> Trace:
     """Replay the first update, where the first run left what it takes.
