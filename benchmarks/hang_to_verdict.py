@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 10.0
-_NO_PROGRESS = ("collective.begin", "site", "note", "raised", "exit")
+_NO_PROGRESS = ("collective.begin", "Site", "Note", "Raised", "Exit")
 """Kinds of events that the background thread of a rank may write while it stands, and those of its end."""
 
 
@@ -85,7 +85,7 @@ def _progress(folder: Path) -> Iterator[float]:
     """The times, on the monotonic clock, of what ranks did."""
     texts = (file.read_text(errors="replace") for file in folder.rglob("*.jsonl"))
     for text in texts:
-        if '"k":"group.joining"' not in text:
+        if '"k":"GroupEvent"' not in text:
             continue  # the launcher's own
         for line in text.splitlines():
             event = json.loads(line) if line.endswith("}") else {}

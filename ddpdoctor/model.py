@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from ddpdoctor.recorder.where import Where as Where  # noqa: PLC0414 - it belongs to the vocabulary
+
 
 class Level(str, Enum):
     """How bad a finding is. ``INFO`` never changes the exit status."""
@@ -89,15 +91,6 @@ class Sighting:
     position: int
     """Among all lines of all files."""
     role: Role = Role.CAUSE
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in the user's code; ``file`` is relative to the working directory where it lies below it."""
-
-    file: str
-    line: int | None = None
-    function: str | None = None
 
 
 class Kind(str, Enum):

@@ -9,12 +9,12 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
 from ddpdoctor.trace.order import Order
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 

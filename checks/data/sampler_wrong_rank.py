@@ -2,11 +2,11 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.loading import Round, training_rounds
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 

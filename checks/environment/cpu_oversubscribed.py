@@ -4,6 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Threads
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
@@ -49,10 +50,10 @@ class CpuOversubscribed(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        cpus = max((one.facts.get("cpus") or 0 for one in recordings.values()), default=0)
+        cpus = max((own.cpus or 0 for one in recordings.values() for own in one.events(Threads)), default=0)
         if not cpus or len({one.host for one in recordings.values()}) > 1:
             return Skipped("the CPUs of the ranks' host are not known")
-        threads = sum(int(one.facts.get("threads") or 1) for one in recordings.values())
+        threads = sum(map(_threads_of, recordings.values()))
         workers = sum(_workers(one) for one in recordings.values())
         if threads + workers <= FAR_ABOVE * cpus:
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
@@ -107,6 +108,11 @@ def _workers(recording: Recording) -> int:
     return max((loader.workers for loader in recording.loaders if loader.index in drawn), default=0)
 
 
+def _threads_of(recording: Recording) -> int:
+    """Of torch, in a rank's process."""
+    return next((own.threads for own in recording.events(Threads)), 1)
+
+
 def _busy(threads: int, workers: int) -> str:
     also = f" and {plural(workers, 'DataLoader worker')}" if workers else ""
     return f"{plural(threads, 'thread')} of torch{also}"
@@ -114,8 +120,7 @@ def _busy(threads: int, workers: int) -> str:
 
 def _of_ranks(recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(_busy(int(one.facts.get("threads") or 1), _workers(one)), (rank,))
-        for rank, one in recordings.items()
+        Evidence(_busy(_threads_of(one), _workers(one)), (rank,)) for rank, one in recordings.items()
     )
 
 

@@ -8,10 +8,10 @@ from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 PROBE_BYTES = 1 << 20

@@ -3,11 +3,11 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, is_named
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 

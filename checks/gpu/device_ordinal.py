@@ -6,10 +6,10 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Device
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 _NONE = r"No CUDA GPUs are available"

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Line, Log, told_by
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
-from ddpdoctor.trace.process import Device
 from ddpdoctor.trace.recording import Recording
 
 _ROW = re.compile(

@@ -6,11 +6,11 @@ from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl import is_on, nccl_setting
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"

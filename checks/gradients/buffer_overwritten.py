@@ -4,9 +4,9 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, Wrapper

@@ -5,10 +5,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.odd import by_state
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep, Wrapper

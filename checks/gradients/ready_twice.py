@@ -3,9 +3,9 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import keys_of, raised_as, raised_by, with_victims
 from ddpdoctor.trace.recording import Recording
 

@@ -3,10 +3,10 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")

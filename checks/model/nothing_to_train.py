@@ -4,9 +4,9 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _WHY = "DDP averages gradients, and this module has none: every parameter has requires_grad=False, or it has none."

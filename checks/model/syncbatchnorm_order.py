@@ -2,9 +2,9 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Conversion
 

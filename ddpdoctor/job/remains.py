@@ -18,10 +18,10 @@ from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.farewell import forgive
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 

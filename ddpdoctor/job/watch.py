@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.hang.beats import NOW, Beat, read_beat
+from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
+from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
+from ddpdoctor.recorder.events.schema import Event
+from ddpdoctor.recorder.where import Site
 
-_KINDS = ("start", "group.joining", "group.init", "raised", "exit")
-_BEGINNINGS = tuple(f'{{"k":"{kind}"'.encode() for kind in _KINDS)
-"""How the lines of interest begin, so that the others need not be read."""
-_NO_PROGRESS = tuple(f'{{"k":"{kind}"'.encode() for kind in ("open", "site", "note"))
-"""The same of lines that the background thread may write while the script stands still."""
+_KINDS: tuple[type[Event], ...] = (Start, GroupEvent, Raised, Exit)
+"""What is of interest; the other lines need not be read."""
+_NO_PROGRESS = (Site, Note)
+"""What the background thread may write while the script stands still."""
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Watch:
             if not process.ended:
                 process.beat = read_beat(file.with_suffix(NOW)) or process.beat
 
-    def _new_events(self, file: Path) -> Iterator[dict[str, Any]]:
+    def _new_events(self, file: Path) -> Iterator[Event]:
         offset = self._offsets.get(file, 0)
         with file.open("rb") as opened:
             opened.seek(offset)
@@ -76,33 +79,21 @@ class Watch:
         self._offsets[file] = offset + len(complete) + len(newline)
         lines = complete.split(b"\n") if newline else []
         for line in lines:
-            if line.startswith(_BEGINNINGS):
-                yield json.loads(line)
-        if file in self._processes and not all(line.startswith(_NO_PROGRESS) for line in lines):
+            kind = next((kind for kind in _KINDS if is_of(line, kind)), None)
+            with suppress(Malformed):
+                if kind is not None:
+                    yield decode(kind, line, {})
+        if file in self._processes and not all(is_of(line, *_NO_PROGRESS) for line in lines):
             self._processes[file].said = time.monotonic()
 
-    def _take(self, file: Path, event: Mapping[str, Any]) -> None:
-        if event["k"] == "start":
-            environ = event["environ"]
-            rank, size = (_number(environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
-            made = Process(event["pid"], event["parent"], event["t"], rank, rank, size)
-            made.given_local, made.world_size = size, _number(environ.get("WORLD_SIZE"))
+    def _take(self, file: Path, event: Event) -> None:
+        if isinstance(event, Start):
+            rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
+            made = Process(event.pid, event.parent, event.time, rank, rank, size)
+            made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
             self._processes[file] = made
-            return
-        process = self._processes.get(file)
-        if process is None:
-            return
-        match event["k"]:
-            case "group.joining":
-                _take_joining(process, event["arguments"], event["environ"])
-            case "group.init":
-                process.rank, process.world_size = event["rank"], event["size"]
-                process.backend = event.get("backend", "")
-                process.local_world_size = process.local_world_size or event["size"]
-            case "raised":
-                process.failed = True
-            case "exit":
-                process.ended, process.failed = True, process.failed or bool(event["status"])
+        elif process := self._processes.get(file):
+            _take_further(process, event)
 
     def ranks(self) -> dict[int, Process]:
         """The process of each rank; after a restart, the last."""
@@ -128,6 +119,19 @@ class Watch:
     def somebody_failed(self) -> bool:
         """Whether the script of a rank has ended badly."""
         return any(one.failed for one in self.ranks().values())
+
+
+def _take_further(process: Process, event: Event) -> None:
+    if isinstance(event, GroupEvent) and event.action == "joining":
+        _take_joining(process, event.arguments, event.environ)
+    elif isinstance(event, GroupEvent) and event.action == "init":
+        process.rank, process.world_size = event.rank, event.size
+        process.backend = event.backend or ""
+        process.local_world_size = process.local_world_size or event.size
+    elif isinstance(event, Raised):
+        process.failed = True
+    elif isinstance(event, Exit):
+        process.ended, process.failed = True, process.failed or bool(event.status)
 
 
 def _take_joining(process: Process, arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:

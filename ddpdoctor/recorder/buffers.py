@@ -7,9 +7,12 @@ from typing import Any
 from .digest import digests
 from .session import Session
 from .training import Training, Wrapper
+from .where import Where
 
 
-def tell_buffers(session: Session, when: str, *, at: int | None = None, only: Wrapper | None = None) -> None:
+def tell_buffers(
+    session: Session, when: str, *, at: Where | None = None, only: Wrapper | None = None
+) -> None:
     """Write down the digests of all buffers, or of one wrapper's; ``when`` is evaluation, save or end."""
     training = Training.of(session)
     for wrapper, ddp in training.living():

@@ -10,11 +10,13 @@ shows as it is. Where the two runs may rightly differ, the reason is written dow
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from .batches import NotComparable, join, read, tensors_in, write
 from .digest import unseen
+from .events.process import Exit
 from .guard import guarded
 from .randomness import states
 from .session import Session
@@ -167,7 +169,7 @@ class Replay:
         from .shorten import end_process
 
         self.session.event(kind, **fields)
-        self.session.event("exit", now=True, how="shortened", status=0)
+        self.session.event(Exit("shortened", time.monotonic(), 0), now=True)
         end_process(0)
 
     def _compare(self, optimizer: Any) -> dict[str, Any]:

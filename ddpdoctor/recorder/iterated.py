@@ -6,12 +6,13 @@ from array import array
 from typing import Any
 
 from .loops import HAND
+from .where import Where
 
 
 class Loader:
     """A DataLoader of the script."""
 
-    def __init__(self, made: int, at: int | None) -> None:
+    def __init__(self, made: int, at: Where | None) -> None:
         self.made = made
         self.at = at
         self.index: int | None = None
@@ -28,7 +29,7 @@ class Loader:
 class Pass:
     """One iteration."""
 
-    def __init__(self, loader: Loader, at: int | None) -> None:
+    def __init__(self, loader: Loader, at: Where | None) -> None:
         self.loader = loader
         self.at = at
         self.number = -1

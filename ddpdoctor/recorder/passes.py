@@ -19,6 +19,7 @@ from .splits import Splits
 
 if TYPE_CHECKING:
     from .session import Session
+    from .where import Where
 
 ENDED_WITHOUT_TRAINING = "ended without training"
 """What the session shares under this name: when a pass ended last in which no optimizer stepped, and the
@@ -54,10 +55,10 @@ class Passes:
         self._left: deque[tuple[Pass, float, int]] = deque()
         self._made = self._iterated = self._begun = 0
         self._pid = os.getpid()
-        self._constructed: list[tuple[str, int | None, dict[str, Any]]] = []
+        self._constructed: list[tuple[str, Where | None, dict[str, Any]]] = []
 
     @guarded
-    def construct(self, loader: Any, at: int | None, given: Any) -> None:
+    def construct(self, loader: Any, at: Where | None, given: Any) -> None:
         """A DataLoader was constructed."""
         known = Loader(self._made, at)
         self._made += 1
@@ -71,7 +72,7 @@ class Passes:
             )
 
     @guarded
-    def begin(self, iterator: Any, loader: Any, at: int | None) -> None:
+    def begin(self, iterator: Any, loader: Any, at: Where | None) -> None:
         """A pass is about to draw for the first time."""
         if self._pid != os.getpid():
             self._begin_process()
@@ -132,14 +133,14 @@ class Passes:
         return {**facts, "made": made[1]} if made is not None and made[0]() is sampler else facts
 
     @guarded
-    def sampler_made(self, sampler: Any, at: int | None) -> None:
+    def sampler_made(self, sampler: Any, at: Where | None) -> None:
         """A sampler was constructed."""
         if len(self._samplers) < _MOST_SAMPLERS and id(sampler) not in self._samplers:
             serial = len(self._samplers)
             self._samplers[id(sampler)] = weakref.ref(sampler), serial
             self._tell_made("sampler.made", at, made=serial)
 
-    def _tell_made(self, kind: str, at: int | None, **fields: Any) -> None:
+    def _tell_made(self, kind: str, at: Where | None, **fields: Any) -> None:
         self._constructed.append((kind, at, fields))
         self.session.event(kind, at=at, **fields)
 

@@ -14,10 +14,13 @@ from typing import Any, TypeVar
 from . import guard
 from .after_import import when_imported
 from .asked import Asked
+from .events.process import Device, Note, Start
+from .events.schema import SCHEMA, Event, _to_json, encode
 from .heartbeat import Heartbeat
 from .options import RecorderOptions
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
+from .where import Site, Where
 from .writer import Writer
 
 _Part = TypeVar("_Part")
@@ -69,7 +72,7 @@ class Session:
         """Put every patch in place. One that fails leaves a note, and the others stand."""
         guard.on_fault(self.note)
         hide_from_compiler(self.torch, guard.nothing, everything=True)
-        self.writer.header = self._header()
+        self._begin_record()
         os.register_at_fork(after_in_child=self._in_child)
         self.writer.ticks += [guard.guarded(Heartbeat(self).tick), guard.guarded(Asked(self).look)]
         if self.options.rehearse:
@@ -80,19 +83,21 @@ class Session:
             self._install(name)
         hide_package(self.torch, str(__package__))
 
-    def _header(self) -> dict[str, Any]:
-        environ = {name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ}
-        return {
-            "began": time.time_ns(),
-            "t": round(time.monotonic(), 6),
-            "pid": os.getpid(),
-            "parent": os.getppid(),
-            "host": platform.node(),
-            "torch": str(self.torch.__version__),
-            "python": platform.python_version(),
-            "argv": sys.argv[:1],
-            "environ": environ,
-        }
+    def _begin_record(self) -> None:
+        """The record of this process begins with what it is."""
+        start = Start(
+            SCHEMA,
+            time=time.monotonic(),
+            began=time.time_ns(),
+            pid=os.getpid(),
+            parent=os.getppid(),
+            host=platform.node(),
+            torch=str(self.torch.__version__),
+            python=platform.python_version(),
+            script=sys.argv[0] if sys.argv else "",
+            environ={name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ},
+        )
+        self.writer.began, self.writer.header = start.began, encode(start, start.time)
 
     @guard.guarded
     def _install(self, name: str) -> None:
@@ -104,14 +109,16 @@ class Session:
 
         self._undo.append(install(self._tell_of_device, hosts=self.options.rehearse))
 
-    def _tell_of_device(self, kind: str, **fields: Any) -> None:
-        self.event(kind, at=self.here(), **fields)
+    def _tell_of_device(self, event: Device | Note) -> None:
+        if isinstance(event, Device):
+            event.at = self.here()
+        self.event(event)
 
     def _in_child(self) -> None:
         self.writer.after_fork()
         self.sites.tell_again()
         self.in_worker = True
-        self.writer.header = self._header()
+        self._begin_record()
 
     def part(self, name: str, make: Callable[[Session], _Part]) -> _Part:
         """What patches of one area know together, made for the first of them that asks."""
@@ -120,31 +127,31 @@ class Session:
         found: _Part = self.shared[name]
         return found
 
-    def event(self, kind: str, *, at: int | None = None, now: bool = False, **fields: Any) -> None:
+    def event(self, event: Event | str, *, at: Where | None = None, now: bool = False, **fields: Any) -> None:
         """Write an event down.
 
         Args:
-            kind: ``area.what``; the reader's method is ``on_area_what``.
-            at: the place in the user's code, from :meth:`here`.
+            event: what was seen.
             now: bring it to the file before this returns, for what may be the process's last words.
-            fields: plain values.
         """
+        written = round(time.monotonic(), 6)
         if self.sites.fresh:
             fresh, self.sites.fresh = self.sites.fresh, []
             for site in fresh:
-                self.writer.write(site, now=now)
-        record = {"k": kind, "t": round(time.monotonic(), 6), **fields}
-        if at is not None:
-            record["at"] = at
-        self.writer.write(record, now=now)
+                self.writer.write(encode(site, written), now=now)
+        if isinstance(event, str):
+            old = {"k": event, "t": written, **fields}
+            self.writer.write(_to_json(old | ({} if at is None else {"at": at})), now=now)
+        else:
+            self.writer.write(encode(event, written), now=now)
 
-    def here(self) -> int | None:
-        """The user's line that led to the caller, as a number for ``at``."""
+    def here(self) -> Site | None:
+        """The user's line that led to the caller."""
         return self.sites.here()
 
     def note(self, topic: str, text: str) -> None:
         """Tell the report of something that the recorder could not do."""
-        self.event("note", topic=topic, text=text[:2000])
+        self.event(Note(topic, text[:2000]))
 
     def when_imported(self, name: str, callback: Callable[[], object]) -> None:
         """Call back once a module was imported, by the user's script or now; never import it for that."""

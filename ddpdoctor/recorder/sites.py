@@ -7,6 +7,8 @@ import sys
 import sysconfig
 from types import CodeType, FrameType, TracebackType
 
+from .where import Site
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -17,14 +19,13 @@ def _python_itself() -> tuple[str, ...]:
 
 
 class Sites:
-    """Places in code, each with a number of its own."""
+    """Places in code."""
 
     def __init__(self, torch_folder: str) -> None:
         self._foreign = (torch_folder + os.sep, _HERE + os.sep, *_python_itself())
         self._is_foreign: dict[str, bool] = {}
-        self._numbers: dict[tuple[CodeType, int], int] = {}
-        self._told: list[dict[str, object]] = []
-        self.fresh: list[dict[str, object]] = []
+        self._known: dict[tuple[CodeType, int], Site] = {}
+        self.fresh: list[Site] = []
         """Places that nobody has written down yet."""
 
     def is_foreign(self, file: str) -> bool:
@@ -40,40 +41,39 @@ class Sites:
         place = os.path.abspath(file)
         return place.startswith(self._foreign) or any(part in place for part in _FOREIGN_PARTS)
 
-    def here(self) -> int | None:
-        """The number of the place from which the user's code came to the caller; None where there is none."""
+    def here(self) -> Site | None:
+        """The place from which the user's code came to the caller; None where there is none."""
         frame: FrameType | None = sys._getframe(1)
         outermost_script = None
         while frame is not None:
             if not self.is_foreign(frame.f_code.co_filename):
-                return self.number(frame.f_code, frame.f_lineno)
+                return self.site(frame.f_code, frame.f_lineno)
             if frame.f_globals.get("__name__") == "__main__":
                 outermost_script = frame
             frame = frame.f_back
         # A script that is itself installed, run by -m.
-        return outermost_script and self.number(outermost_script.f_code, outermost_script.f_lineno)
+        return outermost_script and self.site(outermost_script.f_code, outermost_script.f_lineno)
 
-    def number(self, code: CodeType, line: int) -> int:
-        """The number of a place."""
+    def site(self, code: CodeType, line: int) -> Site:
+        """A place, the same one for the same line each time."""
         key = (code, line)
-        known = self._numbers.get(key)
+        known = self._known.get(key)
         if known is None:
-            known = self._numbers[key] = len(self._numbers)
             function = getattr(code, "co_qualname", code.co_name)
-            file = os.path.abspath(code.co_filename)
-            self._told.append({"k": "site", "id": known, "file": file, "line": line, "function": function})
-            self.fresh.append(self._told[-1])
+            known = Site(os.path.abspath(code.co_filename), line, function, len(self._known))
+            self._known[key] = known
+            self.fresh.append(known)
         return known
 
     def tell_again(self) -> None:
         """Take all places for fresh: a forked child has a record of its own."""
-        self.fresh = list(self._told)
+        self.fresh = list(self._known.values())
 
-    def of_traceback(self, trace: TracebackType | None) -> int | None:
+    def of_traceback(self, trace: TracebackType | None) -> Site | None:
         """The innermost place of the user's in a traceback."""
         found = None
         while trace is not None:
             if not self.is_foreign(trace.tb_frame.f_code.co_filename):
-                found = self.number(trace.tb_frame.f_code, trace.tb_lineno)
+                found = self.site(trace.tb_frame.f_code, trace.tb_lineno)
             trace = trace.tb_next
         return found

@@ -14,6 +14,7 @@ from .guard import guarded
 if TYPE_CHECKING:
     from .numbers import Numbers
     from .session import Session
+    from .where import Where
 
 _MOST_PARTS = 100
 _MOST_SAMPLES = 4_000_000
@@ -48,7 +49,7 @@ class Splits:
         self.group, self._groups = self._groups, self._groups + 1
 
     @guarded
-    def made(self, subset: Any, at: int | None) -> None:
+    def made(self, subset: Any, at: Where | None) -> None:
         """A Subset was constructed."""
         if self._made >= _MOST_PARTS or len(subset.indices) > _MOST_SAMPLES:
             return

@@ -10,6 +10,7 @@ from typing import Any
 
 from .keys import Keys
 from .session import Session
+from .where import Where
 
 IN_FULL = 32
 """Training steps that are written down in full from the start."""
@@ -41,7 +42,7 @@ class Wrapper:
     """When a forward without autograd was last written down."""
     counted: int = 0
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
-    around: set[int | None] = field(default_factory=set)
+    around: set[Where | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import _thread
-import json
 import os
 import time
 from typing import Any
 
-SCHEMA = 1
 FLUSH_SECONDS = 0.25
 """How long an event may stay in memory."""
 _LARGEST_BUFFER = 4000
@@ -22,7 +20,10 @@ class Writer:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.header: dict[str, Any] = {}
+        self.header = ""
+        """The first line of the file."""
+        self.began = 0
+        """What tells this process from one that has its number later."""
         self.ticks: list[Any] = []
         """Functions that the background thread calls between flushes."""
         self._lines: list[str] = []
@@ -31,19 +32,17 @@ class Writer:
         self._written = 0
         self._pid = os.getpid()
         self._closed = False
-        # Not json.dumps: it builds an encoder for each call that is not all defaults.
-        self._encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
     @property
     def name(self) -> str:
         """What files of this process begin with, in the folder."""
-        return f"{self._pid}-{self.header.get('began', 0)}"
+        return f"{self._pid}-{self.began}"
 
-    def write(self, event: dict[str, Any], *, now: bool = False) -> None:
-        """Append an event; ``now`` brings it to the file before this returns."""
+    def write(self, line: str, *, now: bool = False) -> None:
+        """Append a line; ``now`` brings it to the file before this returns."""
         if self._written > LARGEST_RECORD and not now:
             return
-        self._lines.append(self._encode(event))
+        self._lines.append(line)
         if now or self._file < 0 or len(self._lines) > _LARGEST_BUFFER:
             self.flush()
 
@@ -54,7 +53,7 @@ class Writer:
                 return
             lines, self._lines = self._lines, []
             if self._file < 0:
-                lines.insert(0, self._encode({"k": "start", "schema": SCHEMA, **self.header}))
+                lines.insert(0, self.header)
                 self._open()
             data = memoryview(("\n".join(lines) + "\n").encode())
             self._written += len(data)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Device
 from ddpdoctor.trace.recording import Recording
 
 

@@ -61,7 +61,6 @@ class TrainingReader:
         self._evaluations: list[Forward] = []
         self._buffers: list[Buffers] = []
         self._shadows: list[Shadow] = []
-        self._seeds: list[Mapping[str, Any]] = []
         self._progress: Event = {}
 
     def on_ddp_wrap(self, event: Event, at: Where | None) -> None:
@@ -253,10 +252,6 @@ class TrainingReader:
         self._collectives.append(issued)
         self._open.collectives.append(issued)
 
-    def on_random_seed(self, event: Event, at: Where | None) -> None:
-        """torch.manual_seed was called."""
-        self._seeds.append({"seed": int(event["seed"]), "time": event["t"], "at": at})
-
     def fields(self) -> dict[str, Any]:
         """Fields of the Recording."""
         last = self._steps[-1].index + 1 if self._steps else 0
@@ -272,7 +267,6 @@ class TrainingReader:
             "shadows": tuple(self._shadows),
             "collectives": (*self._collectives, *self._begun.values()),
             "evaluation_forwards": tuple(self._evaluations),
-            "seeds": tuple(self._seeds),
             "progress": {name: value for name, value in self._progress.items() if name not in ("k", "t")},
         }
 

@@ -11,16 +11,17 @@ from typing import Any, Protocol
 
 from ddpdoctor.blame.frames import short_path
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.process import GroupEvent, Start
+from ddpdoctor.recorder.events.schema import SCHEMA
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.exact import ExactReader
 from ddpdoctor.trace.hooked import HookedReader
 from ddpdoctor.trace.read_data import DataReader
 from ddpdoctor.trace.read_files import FilesReader
-from ddpdoctor.trace.read_process import ProcessReader
 from ddpdoctor.trace.read_training import TrainingReader
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.recording import Recording, recording_of
 
-SCHEMA = 1
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun", "accelerate")
 
 
@@ -32,7 +33,6 @@ class AreaReader(Protocol):
 
 
 AREAS: tuple[Callable[[Path], AreaReader], ...] = (
-    ProcessReader,
     DataReader,
     FilesReader,
     TrainingReader,
@@ -57,18 +57,19 @@ def read_run(folder: Path, until: float = math.inf) -> Recorded:
     Args:
         until: on the clock of the records; what was written later is left out too.
     """
-    records = [record for file in sorted(folder.glob("*.jsonl")) if (record := _Record.of(file))]
-    own = {record.pid: record for record in records}
-    for record in records:
-        parent = own.get(record.parent)
-        if parent is None or parent is record or record.joined:
+    read = (_Process.of(file, until) for file in sorted(folder.glob("*.jsonl")))
+    processes = [process for process in read if process]
+    own = {process.start.pid: process for process in processes}
+    for process in processes:
+        parent = own.get(process.start.parent)
+        if parent is None or parent is process or process.record.events(GroupEvent):
             continue
         if (
-            parent.given_rank == record.given_rank
+            parent.given_rank == process.given_rank
         ):  # a worker inherits it; a rank's is not that of its launcher
-            parent.children.append(record)
-            own.pop(record.pid)
-    return _sort([record.recording(until) for record in own.values()])
+            parent.children.append(process)
+            own.pop(process.start.pid)
+    return _sort([process.recording() for process in own.values()])
 
 
 def _sort(recordings: list[Recording]) -> Recorded:
@@ -89,34 +90,35 @@ def _took_another(recording: Recording) -> bool:
 
 
 @dataclass
-class _Record:
+class _Process:
     """One file."""
 
     file: Path
-    pid: int
-    parent: int
-    joined: bool
-    given_rank: str | None
-    """RANK in its environment."""
-    children: list[_Record] = field(default_factory=list)
+    record: Record
+    start: Start
+    children: list[_Process] = field(default_factory=list)
 
     @classmethod
-    def of(cls, file: Path) -> _Record | None:
-        """Look at a file's first events; None where it is no record that this version can read."""
-        header = next(_events(file), None)
-        if header is None or header.get("k") != "start" or header.get("schema") != SCHEMA:
-            return None
-        joined = any(event.get("k") == "group.joining" for event in _events(file))
-        return cls(file, int(header["pid"]), int(header["parent"]), joined, header["environ"].get("RANK"))
+    def of(cls, file: Path, until: float) -> _Process | None:
+        """Read a file; None where it is no record that this version can read."""
+        with file.open("rb") as lines:
+            record = Record(lines, until)
+        start = next(iter(record.events(Start)), None)
+        return cls(file, record, start) if start is not None and start.schema == SCHEMA else None
 
-    def recording(self, until: float) -> Recording:
-        """Read it from its beginning to its end, and then what its forked children saw as its workers."""
+    @property
+    def given_rank(self) -> str | None:
+        """RANK in its environment."""
+        return self.start.environ.get("RANK")
+
+    def recording(self) -> Recording:
+        """It as checks read it, with what its forked children saw as its workers."""
         readers = [area(self.file) for area in AREAS]
-        last = _feed(self.file, readers, until)
+        _feed(self.file, readers, self.record.last)
         for child in self.children:
-            _feed(child.file, readers, until, only="worker")
+            _feed(child.file, readers, child.record.last, only="worker")
         fields = {name: value for reader in readers for name, value in reader.fields().items()}
-        return derive(replace(Recording(), **fields, last=last))
+        return derive(replace(recording_of(self.record), **fields))
 
 
 def _feed(file: Path, readers: list[AreaReader], until: float, only: str = "") -> float:
@@ -127,8 +129,8 @@ def _feed(file: Path, readers: list[AreaReader], until: float, only: str = "") -
         if event.get("t", 0.0) > until:
             continue
         kind = str(event.get("k", ""))
-        if kind == "site":
-            sites[event["id"]] = Where(short_path(event["file"]), event["line"], event["function"])
+        if kind == "Site":
+            sites[event["number"]] = Where(short_path(event["file"]), event["line"], event["function"])
         elif kind.startswith(only):
             method = f"on_{kind.replace('.', '_')}"
             for reader in readers:

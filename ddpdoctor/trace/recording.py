@@ -6,14 +6,16 @@ Times are seconds on CLOCK_MONOTONIC, which all processes of one host share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
+from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Loader, Pass, Split
 from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
 from ddpdoctor.trace.hooked import HookedGradient
-from ddpdoctor.trace.process import Device, Exit, GroupEvent, Note, Raised
+from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import (
     Buffers,
     Collective,
@@ -72,15 +74,18 @@ class Recording:
     exit: Exit | None = None
     last: float = 0.0
     """The time of its last event."""
-    seeds: tuple[Mapping[str, Any], ...] = ()
-    """Calls of torch.manual_seed: ``seed``, ``time``, ``at``."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else was seen, by name: ``threads`` (torch.get_num_threads()), ``cpus`` (that it may use)"""
     notes: tuple[Note, ...] = ()
     exact: Exact | None = None
     """The gradient of one process beside it, where that was asked for."""
     hooked: tuple[HookedGradient, ...] = ()
     """Gradients that the script's own communication hooks were given, in the first updates."""
+
+    record: Record = field(default_factory=Record)
+    """All its events."""
+
+    def events(self, kind: type[E]) -> tuple[E, ...]:
+        """The events of a kind, in their order."""
+        return self.record.events(kind)
 
     @property
     def rank(self) -> int | None:
@@ -92,3 +97,31 @@ class Recording:
                 return int(event.arguments["rank"])
         text = self.environ.get("RANK", "")
         return int(text) if text.isdigit() else None
+
+
+def recording_of(record: Record) -> Recording:
+    """What a record tells of its process."""
+    start = next(iter(record.events(Start)), Start(0, 0.0))
+    raised = record.events(Raised)[-1:]
+    return Recording(
+        pid=start.pid,
+        host=start.host,
+        torch=start.torch,
+        script=start.script,
+        started=start.time,
+        clock=start.began / 1e9 - start.time,
+        environ=start.environ,
+        groups=record.events(GroupEvent),
+        devices=record.events(Device),
+        raised=replace(raised[0], message=uncoloured(raised[0].message)) if raised else None,
+        exit=_exit(record),
+        last=record.last,
+        notes=record.events(Note),
+        record=record,
+    )
+
+
+def _exit(record: Record) -> Exit | None:
+    """How the script ended; one that returned may be ended by something else after that."""
+    ends = record.events(Exit)
+    return next((end for end in ends if end.how != "returned"), ends[-1] if ends else None)

@@ -1,6 +1,5 @@
 """What a job's folder says, read back as a Trace: on folders as a run leaves them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,12 @@ from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import kept
 from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.model import Where
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.events.process import Exit, Raised
+from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.options import RecorderOptions
+from tests.support import records
 
 SCRIPT = Job(Kind.SCRIPT, ("train.py",))
 LINE = Job(Kind.LINE, ("bash", "run.sh"))
@@ -30,21 +33,10 @@ class Run:
         (folder / "record").mkdir()
         write_job(folder, job, Plan(nproc=nproc))
 
-    def record(
-        self, rank: int, *events: dict[str, Any], pid: int = 0, parent: int = 1, **environ: str
-    ) -> None:
-        start = {
-            "k": "start",
-            "schema": 1,
-            "pid": pid or 10 + rank,
-            "parent": parent,
-            "t": 1.0,
-            "argv": ["train.py"],
-        }
-        lines = [{**start, "environ": {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2", **environ}}, *events]
-        (self.folder / "record" / f"{start['pid']}.jsonl").write_text(
-            "".join(json.dumps(e) + "\n" for e in lines)
-        )
+    def record(self, rank: int, *events: Event, pid: int = 0, parent: int = 1, **environ: str) -> None:
+        variables = {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2", **environ}
+        start = records.start(pid or 10 + rank, 1.0, parent=parent, **variables)
+        records.write(self.folder / "record" / f"{start.pid}.jsonl", start, *events)
 
     def said(self, rank: int, text: str) -> None:
         own = self.folder / "torchrun" / "x" / "attempt_0" / str(rank)
@@ -56,13 +48,12 @@ class Run:
         return read_trace(self.folder)
 
 
-def exit_(how: str = "returned", status: int | None = None) -> dict[str, Any]:
-    return {"k": "exit", "t": 5.0, "how": how, "status": status}
+def exit_(how: str = "returned", status: int | None = None) -> Exit:
+    return Exit(how, 5.0, status)
 
 
-def raised(message: str, t: float = 4.0) -> dict[str, Any]:
-    frames = [["/jobs/train.py", 3, "main"]]
-    return {"k": "raised", "t": t, "type": "ValueError", "message": message, "frames": frames, "causes": []}
+def raised(message: str, t: float = 4.0, kind: str = "ValueError") -> Raised:
+    return Raised(kind, message, t, frames=(Where("/jobs/train.py", 3, "main"),))
 
 
 def test_ranks_that_reached_their_end_have_finished_whatever_came_after(tmp_path: Path) -> None:
@@ -125,10 +116,8 @@ def test_a_launchers_word_about_a_rank_is_not_the_ranks_own(tmp_path: Path) -> N
 
 def test_what_the_rank_said_stands_for_what_its_launcher_raised(tmp_path: Path) -> None:
     run = Run(tmp_path, LINE)
-    told = {
-        **raised("train.py FAILED"),
-        "type": "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
-    }
+    kind = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+    told = raised("train.py FAILED", kind=kind)
     run.record(0, told, exit_("exception", 1), RANK="", LOCAL_WORLD_SIZE="")
     (tmp_path / "stderr.log").write_text(TRACEBACK)
     (one,) = run.trace(status=1).ranks

@@ -5,6 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.job.watch import Watch
+from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised
+from ddpdoctor.recorder.events.schema import Event, encode
+from ddpdoctor.recorder.where import Site
+from tests.support import records
 
 
 class Record:
@@ -15,11 +19,10 @@ class Record:
     ) -> None:
         self.file = folder / f"{pid}.jsonl"
         variables = {**environ, **({} if rank is None else {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2"})}
-        self.say("start", pid=pid, parent=parent, environ=variables)
+        self.say(records.start(pid, parent=parent, **variables))
 
-    def say(self, kind: str, **fields: Any) -> "Record":
-        with self.file.open("a") as file:
-            file.write(json.dumps({"k": kind, "t": 0.0, **fields}, separators=(",", ":")) + "\n")
+    def say(self, *events: Event | Site) -> "Record":
+        records.write(self.file, *events)
         return self
 
     def beat(self, moved: float, *stack: tuple[str, str, int]) -> "Record":
@@ -34,6 +37,10 @@ class Record:
         return self
 
 
+def joining(arguments: dict[str, Any], **environ: str) -> GroupEvent:
+    return GroupEvent("joining", 0.0, None, arguments=arguments, environ=environ)
+
+
 def looked(folder: Path) -> Watch:
     watch = Watch(folder)
     watch.look()
@@ -42,13 +49,13 @@ def looked(folder: Path) -> Watch:
 
 def test_ranks_of_torchrun_have_ended_when_each_has(tmp_path: Path) -> None:
     Record(tmp_path, 5)  # the launcher, which imports torch too
-    first = Record(tmp_path, 10, parent=5, rank=0).say("exit", how="returned", status=None)
+    first = Record(tmp_path, 10, parent=5, rank=0).say(Exit("returned", 0.0))
     watch = looked(tmp_path)
     assert not watch.all_ended(2)
     second = Record(tmp_path, 11, parent=5, rank=1)
     watch.look()
     assert not watch.all_ended(2)
-    second.say("exit", how="exit", status=0)
+    second.say(Exit("exit", 0.0, 0))
     watch.look()
     assert watch.all_ended(2)
     assert watch.all_ended(None)
@@ -59,16 +66,16 @@ def test_ranks_of_torchrun_have_ended_when_each_has(tmp_path: Path) -> None:
 
 def test_a_worker_is_no_rank(tmp_path: Path) -> None:
     Record(tmp_path, 10, rank=0)
-    Record(tmp_path, 12, parent=10, rank=0).say("exit", how="os._exit", status=1)
+    Record(tmp_path, 12, parent=10, rank=0).say(Exit("os._exit", 0.0, 1))
     assert [one.pid for one in looked(tmp_path).ranks().values()] == [10]
     assert not looked(tmp_path).somebody_failed()
 
 
 def test_a_spawned_process_is_the_rank_that_it_says(tmp_path: Path) -> None:
     Record(tmp_path, 5)
-    Record(tmp_path, 10, parent=5).say("group.joining", arguments={"rank": 1}, environ={})
-    joined = Record(tmp_path, 11, parent=5).say("group.joining", arguments={}, environ={})
-    joined.say("group.init", rank=0, size=2)
+    Record(tmp_path, 10, parent=5).say(joining({"rank": 1}))
+    joined = Record(tmp_path, 11, parent=5).say(joining({}))
+    joined.say(GroupEvent("init", 0.0, None, rank=0, size=2))
     assert sorted((rank, one.pid) for rank, one in looked(tmp_path).ranks().items()) == [(0, 11), (1, 10)]
 
 
@@ -76,27 +83,27 @@ def test_who_failed(tmp_path: Path) -> None:
     record = Record(tmp_path, 10, rank=0)
     watch = looked(tmp_path)
     assert not watch.somebody_failed()
-    record.say("raised", type="ValueError")
+    record.say(Raised("ValueError", "", 0.0))
     watch.look()
     assert watch.somebody_failed()
 
 
 def test_a_rank_that_was_started_anew_counts_as_it_is_now(tmp_path: Path) -> None:
-    Record(tmp_path, 10, rank=0).say("exit", how="exception", status=1)
-    again = Record(tmp_path, 20, rank=0)
-    again.file.write_text(again.file.read_text().replace('"t":0.0', '"t":9.0'))
+    Record(tmp_path, 10, rank=0).say(Exit("exception", 0.0, 1))
+    again = {"RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    records.write(tmp_path / "20.jsonl", records.start(20, 9.0, **again))
     assert not looked(tmp_path).somebody_failed()
 
 
 def test_half_a_line_waits_for_its_end(tmp_path: Path) -> None:
-    record = Record(tmp_path, 10, rank=0)
+    record, line = Record(tmp_path, 10, rank=0), encode(Exit("returned", 1.0, 0), 1.0)
     watch = looked(tmp_path)
     with record.file.open("a") as file:
-        file.write('{"k":"exit","t":1,"how"')
+        file.write(line[:30])
     watch.look()
     assert not watch.all_ended(1)
     with record.file.open("a") as file:
-        file.write(':"returned","status":0}\n')
+        file.write(line[30:] + "\n")
     watch.look()
     assert watch.all_ended(1)
 
@@ -119,10 +126,10 @@ def test_what_is_progress_and_what_is_not(tmp_path: Path) -> None:
     record = Record(tmp_path, 10, rank=0)
     watch = looked(tmp_path)
     before = watch.ranks()[0].moved
-    record.say("open", op="all_reduce").say("note", topic="x")
+    record.say(Site("train.py", 3, "main", 0), Note("x", "y"))
     watch.look()
     assert watch.ranks()[0].moved == before
-    record.say("collective", op="all_reduce")
+    record.say(Device(0, "set"))
     watch.look()
     assert watch.ranks()[0].moved > before
 
@@ -130,10 +137,10 @@ def test_what_is_progress_and_what_is_not(tmp_path: Path) -> None:
 def test_what_a_rank_tells_of_its_group(tmp_path: Path) -> None:
     given = {"timeout": 20.0, "backend": "gloo"}
     environ = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1"}
-    Record(tmp_path, 10).say("group.joining", arguments=given, environ=environ)
+    Record(tmp_path, 10).say(joining(given, **environ))
     (process,) = looked(tmp_path).ranks().values()
     assert (process.rank, process.world_size, process.timeout) == (1, 4, 20.0)
     assert process.local
     elsewhere = {**environ, "MASTER_ADDR": "node-1"}
-    Record(tmp_path, 11).say("group.joining", arguments={"rank": 2}, environ=elsewhere)
+    Record(tmp_path, 11).say(joining({"rank": 2}, **elsewhere))
     assert not looked(tmp_path).ranks()[2].local

@@ -169,7 +169,7 @@ def test_a_truncated_record_is_read_as_far_as_it_goes(tmp_path):
     run(write(tmp_path, JOIN), tmp_path / "record")
     (file,) = (tmp_path / "record").glob("*.jsonl")
     whole = file.read_bytes()
-    file.write_bytes(whole[: whole.index(b'"exit"') + 3])
+    file.write_bytes(whole[: whole.index(b'"Exit"') + 3])
     (rank,) = recorded(tmp_path).ranks.values()
     assert rank.exit is None
     assert rank.groups[0].rank == 0

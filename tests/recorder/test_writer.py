@@ -10,9 +10,9 @@ def test_a_record_ends_to_grow_but_has_the_last_words(tmp_path, monkeypatch: pyt
     monkeypatch.setattr(writer, "LARGEST_RECORD", 1000)
     record = Writer(str(tmp_path))
     for number in range(100):
-        record.write({"k": "step", "n": number})
+        record.write(f'{{"k":"step","n":{number}}}')
         record.flush()
-    record.write({"k": "exit"}, now=True)
+    record.write('{"k":"exit"}', now=True)
     record.close()
     (file,) = tmp_path.glob("*.jsonl")
     lines = file.read_text().splitlines()

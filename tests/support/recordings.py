@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Loader, Pass, Sampler
-from ddpdoctor.trace.process import Exit, GroupEvent
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import (
     Backward,

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.failure import Failure
+from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.process import Exit, Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward, OptimizerStep, TrainingStep
 from tests.support.recordings import KEYS, recorded, recording, where

@@ -1,31 +1,16 @@
 """Which process a rank's record is, where several have one rank."""
 
-import json
-
-from ddpdoctor.trace.reader import SCHEMA, read_run
+from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.trace.reader import read_run
+from tests.support import records
 
 
 def write(folder, pid, *, given, joined, began):
     """The record of a process that its launcher gave one rank, and that joined as another."""
     environ = {"RANK": str(given), "TORCHELASTIC_RUN_ID": "none"}
-    events = [
-        {
-            "k": "start",
-            "schema": SCHEMA,
-            "pid": pid,
-            "parent": 1,
-            "t": began,
-            "environ": environ,
-            "argv": ["train.py"],
-        },
-        {
-            "k": "group.joining",
-            "t": began + 1,
-            "arguments": {"rank": joined, "world_size": 2},
-            "environ": environ,
-        },
-    ]
-    (folder / f"{pid}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    arguments = {"rank": joined, "world_size": 2}
+    joining = GroupEvent("joining", began + 1, None, arguments=arguments, environ=environ)
+    records.write(folder / f"{pid}.jsonl", records.start(pid, began, **environ), joining)
 
 
 def test_after_a_restart_the_last_counts(tmp_path):

@@ -13,7 +13,6 @@ NAMES: tuple[str, ...] = (
     "scheduler",
     "losses",
     "collectives",
-    "seeds",
     "processes",
     "loaders",
     "workers",

@@ -17,6 +17,7 @@ from ..hooked import Hooked
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
+from ..where import Where
 from .scaler import Scalers
 
 _LOOKED_AT = 16
@@ -157,7 +158,7 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
 
 
 @guarded
-def _tell_means(training: Training, at: int | None, loss: Any) -> None:
+def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     """Write down means that were taken by hand, as those that a function of torch takes."""
     torch, done = training.torch, training.backwards
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:

@@ -18,6 +18,7 @@ from ..flattened import first_inside
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
+from ..where import Where
 from .backward import sequence_number
 
 _MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
@@ -104,7 +105,7 @@ class _Collectives:
             seen["told"] = True  # its end has to be told as well
             self.session.event("collective.begin", at=seen["at"], n=seen["n"], s=0.0, **seen["fields"])
 
-    def _is_told(self, at: int | None, name: str) -> bool:
+    def _is_told(self, at: Where | None, name: str) -> bool:
         """A line that comes often is written down in detailed steps only, after its first times."""
         line = self.lines.setdefault((at, name), [0, 0.0])
         now, last = time.monotonic(), line[1]

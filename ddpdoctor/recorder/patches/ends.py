@@ -10,12 +10,15 @@ import atexit
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
+from ..events.process import Exit, Raised
 from ..guard import guarded
 from ..session import Session
+from ..where import Where
 
 _LONGEST_MESSAGE = 8000
 _MOST_FRAMES = 60
@@ -52,22 +55,22 @@ def install(session: Session) -> None:
 
 def tell_raised(session: Session, error: BaseException) -> None:
     """Write an exception down, with its frames and what led to it."""
-    session.event(
-        "raised",
+    raised = Raised(
+        _name(error),
+        str(error)[:_LONGEST_MESSAGE],
+        time.monotonic(),
+        frames=tuple(_frames(error.__traceback__))[-_MOST_FRAMES:],
         at=session.sites.of_traceback(error.__traceback__),
-        now=True,
-        type=_name(error),
-        message=str(error)[:_LONGEST_MESSAGE],
-        frames=list(_frames(error.__traceback__))[-_MOST_FRAMES:],
-        causes=[f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)],
+        causes=tuple(f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)),
     )
+    session.event(raised, now=True)
 
 
-def tell_exit(session: Session, how: str, *, at: int | None = None, status: Any = None) -> None:
+def tell_exit(session: Session, how: str, *, at: Where | None = None, status: Any = None) -> None:
     """Write the end of the script down and close the record."""
     while session.before_end:
         guarded(session.before_end.pop())(how)
-    session.event("exit", at=at, now=True, how=how, status=status)
+    session.event(Exit(how, time.monotonic(), status, at), now=True)
     session.writer.flush()
 
 
@@ -80,10 +83,10 @@ def _name(error: BaseException) -> str:
     )
 
 
-def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
+def _frames(trace: TracebackType | None) -> Iterator[Where]:
     while trace is not None:
         code = trace.tb_frame.f_code
-        yield os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name
+        yield Where(os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name)
         trace = trace.tb_next
 
 

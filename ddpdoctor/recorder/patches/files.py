@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from ..session import Session
+    from ..where import Where
 
 _EVENTS = {
     "open": "write",
@@ -64,7 +65,7 @@ class _Watch:
         self.session = session
         self.checkpoints = Checkpoints.of(session)
         self.own = os.path.realpath(session.folder) + os.sep
-        self.told: Counter[tuple[int | None, str]] = Counter()
+        self.told: Counter[tuple[Where | None, str]] = Counter()
         self.busy = False
         self.stopped = False
 

@@ -16,6 +16,7 @@ from ..keys import names_inside
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
+from ..where import Where
 
 _OFTEN = 0.25
 """Seconds between two forwards without autograd that are written down beside detailed steps."""
@@ -61,7 +62,7 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
     return wrapper, seen, time.monotonic(), grad and synced and not around
 
 
-def caller_of(session: Session, module: Any) -> int | None:
+def caller_of(session: Session, module: Any) -> Where | None:
     """The user's line that called the wrapped module, whichever of its methods that came in by."""
     inside = getattr(module, "_orig_mod", module)
     frame: FrameType | None = sys._getframe(1)
@@ -76,7 +77,7 @@ def caller_of(session: Session, module: Any) -> int | None:
     frame = outermost and outermost.f_back
     while frame is not None and session.sites.is_foreign(frame.f_code.co_filename):
         frame = frame.f_back
-    return session.here() if frame is None else session.sites.number(frame.f_code, frame.f_lineno)
+    return session.here() if frame is None else session.sites.site(frame.f_code, frame.f_lineno)
 
 
 def _is_told(training: Training, wrapper: Wrapper) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from ..events.process import GroupEvent, Threads
 from ..guard import guarded
 from ..session import LAUNCHER_VARIABLES, Session
 
@@ -18,26 +21,106 @@ def install(session: Session) -> None:
     """Watch init_process_group, new_group and destroy_process_group."""
     if not session.torch.distributed.is_available():
         return
-    session.patch_function(MODULES, "init_process_group", functools.partial(_watch_init, session))
-    session.patch_function(MODULES, "new_group", functools.partial(_watch_new_group, session))
-    session.patch_function(MODULES, "destroy_process_group", functools.partial(_watch_destroy, session))
+    groups = _Groups(session)
+    session.patch_function(MODULES, "init_process_group", groups.watch_init)
+    session.patch_function(MODULES, "new_group", groups.watch_new_group)
+    session.patch_function(MODULES, "destroy_process_group", groups.watch_destroy)
 
 
-def _watch_init(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        at, given = session.here(), _given(args, kwargs)
-        # Written down before, too: a rank that never gets past it has to be seen.
-        _tell_joining(session, at, given)
-        try:
+class _Groups:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.calls = 0
+
+    def _tell(self, event: GroupEvent) -> None:
+        self.session.event(event, now=True)
+
+    def watch_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            # Written down before, too: a rank that never gets past it has to be seen.
+            joining = self.joining(args, kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.refused(joining, error)
+                raise
+            self.joined(joining)
+            return result
+
+        return init_process_group
+
+    @guarded
+    def joining(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupEvent:
+        environ = {name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ}
+        event = self._begun("joining", arguments=_given(args, kwargs), environ=environ)
+        self._tell(event)
+        return event
+
+    def _begun(self, action: str, **fields: Any) -> GroupEvent:
+        self.calls += 1
+        return GroupEvent(action, time.monotonic(), self.session.here(), id=self.calls, **fields)
+
+    @guarded
+    def refused(self, joining: GroupEvent | None, error: BaseException) -> None:
+        if joining is not None:
+            text = f"{type(error).__name__}: {error}"[:2000]
+            self._tell(replace(joining, action="refused", time=time.monotonic(), error=text))
+
+    @guarded
+    def joined(self, joining: GroupEvent | None) -> None:
+        session, dist = self.session, self.session.torch.distributed
+        session.rank, session.in_worker = dist.get_rank(), False
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        session.event(Threads(session.torch.get_num_threads(), cpus))
+        made = {"rank": session.rank, "size": dist.get_world_size(), "backend": dist.get_backend()}
+        if joining is not None:
+            self._tell(replace(joining, action="init", time=time.monotonic(), **made))
+
+    def watch_new_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def new_group(*args: Any, **kwargs: Any) -> Any:
+            # Before, too: it waits for every rank of the job.
+            making = self.making(args, kwargs)
             result = original(*args, **kwargs)
-        except BaseException as error:
-            _tell_refused(session, at, error)
-            raise
-        _tell_init(session, at, given)
-        return result
+            self.made(making, result)
+            return result
 
-    return init_process_group
+        return new_group
+
+    @guarded
+    def making(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GroupEvent:
+        given = args[0] if args else kwargs.get("ranks")
+        everybody = range(self.session.torch.distributed.get_world_size())
+        ranks = tuple(everybody if given is None else (int(rank) for rank in given))
+        local = bool(kwargs.get("use_local_synchronization"))
+        event = self._begun("making", ranks=ranks, size=len(ranks), local=local)
+        self._tell(event)
+        return event
+
+    @guarded
+    def made(self, making: GroupEvent | None, group: Any) -> None:
+        dist = self.session.torch.distributed
+        rank = -1 if group is None or group is dist.GroupMember.NON_GROUP_MEMBER else dist.get_rank(group)
+        if making is not None:
+            self.session.event(replace(making, action="new_group", time=time.monotonic(), rank=rank))
+
+    def watch_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+            group = args[0] if args else kwargs.get("group")
+            if group is None or group is self.session.torch.distributed.group.WORLD:
+                for action in self.session.before_destroy:
+                    guarded(action)()
+                # Before and at once: gloo may abort the process in there, which is no finding.
+                self.destroying()
+            return original(*args, **kwargs)
+
+        return destroy_process_group
+
+    @guarded
+    def destroying(self) -> None:
+        self._tell(self._begun("destroy"))
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -46,81 +129,3 @@ def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     if "timeout" in plain:
         plain["timeout"] = getattr(plain["timeout"], "total_seconds", lambda: None)()
     return plain
-
-
-@guarded
-def _tell_joining(session: Session, at: int | None, given: dict[str, Any]) -> None:
-    environ = {name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ}
-    session.event("group.joining", at=at, now=True, arguments=given, environ=environ)
-
-
-@guarded
-def _tell_refused(session: Session, at: int | None, error: BaseException) -> None:
-    session.event("group.refused", at=at, now=True, error=f"{type(error).__name__}: {error}"[:2000])
-
-
-@guarded
-def _tell_init(session: Session, at: int | None, given: dict[str, Any]) -> None:
-    dist = session.torch.distributed
-    session.rank, session.in_worker = dist.get_rank(), False
-    session.event(
-        "group.init",
-        at=at,
-        now=True,
-        rank=session.rank,
-        size=dist.get_world_size(),
-        backend=dist.get_backend(),
-        arguments=given,
-        threads=session.torch.get_num_threads(),
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    )
-
-
-def _watch_new_group(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def new_group(*args: Any, **kwargs: Any) -> Any:
-        at = session.here()
-        # Before, too: it waits for every rank of the job.
-        _tell_making(session, at, args, kwargs)
-        result = original(*args, **kwargs)
-        _tell_new_group(session, at, args, kwargs, result)
-        return result
-
-    return new_group
-
-
-@guarded
-def _tell_making(session: Session, at: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    local = bool(kwargs.get("use_local_synchronization"))
-    session.event("group.making", at=at, now=True, ranks=_wanted(session, args, kwargs), local=local)
-
-
-def _wanted(session: Session, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
-    """The members of a new group, as global ranks."""
-    ranks = args[0] if args else kwargs.get("ranks")
-    everybody = range(session.torch.distributed.get_world_size())
-    return list(everybody) if ranks is None else [int(rank) for rank in ranks]
-
-
-@guarded
-def _tell_new_group(
-    session: Session, at: int | None, args: tuple[Any, ...], kwargs: dict[str, Any], group: Any
-) -> None:
-    dist = session.torch.distributed
-    members = _wanted(session, args, kwargs)
-    own = -1 if group is None or group is dist.GroupMember.NON_GROUP_MEMBER else dist.get_rank(group)
-    session.event("group.new", at=at, ranks=members, rank=own, size=len(members))
-
-
-def _watch_destroy(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
-        group = args[0] if args else kwargs.get("group")
-        whole = group is None or group is session.torch.distributed.group.WORLD
-        for action in session.before_destroy if whole else ():
-            guarded(action)()
-        # Before and at once: gloo may abort the process in there, which is no finding.
-        session.event("group.destroy", at=session.here(), now=True, whole=whole)
-        return original(*args, **kwargs)
-
-    return destroy_process_group

@@ -14,6 +14,7 @@ from ..guard import guarded
 
 if TYPE_CHECKING:
     from ..session import Session
+    from ..where import Where
 
 _WARNINGS = 3
 """Lines; a logger that nobody gave a level shows nothing below, so some write all they have to say as warnings."""
@@ -39,7 +40,7 @@ class _LogFiles:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.opened: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
+        self.opened: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
         self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def watch_opening(self, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,15 +11,16 @@ import os
 import sys
 from collections.abc import Callable
 
+from ..events.process import Device, Note
 from .undo import Patches
 
+Record = Callable[[Device | Note], None]
 
-def install(record: Callable[..., None], *, hosts: int = 1) -> Callable[[], None]:
+
+def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
     """Put the rehearsal in place; answers what undoes it.
 
-    ``record(kind, **fields)`` gets a few events: ``device.set`` (index, out_of_range, gpu, count), ``device.use`` (the
-    same, at the first use of each GPU), ``device.load`` (indices, map_location, current) and ``device.note`` (topic,
-    text). ``gpu`` is the host's own number where CUDA_VISIBLE_DEVICES renumbers, ``count`` how many are visible.
+    ``record(event)`` gets a few events: each GPU that is set, or used for the first time, and what cannot be shown.
     """
     from . import machine
 
@@ -40,7 +41,7 @@ def install(record: Callable[..., None], *, hosts: int = 1) -> Callable[[], None
     return patches.undo
 
 
-def _install(patches: Patches, record: Callable[..., None], note: Callable[[str, str], None]) -> None:
+def _install(patches: Patches, record: Record, note: Callable[[str, str], None]) -> None:
     """Everything in order: later rules build on earlier ones."""
     from . import (
         averages,
@@ -72,7 +73,7 @@ def _install(patches: Patches, record: Callable[..., None], note: Callable[[str,
     precision.install(mode, patches)
     batchnorm.install(mode, patches)
     wrappers.install(mode, patches, note)
-    checkpoints.install(devices, patches, record)
+    checkpoints.install(devices, patches)
     compiler.install(patches, note)
     groups.Groups(devices, note).install(patches)
     averages.install(patches)
@@ -81,13 +82,13 @@ def _install(patches: Patches, record: Callable[..., None], note: Callable[[str,
     placement.install(mode, patches)
 
 
-def _noter(record: Callable[..., None]) -> Callable[[str, str], None]:
+def _noter(record: Record) -> Callable[[str, str], None]:
     told: set[str] = set()
 
     def note(topic: str, text: str) -> None:
         """What the rehearsal cannot do faithfully, once each."""
         if topic not in told:
             told.add(topic)
-            record("device.note", topic=topic, text=text)
+            record(Note("rehearsal", text))
 
     return note

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..events.process import Device
 from .machine import Host
 
 _MARK = "_ddpdoctor_gpu"
@@ -30,7 +31,7 @@ class _PerThread(threading.local):
 class Devices:
     """The imaginary GPUs of this process."""
 
-    def __init__(self, record: Callable[..., None], host: Host) -> None:
+    def __init__(self, record: Callable[[Device], None], host: Host) -> None:
         self.host = host
         self.thread = _PerThread()
         self._record = record
@@ -66,7 +67,7 @@ class Devices:
         # The thread that pins memory selects a device too, which no line of the script asked for.
         if index not in self._set and threading.current_thread() is threading.main_thread():
             self._set.add(index)
-            self._tell("device.set", index)
+            self._tell("set", index)
         self._in_range(index)
         self.thread.current = index
 
@@ -84,13 +85,13 @@ class Devices:
         if index not in self._used:
             self.host.take()
             self._used.add(index)
-            self._tell("device.use", index)
+            self._tell("use", index)
         self._in_range(index)
         return index
 
-    def _tell(self, kind: str, index: int) -> None:
+    def _tell(self, how: str, index: int) -> None:
         count = self.count()
-        self._record(kind, index=index, out_of_range=index >= count, gpu=self._gpu(index), count=count)
+        self._record(Device(index, how, valid=index < count, gpu=self._gpu(index), visible=count))
 
     def _gpu(self, index: int) -> str | None:
         """Which of the host's GPUs this is, where CUDA_VISIBLE_DEVICES renames them."""

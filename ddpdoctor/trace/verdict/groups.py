@@ -9,9 +9,9 @@ from ddpdoctor.blame.place import Kind
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Evidence
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import fold_ranks, ranks_phrase
 from ddpdoctor.trace.odd import by_state, odd_ranks
-from ddpdoctor.trace.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict.standing import Standing, recordings_of
 from ddpdoctor.trace.verdict.words import evidence, they

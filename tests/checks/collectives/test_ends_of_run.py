@@ -10,9 +10,9 @@ import pytest
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Judgement, Level, Passed, Where
+from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.farewell import forgive
-from ddpdoctor.trace.process import Exit, GroupEvent, Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
 from tests.support.judging import check

@@ -7,9 +7,10 @@ import pytest
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised, Threads
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, Save
-from ddpdoctor.trace.process import Raised
+from ddpdoctor.trace.record import Record
 from tests.support.judging import check
 from tests.support.recordings import recorded, where
 
@@ -20,7 +21,7 @@ def busy(threads: int, cpus: int | None, workers: int = 0) -> Trace:
     return recorded(
         change=lambda rank, one: replace(
             one,
-            facts={"threads": threads, "cpus": cpus},
+            record=Record.made(Threads(threads, cpus)),
             loaders=tuple(replace(loader, workers=workers) for loader in one.loaders),
         )
     )

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, LogWriter, Save
-from ddpdoctor.trace.process import Raised
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective
 from tests.support.judging import check

@@ -8,8 +8,8 @@ import pytest
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.recorder.events.process import Device, Raised
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import Device, Raised
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check
 from tests.support.recordings import recorded, where

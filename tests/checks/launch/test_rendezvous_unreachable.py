@@ -7,8 +7,8 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.model import Source
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.process import GroupEvent
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, recording, where

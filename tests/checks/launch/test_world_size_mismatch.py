@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.model import Passed, Skipped
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check
 from tests.support.recordings import recorded, where

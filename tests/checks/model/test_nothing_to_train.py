@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.process import Raised
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace.training import Parameter, Wrapper
 from tests.support.judging import check, only_finding
 from tests.support.recordings import recorded, where

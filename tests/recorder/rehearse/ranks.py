@@ -14,10 +14,11 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REHEARSE = HERE.parents[2] / "ddpdoctor" / "recorder" / "rehearse"
+RECORDER = HERE.parents[2] / "ddpdoctor" / "recorder"
 
 LONGEST = 60.0
 """Seconds that a script may take on a busy machine."""
@@ -26,20 +27,20 @@ LONGEST = 60.0
 def rehearsal():
     """The package, loaded by path under a private name, as the recorder loads it."""
     spec = importlib.util.spec_from_file_location(
-        "_private_rehearsal", REHEARSE / "__init__.py", submodule_search_locations=[str(REHEARSE)]
+        "_private_recorder", RECORDER / "__init__.py", submodule_search_locations=[str(RECORDER)]
     )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("_private_recorder.rehearse")
 
 
 def recorder(path):
     """A record function that writes one event a line."""
 
-    def record(kind, **fields):
+    def record(event):
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, **fields}) + "\n")
+            file.write(json.dumps({"kind": type(event).__name__, **asdict(event)}) + "\n")
 
     return record
 

@@ -8,7 +8,7 @@ import pytest
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep, Wrapper
 from ddpdoctor.trace.verdict import verdict_of

@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.blame.standstill import Handled, Process
 from ddpdoctor.model import Source, Where
-from ddpdoctor.trace.process import GroupEvent
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.verdict import verdict_of
 from tests.support.judging import only_finding

@@ -1,17 +1,40 @@
-"""A rank's process: its groups, its devices, how it ended. Plain data."""
+"""A rank's process: its groups, its devices, how it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from ddpdoctor.model import Where
+from ..where import Where
+from .schema import Event
 
 
-@dataclass(frozen=True)
-class GroupEvent:
+@dataclass(slots=True)
+class Start(Event):
+    """The first event of every record."""
+
+    schema: int
+    time: float
+    """On CLOCK_MONOTONIC, as all times are."""
+    began: int = 0
+    """The same moment in nanoseconds since the epoch."""
+    pid: int = 0
+    parent: int = 0
+    host: str = ""
+    torch: str = ""
+    python: str = ""
+    script: str = ""
+    """``sys.argv[0]``."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's variables."""
+
+
+@dataclass(slots=True)
+class GroupEvent(Event):
     """A process group is made or destroyed."""
+
+    KEY: ClassVar[str] = "id"
 
     action: str
     """``init``, ``new_group`` or ``destroy``; ``joining`` where init_process_group did not return, ``refused`` where it
@@ -32,10 +55,22 @@ class GroupEvent:
     """What it raised: ``Type: message``."""
     local: bool = False
     """Whether only the members of a new group have to call for it (``use_local_synchronization``)."""
+    id: int = 0
+    """Of the call, in order."""
 
 
-@dataclass(frozen=True)
-class Device:
+@dataclass(slots=True)
+class Threads(Event):
+    """What this process may compute with, when its process group was there."""
+
+    threads: int
+    """``torch.get_num_threads()``."""
+    cpus: int | None = None
+    """CPUs that it may run on."""
+
+
+@dataclass(slots=True)
+class Device(Event):
     """A device that this rank used; imaginary in a rehearsal."""
 
     index: int
@@ -50,33 +85,23 @@ class Device:
     """How many GPUs the process sees."""
 
 
-@dataclass(frozen=True)
-class RaisedFrame:
-    """A frame of a traceback."""
-
-    file: str
-    line: int
-    function: str
-
-
-@dataclass(frozen=True)
-class Raised:
+@dataclass(slots=True)
+class Raised(Event):
     """An exception that ended the script."""
 
     type: str
     message: str
     time: float
-    """On the same clock as everything else here."""
-    frames: tuple[RaisedFrame, ...] = ()
-    """Outermost first."""
+    frames: tuple[Where, ...] = ()
+    """Outermost first, absolute paths."""
     at: Where | None = None
     """The innermost frame in the user's own code."""
     causes: tuple[str, ...] = ()
     """The chain that led to it, innermost first, each as ``Type: message``."""
 
 
-@dataclass(frozen=True)
-class Exit:
+@dataclass(slots=True)
+class Exit(Event):
     """How the script ended, as far as its process saw it."""
 
     how: str
@@ -87,8 +112,8 @@ class Exit:
     at: Where | None = None
 
 
-@dataclass(frozen=True)
-class Note:
+@dataclass(slots=True)
+class Note(Event):
     """Something the recorder could not do, or a rehearsal cannot show."""
 
     topic: str

@@ -1,0 +1,131 @@
+"""How events are read: by the fields of their class and their types. Not used in the process that is recorded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from ..where import Where
+from .schema import Event
+
+E = TypeVar("E", bound=Event)
+Sites = Mapping[int, Where]
+"""The places of a record, by their numbers."""
+_Convert = Callable[[Any, Sites], Any]
+_HEAD = re.compile(rb'\{"k":"(\w+)","t":(-?[\d.]+(?:e[-+]\d+)?)[,}]')
+
+
+class Malformed(ValueError):
+    """A line is not what the recorder writes of such an event."""
+
+
+def head(line: bytes) -> tuple[str, float] | None:
+    """The kind of a line and when it was written, by its beginning alone; None where it is no event."""
+    found = _HEAD.match(line)
+    return (found[1].decode(), float(found[2])) if found else None
+
+
+def is_of(line: bytes, *kinds: type) -> bool:
+    """Whether a line is an event of one of these kinds."""
+    return line.startswith(_beginnings(kinds))
+
+
+@cache
+def _beginnings(kinds: tuple[type, ...]) -> tuple[bytes, ...]:
+    return tuple(f'{{"k":"{kind.__name__}",'.encode() for kind in kinds)
+
+
+def decode(kind: type[E], line: bytes, sites: Sites) -> E:
+    """The event that a line tells.
+
+    Fields that this version does not know are left out.
+
+    Raises:
+        Malformed: it is cut short, lacks a field, or a field has another type.
+    """
+    try:
+        plain = json.loads(line)
+    except (ValueError, RecursionError):
+        raise Malformed("a line of a record is no JSON") from None
+    event: E = _made(kind, plain, sites)
+    return event
+
+
+def _made(kind: Any, plain: Any, sites: Sites) -> Any:
+    known: dict[str, _Convert] = _converters(kind)
+    if not isinstance(plain, dict):
+        raise Malformed(f"{kind.__name__}: {type(plain).__name__} in place of its fields")
+    try:
+        return kind(**{name: known[name](value, sites) for name, value in plain.items() if name in known})
+    except TypeError as wrong:
+        raise Malformed(f"{kind.__name__}: {wrong}") from None
+
+
+@cache
+def _converters(kind: Any) -> dict[str, _Convert]:
+    types = get_type_hints(kind)
+    return {field.name: _converter(types[field.name]) for field in fields(kind)}
+
+
+def _converter(hint: Any) -> _Convert:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _optional(arguments)
+    if origin is tuple:
+        return _list_of(_converter(arguments[0]))
+    if origin is not None:
+        return _mapping_of(_converter(arguments[1]))
+    if is_dataclass(hint):
+        return _place if hint is Where else lambda value, sites: _made(hint, value, sites)
+    return _anything if hint is Any else _scalar(hint)
+
+
+def _anything(value: Any, _: Sites) -> Any:
+    return value
+
+
+def _optional(arguments: tuple[Any, ...]) -> _Convert:
+    (inner,) = [one for one in arguments if one is not NoneType]
+    convert = _converter(inner)
+    return lambda value, sites: None if value is None else convert(value, sites)
+
+
+def _list_of(convert: _Convert) -> _Convert:
+    def all_of(value: Any, sites: Sites) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise Malformed(f"{type(value).__name__} in place of a list")
+        return tuple([convert(one, sites) for one in value])
+
+    return all_of
+
+
+def _mapping_of(convert: _Convert) -> _Convert:
+    def all_of(value: Any, sites: Sites) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise Malformed(f"{type(value).__name__} in place of a mapping")
+        return {key: convert(one, sites) for key, one in value.items()}
+
+    return all_of
+
+
+def _place(value: Any, sites: Sites) -> Where | None:
+    if isinstance(value, int):
+        return sites.get(value)
+    made: Where = _made(Where, value, sites)
+    return made
+
+
+def _scalar(kind: type) -> _Convert:
+    wanted = (int, float) if kind is float else kind
+
+    def checked(value: Any, _: Sites) -> Any:
+        if not isinstance(value, wanted) or (isinstance(value, bool) and kind is not bool):
+            raise Malformed(f"{type(value).__name__} in place of {kind.__name__}")
+        return value
+
+    return checked

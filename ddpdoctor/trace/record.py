@@ -1,0 +1,77 @@
+"""The record of one process: its events by kind, as checks and views ask for them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from ddpdoctor.blame.frames import short_path
+from ddpdoctor.recorder.events.decode import Malformed, decode, head
+from ddpdoctor.recorder.events.schema import Event
+from ddpdoctor.recorder.where import Site, Where
+
+E = TypeVar("E", bound=Event)
+
+
+class Record:
+    """What a process wrote down. An event is decoded when its kind is asked for."""
+
+    def __init__(self, lines: Iterable[bytes] = (), until: float = math.inf) -> None:
+        """Keep the lines; what is no event is left out.
+
+        Args:
+            lines: of the file; the last may be cut short.
+            until: on the clock of the record; what was written later is left out too.
+        """
+        self.last = 0.0
+        """When the last event was written."""
+        self.malformed: list[str] = []
+        """What cannot be read, of the kinds that were asked for."""
+        self._lines: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
+        self._sites: dict[int, Where] = {}
+        self._decoded: dict[type[Event], dict[Any, tuple[int, Event]]] = {}
+        for position, line in enumerate(lines):
+            begins = head(line)
+            if begins is not None and begins[1] <= until:
+                self._lines[begins[0]].append((position, line))
+                self.last = max(self.last, begins[1])
+        for site in self._read(Site).values():
+            place = site[1]
+            self._sites[place.number] = Where(short_path(place.file), place.line, place.function)
+
+    @classmethod
+    def made(cls, *events: Event) -> Record:
+        """One that holds these events, without a file."""
+        record = cls()
+        for position, event in enumerate(events):
+            record._decoded.setdefault(type(event), {})[position] = position, event
+        return record
+
+    def events(self, kind: type[E]) -> tuple[E, ...]:
+        """All events of a kind in their order; of one that was written again, the last."""
+        return tuple(event for _, event in self._known(kind).values())
+
+    def together(self, *kinds: type[Event]) -> list[Any]:
+        """The events of several kinds in their order."""
+        found = [pair for kind in kinds for pair in self._known(kind).values()]
+        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+
+    def _known(self, kind: type[E]) -> dict[Any, tuple[int, E]]:
+        if kind not in self._decoded:
+            self._decoded[kind] = dict(self._read(kind))
+        return self._decoded[kind]  # type: ignore[return-value]
+
+    def _read(self, kind: Any) -> dict[Any, tuple[int, Any]]:
+        found: dict[Any, tuple[int, Any]] = {}
+        name = getattr(kind, "KEY", "")
+        for position, line in self._lines.get(kind.__name__, ()):
+            try:
+                event = decode(kind, line, self._sites)
+            except Malformed as wrong:
+                self.malformed.append(str(wrong))
+                continue
+            key = getattr(event, name) if name else position
+            found[key] = found.get(key, (position,))[0], event
+        return found
