@@ -95,7 +95,9 @@ def _verdict(check: Check, source: Source, judgement: Any) -> Verdict:
         return Verdict(check, source, reason=judgement.reason)
     if isinstance(judgement, Passed):
         return Verdict(check, source, passed=judgement)
-    return Verdict(check, source, findings=tuple(judgement))
+    return Verdict(
+        check, source, findings=(judgement,) if isinstance(judgement, Finding) else tuple(judgement)
+    )
 
 
 def skip_all(source: Source, checks: Iterable[Check], reason: str) -> list[Verdict]:

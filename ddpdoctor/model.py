@@ -116,6 +116,10 @@ class Kind(str, Enum):
     LINE = "line"
     """A line of the script, for what has no other name."""
 
+    def of(self, *names: object) -> tuple[Subject, ...]:
+        """Things of this kind, for :attr:`Finding.about`."""
+        return tuple(Subject(self, str(name)) for name in names)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -175,8 +179,9 @@ class Skipped:
     reason: str
 
 
-Judgement: TypeAlias = Passed | Skipped | Sequence[Finding]
-"""What a check's ``examine_*`` returns. A list of findings is never empty: no problem is ``Passed``."""
+Judgement: TypeAlias = Passed | Skipped | Finding | Sequence[Finding]
+"""What a check's ``examine_*`` returns: every instance of the problem that it sees. A list of findings is never
+empty: no problem is ``Passed``."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ def ranks_phrase(ranks: Iterable[int]) -> str:
     return f"rank{'' if len(known) == 1 else 's'} {fold_ranks(known)}"
 
 
+def ranks_do(ranks: Iterable[int], verb: str) -> str:
+    """Ranks and what they do: ``rank 2 reads``, ``ranks 0-1, 3 read``."""
+    known = set(ranks)
+    return f"{ranks_phrase(known)} {verb}{'s' if len(known) == 1 else ''}"
+
+
 def size(count: float) -> str:
     """Bytes in binary units: ``64 MiB``, ``1.5 GiB``."""
     for unit in _UNITS:

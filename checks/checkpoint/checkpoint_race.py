@@ -1,19 +1,20 @@
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import PurePath
 from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
-from ddpdoctor.text import duration, ranks_phrase, shorten, size
+from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
+from ddpdoctor.trace.instances import files
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
@@ -24,9 +25,6 @@ _UNREADABLE = re.compile(
 _FIX = "dist.barrier()    # on every rank, after the write and before the read"
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
-
-Missed = tuple[int, FileEvent, Mapping[int, Raised]]
-"""Who writes, where, and who failed since the file was not there."""
 
 
 class CheckpointRace(Check):
@@ -68,67 +66,63 @@ class CheckpointRace(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("checkpoint")
         if len(values) == 1:
-            return Skipped("one rank reads only what it wrote")
+            return Skipped("needs at least two ranks")
         errors = [value["error"] for value in values.values() if value["error"]]
         if errors:
             raise NotMeasured(f"the checkpoint folder cannot be written: {errors[0]}")
         unshared = _unshared(values)
         wrong = {r: v for r, v in values.items() if r not in unshared and v["after"] != "whole"}
         if wrong:
-            return [self._incomplete(wrong, ranks.plan.checkpoint_dir)]
+            return self._incomplete(wrong, ranks.plan.checkpoint_dir)
         return Passed(_passed(values, unshared))
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         if len(recordings) < 2:
-            return Skipped("one rank reads only what it wrote")
-        if missed := _missed(trace, recordings):
-            return [self._missed(*missed)]
+            return Skipped("needs at least two ranks")
+        missed = [self._missed(*found) for found in _missed(trace, recordings)]
         pairs = list(exchanged(recordings))
-        if not pairs:
+        if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
         order = Order(recordings)
-        races = [
-            (w, save, r, load)
-            for w, save, r, load in pairs
-            if order.may_overlap(w, _span(save), r, _span(load))
-            and not _under_a_lock(recordings[w], save, recordings[r], load)
-        ]
-        if races:
-            return [self._race(races)]
-        return Passed(
-            f"{ranks_phrase({r for _, _, r, _ in pairs})} read checkpoints only after they were complete"
+        races: dict[object, list[Exchange]] = {}
+        for writer, save, reader, load in pairs:
+            if order.may_overlap(writer, save.span, reader, load.span) and not _under_a_lock(
+                recordings[writer], save, recordings[reader], load
+            ):
+                races.setdefault((save.at, load.at, writer), []).append((writer, save, reader, load))
+        return [*missed, *map(self._race, races.values())] or Passed(
+            f"{ranks_phrase({reader for _, _, reader, _ in pairs})} read checkpoints only after they were complete"
         )
 
     def examine_log(self, log: Log) -> Judgement:
         failed = [
-            one
-            for one in log.fatal
-            if one.rank is not None and _UNREADABLE.search(one.text) and not _PIECE.search(one.text)
+            raised
+            for raised in log.fatal
+            if raised.rank is not None and _UNREADABLE.search(raised.text) and not _PIECE.search(raised.text)
         ]
-        ranks = {one.rank for one in failed if one.rank is not None}
+        ranks = {raised.rank for raised in failed if raised.rank is not None}
         others = (log.world_size or len(log.stopped) + len(log.ended)) - len(ranks)
         if not failed or 0 in ranks or others < 1:
             return UNSAID
-        return [
-            self.fail(
-                f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
-                why="Rank 0 writes the file, and the others read it without waiting: what they find depends on "
-                "the disk.",
-                fix="dist.barrier() between the save on rank 0 and the load on the others",
-                confidence=Confidence.LIKELY,
-                **told_by(*failed, ranks=ranks),
-            )
-        ]
+        return self.fail(
+            f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
+            why="Rank 0 writes the file, and the others read it without waiting: what they find depends on "
+            "the disk.",
+            fix="dist.barrier() between the save on rank 0 and the load on the others",
+            confidence=Confidence.LIKELY,
+            **told_by(*failed, ranks=ranks),
+        )
 
     def _race(self, races: Sequence[Exchange]) -> Finding:
+        """Of what one line writes on one rank, and one line reads on others."""
         writer, save, _, _ = races[0]
         # A rank that failed says most.
         _, _, reader, load = next((race for race in races if race[3].error), races[0])
-        readers = {r for w, own, r, _ in races if (w, own.path) == (writer, save.path)}
+        readers = {rank for _, _, rank, _ in races}
+        paths = [save.path for _, save, _, _ in races]
         return self.fail(
-            f"{ranks_phrase(readers)} {'reads' if len(readers) == 1 else 'read'} {quote(PurePath(save.path).name)} "
-            f"without waiting until rank {writer} has written it",
+            f"{ranks_do(readers, 'read')} {files(paths)} without waiting until rank {writer} has written it",
             why="Nothing between the write and the read makes one rank wait for the other. The reader finds no file, "
             "part of one, or the one before, whenever writing takes a moment longer.",
             fix=_FIX,
@@ -138,13 +132,13 @@ class CheckpointRace(Check):
                 Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,)),
                 Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,)),
             ),
+            about=Kind.PATH.of(*dict.fromkeys(paths)),
         )
 
     def _missed(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
         reader, raised = next(iter(readers.items()))
         return self.fail(
-            f"{ranks_phrase(readers)} {'needs' if len(readers) == 1 else 'need'} "
-            f"{quote(PurePath(event.path).name)} without waiting until rank {writer} has written it",
+            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting until rank {writer} has written it",
             why="Nothing between the write and the read makes one rank wait for the other. Here the reader came first, "
             "and found no file.",
             fix=_FIX,
@@ -154,6 +148,7 @@ class CheckpointRace(Check):
                 Evidence(f"writes it at {_line(event)}", (writer,)),
                 Evidence(last_line(raised), (reader,)),
             ),
+            about=Kind.PATH.of(event.path),
         )
 
     def _incomplete(self, wrong: Mapping[int, Mapping[str, Any]], folder: str) -> Finding:
@@ -167,33 +162,41 @@ class CheckpointRace(Check):
             fix="keep checkpoints on a filesystem with close-to-open consistency (NFS: mount with noac or "
             "actimeo=0), or load on rank 0 and broadcast the weights",
             ranks=tuple(wrong),
-            evidence=tuple(
-                Evidence(f"{one['after']}, {one['bytes']} of {one['expected_bytes']} bytes", (rank,))
-                for rank, one in wrong.items()
+            evidence=by_state(
+                {
+                    rank: f"{one['after']}, {one['bytes']} of {one['expected_bytes']} bytes"
+                    for rank, one in wrong.items()
+                }
             ),
+            about=Kind.PATH.of(folder),
         )
 
 
-def _missed(trace: Trace, recordings: Mapping[int, Recording]) -> Missed | None:
-    """A file that was not there yet; ``torch.load`` and what the rank itself makes and removes are told elsewhere."""
+def _missed(
+    trace: Trace, recordings: Mapping[int, Recording]
+) -> Iterator[tuple[int, FileEvent, dict[int, Raised]]]:
+    """The files that were not there yet: who writes each, and who failed for it.
+
+    ``torch.load`` and what the rank itself makes and removes are told elsewhere.
+    """
     order = Order(recordings)
     late = {
         rank: raised
         for rank, raised in raised_as(trace, r"^FileNotFoundError: ").items()
-        if not any(is_named(one.path, raised.message) for one in _own(recordings[rank]))
+        if not any(is_named(event.path, raised.message) for event in _events(recordings[rank]))
     }
+    told: set[str] = set()
     for (reader, raised), (writer, other) in product(late.items(), recordings.items()):
         for event in other.files if other.host == recordings[reader].host and writer != reader else ():
-            span, end = (event.time, event.time), (raised.time, raised.time)
+            begun, failed = (event.time, event.time), (raised.time, raised.time)
             written = event.action == "write" and is_named(event.path, raised.message)
-            if written and order.may_overlap(writer, span, reader, end):
-                readers = {r: one for r, one in late.items() if is_named(event.path, one.message)}
-                return writer, event, readers
-    return None
+            if written and event.path not in told and order.may_overlap(writer, begun, reader, failed):
+                told.add(event.path)
+                yield writer, event, {r: one for r, one in late.items() if is_named(event.path, one.message)}
 
 
-def _own(seen: Recording) -> tuple[Save | Load | FileEvent, ...]:
-    return (*seen.saves, *seen.loads, *seen.files)
+def _events(recording: Recording) -> tuple[Save | Load | FileEvent, ...]:
+    return (*recording.saves, *recording.loads, *recording.files)
 
 
 def _under_a_lock(writer: Recording, save: Save, reader: Recording, load: Load) -> bool:
@@ -202,23 +205,19 @@ def _under_a_lock(writer: Recording, save: Save, reader: Recording, load: Load) 
     return bool(taken & known)
 
 
-def _locks(seen: Recording, until: float) -> set[str]:
-    return {one.path for one in seen.files if one.action == "lock" and one.time < until}
+def _locks(recording: Recording, until: float) -> set[str]:
+    return {event.path for event in recording.files if event.action == "lock" and event.time < until}
 
 
-def _span(one: Save | Load) -> tuple[float, float]:
-    return one.begin, one.begin if one.end is None else one.end
-
-
-def _line(one: Save | Load | FileEvent) -> str:
-    return f"{one.at.file}:{one.at.line}" if one.at else "a place that was not seen"
+def _line(event: Save | Load | FileEvent) -> str:
+    return f"{event.at.file}:{event.at.line}" if event.at else "an unknown line"
 
 
 def _when(save: Save, load: Load) -> str:
     """How far apart they were this time."""
     if load.error:
         return quote(shorten(load.error))
-    begin, end = _span(save)
+    begin, end = save.span
     if load.begin >= end:
         return f"{duration(load.begin - end)} after it was complete, this time"
     return (

@@ -1,13 +1,13 @@
 import re
-from pathlib import PurePath
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Load
+from ddpdoctor.trace.instances import by_key, files, on_ranks
 from ddpdoctor.trace.recording import Recording
 
 ERRORS = (
@@ -63,10 +63,11 @@ class CheckpointTruncated(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        broken = {rank: bad for rank, one in recordings.items() if (bad := _fatal(one))}
-        if broken:
-            return [self._broken(broken)]
-        loads = sum(len(one.loads) for one in recordings.values())
+        broken = ((rank, load) for rank, recording in recordings.items() if (load := _fatal(recording)))
+        findings = [self._broken(loads) for loads in by_key(broken, lambda load: load.path)]
+        if findings:
+            return findings
+        loads = sum(len(recording.loads) for recording in recordings.values())
         if not loads:
             return Skipped("no checkpoint was read")
         return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
@@ -74,24 +75,17 @@ class CheckpointTruncated(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
         headline = "a checkpoint is not complete, so it cannot be read"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
-        load = next(iter(broken.values()))
+        path = next(iter(broken.values())).path
         return self.fail(
-            f"{_name(load)} is not complete, so {ranks_phrase(broken)} cannot read it",
+            f"{files([path]) if path else 'a checkpoint'} is not complete, so {ranks_phrase(broken)} cannot read it",
             why=_WHY,
             fix=_FIX,
-            ranks=tuple(broken),
-            where=load.at,
-            evidence=tuple(
-                Evidence(quote(shorten(own.error or "")), (rank,)) for rank, own in broken.items()
-            ),
+            **on_ranks(broken, lambda load: quote(shorten(load.error or ""))),
+            about=Kind.PATH.of(path) if path else (),
         )
-
-
-def _name(load: Load) -> str:
-    return quote(PurePath(load.path).name) if load.path else "a checkpoint"
 
 
 def _fatal(recording: Recording) -> Load | None:

@@ -1,15 +1,15 @@
 import re
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Load
+from ddpdoctor.trace.instances import by_line, files
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 _ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"
@@ -42,72 +42,60 @@ class MapLocation(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        loads = [load for one in recordings.values() for load in one.loads if not load.error]
+        loads = [(rank, load) for rank, one in recordings.items() for load in one.loads if not load.error]
         if not loads:
             return Skipped("no checkpoint was read")
-        if not any(one.devices for one in recordings.values()):
+        if not any(recording.devices for recording in recordings.values()):
             return Skipped("no rank uses a GPU, real or rehearsed")
-        wrong = {rank: bad for rank, one in recordings.items() if (bad := _astray(one))}
-        if wrong:
-            return [self._elsewhere(wrong, recordings)]
-        return Passed("checkpoints are restored into host memory, or onto each rank's own GPU")
+        gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}
+        elsewhere = ((r, load) for r, load in loads if gpus[r] is not None and _indices(load) - {gpus[r]})
+        return [self._elsewhere(astray, gpus) for astray in by_line(elsewhere)] or Passed(
+            "checkpoints are restored into host memory, or onto each rank's own GPU"
+        )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        full = next((one for one in log.fatal if _full_in_load(one)), None)
-        if told:
-            return [
-                self._told(
-                    f"a checkpoint was saved from {told.match[1]}, which is not here", told_by(*told.by)
-                )
-            ]
-        if full:
-            return [
-                self._told("a GPU had no memory left for a checkpoint that was restored to it", told_by(full))
-            ]
-        return UNSAID
+        absent = log.told(*self.raises)
+        if absent:
+            headline = f"a checkpoint was saved from {absent.match[1]}, which is not here"
+            return self._in_output(headline, told_by(*absent.by))
+        full = next(filter(_full_in_load, log.fatal), None)
+        if full is None:
+            return UNSAID
+        return self._in_output(
+            "a GPU had no memory left for a checkpoint that was restored to it", told_by(full)
+        )
 
-    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+    def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
             why="torch.load puts every tensor back on the device that it was saved from, mostly GPU 0, on every rank.",
             fix='torch.load(path, map_location="cpu")',
-            **said,
+            **details,
         )
 
-    def _elsewhere(self, wrong: Mapping[int, Load], recordings: Mapping[int, Recording]) -> Finding:
-        load = next(iter(wrong.values()))
-        where = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
+    def _elsewhere(self, astray: Mapping[int, Load], gpus: Mapping[int, int | None]) -> Finding:
+        load = next(iter(astray.values()))
+        devices = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
         given = f"map_location={load.map_location}" if load.map_location else "no map_location"
         return self.fail(
-            f"{ranks_phrase(wrong)} {'restores' if len(wrong) == 1 else 'restore'} "
-            f"{quote(PurePath(load.path).name)} onto {where}, not onto {'its' if len(wrong) == 1 else 'their'} "
-            "own GPU",
-            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and holds "
-            "a copy, "
+            f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
+            f"{'its' if len(astray) == 1 else 'their'} own GPU",
+            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and holds a copy, "
             "so that GPU runs out of memory.",
             fix='state = torch.load(path, map_location="cpu")',
-            ranks=tuple(wrong),
+            ranks=tuple(astray),
             where=load.at,
-            evidence=tuple(
-                Evidence(
-                    f"restored onto {', '.join(own.devices)}; its own GPU is cuda:{_own(recordings[rank])}",
-                    (rank,),
-                )
-                for rank, own in wrong.items()
+            evidence=by_state(
+                {
+                    rank: f"restored onto {', '.join(load.devices)}; its own GPU is cuda:{gpus[rank]}"
+                    for rank, load in astray.items()
+                }
             ),
+            about=Kind.PATH.of(*{load.path: None for load in astray.values()}),
         )
 
 
-def _astray(recording: Recording) -> Load | None:
-    """The first read whose tensors came to lie on a GPU that is not the rank's own."""
-    own = _own(recording)
-    if own is None:
-        return None
-    return next((load for load in recording.loads if not load.error and _indices(load) - {own}), None)
-
-
-def _own(recording: Recording) -> int | None:
+def _gpu(recording: Recording) -> int | None:
     """The GPU that the rank set last, or else used first; what it loads onto tells nothing."""
     chosen = [device.index for device in recording.devices if device.how == "set"]
     used = [device.index for device in recording.devices if device.how == "use"]
@@ -115,7 +103,7 @@ def _own(recording: Recording) -> int | None:
 
 
 def _indices(load: Load) -> set[int]:
-    return {int(found[1]) for device in load.devices if (found := re.fullmatch(r"cuda:(\d+)", device))}
+    return {int(gpu[1]) for device in load.devices if (gpu := re.fullmatch(r"cuda:(\d+)", device))}
 
 
 def _full_in_load(raised: Raised) -> bool:

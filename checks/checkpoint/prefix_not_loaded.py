@@ -1,5 +1,5 @@
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
@@ -8,6 +8,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.trace.instances import by_line
 from ddpdoctor.trace.recording import Recording
 
 PREFIXES = ("module.", "_orig_mod.")
@@ -49,16 +50,15 @@ class PrefixNotLoaded(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         loaded = {
-            rank: [own for own in one.state_loads if own.kind == "module"] for rank, one in recordings.items()
+            rank: [load for load in one.state_loads if load.kind == "module"]
+            for rank, one in recordings.items()
         }
-        lost = {rank: bad for rank, own in loaded.items() if (bad := _first_lost(own, recordings[rank]))}
-        if lost:
-            return [self._lost(lost)]
-        if not any(loaded.values()):
+        lost = ((rank, load) for rank, loads in loaded.items() for load in _lost(loads, recordings[rank]))
+        findings = [self._lost(loads) for loads in by_line(lost)]
+        if not findings and not any(loaded.values()):
             return Skipped("no model's state was loaded")
-        return Passed(
-            f"{plural(max(map(len, loaded.values())), 'load_state_dict call')} found the model's names"
-        )
+        calls = plural(max(map(len, loaded.values()), default=0), "load_state_dict call")
+        return findings or Passed(f"{calls} found the model's names")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
@@ -67,63 +67,60 @@ class PrefixNotLoaded(Check):
         prefix = f"{told.match[1]}."
         _, _, unexpected = told.match.string.partition("Unexpected key(s)")
         ours, theirs = ("do not", "begin") if prefix in unexpected else ("do", "do not begin")
-        return [
-            self.fail(
-                f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
-                why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, '_orig_mod.' "
-                "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the "
-                "other way.",
-                fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
-                "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
+            why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, '_orig_mod.' "
+            "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the "
+            "other way.",
+            fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
+            "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
+            **told_by(*told.by),
+        )
 
     def _lost(self, lost: dict[int, StateLoad]) -> Finding:
-        bad = next(iter(lost.values()))
-        total = bad.matched + len(bad.missing)
-        prefix = _prefix(bad)
+        load = next(iter(lost.values()))
+        total = load.matched + len(load.missing)
+        prefix = _prefix(load)
         because = f": the checkpoint's names {prefix}" if prefix else ""
         return self.fail(
-            f"load_state_dict loaded {bad.matched} of {plural(total, 'name')} into {bad.name} on "
+            f"load_state_dict loaded {load.matched} of {plural(total, 'name')} into {load.name} on "
             f"{ranks_phrase(lost)}{because}",
-            why=_why(bad),
+            why=_why(load),
             fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
             "state.items()}\nmodel.load_state_dict(state)    # strict, on the bare model",
             ranks=tuple(lost),
-            where=bad.at,
+            where=load.at,
             evidence=(
-                Evidence(f"missing: {_some(bad.missing)}"),
-                Evidence(f"unexpected: {_some(bad.unexpected)}"),
+                Evidence(f"missing: {_some(load.missing)}"),
+                Evidence(f"unexpected: {_some(load.unexpected)}"),
             ),
         )
 
 
-def _first_lost(loads: list[StateLoad], recording: Recording) -> StateLoad | None:
-    """The first call that loaded nothing for its prefix, unless a later one into the same module did."""
-    for number, own in enumerate(loads):
+def _lost(loads: list[StateLoad], recording: Recording) -> Iterator[StateLoad]:
+    """The calls that loaded nothing for a prefix, unless a later one into the same module did."""
+    for number, load in enumerate(loads):
         again = any(
-            (later.name, later.wrapper) == (own.name, own.wrapper) and later.matched
+            (later.name, later.wrapper) == (load.name, load.wrapper) and later.matched
             for later in loads[number + 1 :]
         )
-        if not again and _is_lost(own, recording):
-            return own
-    return None
+        if not again and _is_lost(load, recording):
+            yield load
 
 
-def _is_lost(own: StateLoad, recording: Recording) -> bool:
-    if own.error:
+def _is_lost(load: StateLoad, recording: Recording) -> bool:
+    if load.error:
         raised = recording.raised
-        return bool(_prefix(own)) and raised is not None and "state_dict" in raised.message
-    return not own.strict and bool(_prefix(own) or (not own.matched and own.missing and own.unexpected))
+        return bool(_prefix(load)) and raised is not None and "state_dict" in raised.message
+    return not load.strict and bool(_prefix(load) or (not load.matched and load.missing and load.unexpected))
 
 
-def _prefix(own: StateLoad) -> str | None:
+def _prefix(load: StateLoad) -> str | None:
     """How the names of the checkpoint differ from the model's, where it is by a prefix."""
     for prefix in PREFIXES:
-        if _shared(own.missing, _without(prefix, own.unexpected)):
+        if _shared(load.missing, _without(prefix, load.unexpected)):
             return f"begin with {prefix}"
-        if _shared(_without(prefix, own.missing), own.unexpected):
+        if _shared(_without(prefix, load.missing), load.unexpected):
             return f"lack {prefix}"
     return None
 
@@ -137,8 +134,8 @@ def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
     return bool(set(names) & set(others))
 
 
-def _why(bad: StateLoad) -> str:
-    if bad.error:
+def _why(load: StateLoad) -> str:
+    if load.error:
         return (
             "DistributedDataParallel and torch.compile put a prefix before every name of a state dict. The file was "
             "saved with it and is loaded without, or the other way round."

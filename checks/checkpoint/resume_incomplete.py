@@ -3,12 +3,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped, Where
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped, Where
+from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.files import Load, Save, StateLoad
+from ddpdoctor.trace.instances import by_key, by_line, files, on_ranks
 from ddpdoctor.trace.recording import Recording
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
@@ -48,60 +48,51 @@ class ResumeIncomplete(Check):
     name = "resume-incomplete"
     family = Family.CHECKPOINT
     title = "training that resumes restores what was saved"
-    explained_by = ("DD103", "DD403")
+    explained_by = ("DD403",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
         saves = [(one, save) for one in recordings.values() for save in one.saves]
-        resumed = {rank: found for rank, one in recordings.items() if (found := _resume(one, saves))}
+        resumed = {rank: resume for rank, one in recordings.items() if (resume := _resume(one, saves))}
         if not resumed:
             return Skipped("no training goes on from a checkpoint that holds more than weights")
-        lacking = {rank: own for rank, own in resumed.items() if own.missing}
-        if lacking:
-            return [self._not_restored(lacking)]
-        again = {rank: own for rank, own in resumed.items() if own.again}
-        if again:
-            return [self._begins_again(again)]
-        kinds = ", ".join(sorted({load.kind for own in resumed.values() for load in own.restored}))
-        return Passed(f"training went on from a checkpoint with {kinds} restored")
+        lacking = ((rank, resume) for rank, resume in resumed.items() if resume.missing)
+        again = ((rank, resume) for rank, resume in resumed.items() if resume.again)
+        kinds = ", ".join(sorted({load.kind for resume in resumed.values() for load in resume.restored}))
+        return [
+            *map(self._not_restored, by_line(lacking)),
+            *map(self._begins_again, by_key(again, lambda resume: resume.again and resume.again.at)),
+        ] or Passed(f"training went on from a checkpoint with {kinds} restored")
 
     def _not_restored(self, lacking: Mapping[int, "Resume"]) -> Finding:
-        own = next(iter(lacking.values()))
-        kinds = " and ".join(own.missing)
+        resume = next(iter(lacking.values()))
+        kinds = " and ".join(resume.missing)
         return self.fail(
-            f"{ranks_phrase(lacking)} {'resumes' if len(lacking) == 1 else 'resume'} from "
-            f"{quote(PurePath(own.load.path).name)} without the {kinds} state that it holds",
-            why=f"The {kinds} {'begins' if len(own.missing) == 1 else 'begin'} anew while the weights go on: momentum "
-            "and averages are lost, or the learning rate starts over. The loss jumps, and the run is not the one "
-            "that was interrupted.",
-            fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in own.missing),
-            ranks=tuple(lacking),
-            where=own.at,
-            evidence=tuple(
-                Evidence(
-                    f"holds {', '.join(one.load.entries)}; restored: "
-                    f"{', '.join(sorted({load.kind for load in one.restored}))}",
-                    (rank,),
-                )
-                for rank, one in lacking.items()
-            ),
+            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that it holds",
+            why=f"The {kinds} {'begins' if len(resume.missing) == 1 else 'begin'} anew while the weights go on: "
+            "momentum and averages are lost, or the learning rate starts over. The loss jumps, and the run is not "
+            "the one that was interrupted.",
+            fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
+            **on_ranks(lacking, _restored),
+            about=Kind.PATH.of(resume.load.path),
         )
 
     def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
-        own = next(iter(again.values()))
-        epoch = _epoch(own.load)
+        resume = next(iter(again.values()))
+        epoch = _epoch(resume.load)
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} of "
-            f"{quote(PurePath(own.load.path).name)}",
+            f"{files([resume.load.path])}",
             why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are seen "
             "again in the same order, and the run is longer than the one that was interrupted.",
             fix='for epoch in range(state["epoch"] + 1, epochs):    # where it holds the last epoch that was done\n'
             "    sampler.set_epoch(epoch)",
             ranks=tuple(again),
-            where=own.again.at if own.again else None,
+            where=resume.again.at if resume.again else None,
             evidence=(
                 Evidence(f"epoch {epoch} in the checkpoint, 0 in the first pass after it", tuple(again)),
             ),
+            explained_by=("DD103",),
         )
 
 
@@ -119,7 +110,7 @@ class Resume:
     @property
     def at(self) -> Where | None:
         """Where the model took its weights."""
-        return next((own.at for own in self.restored if own.kind == "module"), self.load.at)
+        return next((load.at for load in self.restored if load.kind == "module"), self.load.at)
 
 
 def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Resume | None:
@@ -132,11 +123,11 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             continue
         first = min(taken.time for taken in steps)
         restored = tuple(
-            own for own in recording.state_loads if load.begin < own.time < first and not own.error
+            state for state in recording.state_loads if load.begin < state.time < first and not state.error
         )
-        if any(own.missing for own in restored):
+        if any(state.missing for state in restored):
             continue  # a model with other parts is tuned, not resumed
-        kinds = {own.kind for own in restored}
+        kinds = {state.kind for state in restored}
         held = [kind for kind, words in KINDS.items() if kind in load.states or _holds(load, words)]
         new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
         if (
@@ -150,12 +141,14 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
     return None
 
 
+def _restored(resume: Resume) -> str:
+    kinds = ", ".join(sorted({load.kind for load in resume.restored}))
+    return f"holds {', '.join(resume.load.entries)}; restored: {kinds}"
+
+
 def _holds(load: Load, words: tuple[str, ...]) -> bool:
-    return any(
-        entry.lower().startswith(word) or f"_{word}" in entry.lower()
-        for entry in load.entries
-        for word in words
-    )
+    entries = [entry.lower() for entry in load.entries]
+    return any(entry.startswith(word) or f"_{word}" in entry for entry in entries for word in words)
 
 
 def _stepped_before(recording: Recording, time: float) -> set[int]:

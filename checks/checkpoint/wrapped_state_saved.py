@@ -1,11 +1,9 @@
-from pathlib import PurePath
-
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Save
+from ddpdoctor.trace.instances import by_line, files, on_ranks
 
 
 class WrappedStateSaved(Check):
@@ -33,29 +31,21 @@ class WrappedStateSaved(Check):
     title = "checkpoints hold the bare model's names"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        saves = {rank: one.saves for rank, one in trace.recordings().items() if one.saves}
+        saves = [(rank, save) for rank, one in trace.recordings().items() for save in one.saves]
         if not saves:
             return Skipped("no rank saved anything")
-        wrapped = {rank: bad for rank, own in saves.items() if (bad := _first_wrapped(own))}
-        if wrapped:
-            return [self._wrapped(wrapped)]
-        return Passed("what was saved carries no wrapper's names")
-
-    def _wrapped(self, wrapped: dict[int, Save]) -> Finding:
-        save = next(iter(wrapped.values()))
-        name = quote(PurePath(save.path).name) if save.path else "a buffer"
-        return self.info(
-            f"{ranks_phrase(wrapped)} {'saves' if len(wrapped) == 1 else 'save'} names that begin with "
-            f"{save.prefix} to {name}",
-            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it "
-            "strictly, "
-            "and with strict=False loads nothing.",
-            fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
-            ranks=tuple(wrapped),
-            where=save.at,
-            evidence=tuple(Evidence(f"prefix {own.prefix}", (rank,)) for rank, own in wrapped.items()),
+        wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
+        return [self._wrapped(of_line) for of_line in wrapped] or Passed(
+            "what was saved carries no wrapper's names"
         )
 
-
-def _first_wrapped(saves: tuple[Save, ...]) -> Save | None:
-    return next((save for save in saves if save.prefix), None)
+    def _wrapped(self, saves: dict[int, Save]) -> Finding:
+        save = next(iter(saves.values()))
+        return self.info(
+            f"{ranks_do(saves, 'save')} names that begin with {save.prefix} to {files([save.path])}",
+            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it strictly, "
+            "and with strict=False loads nothing.",
+            fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
+            **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
+            about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),
+        )

@@ -1,13 +1,13 @@
-from collections.abc import Iterator, Mapping
-from itertools import combinations
-from pathlib import PurePath
+from collections.abc import Mapping, Sequence
+from itertools import combinations, product
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.redact import quote
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Save
+from ddpdoctor.trace.instances import files as names
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.recording import Recording
 
@@ -44,55 +44,53 @@ class WrittenByEveryRank(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         if len(recordings) < 2:
-            return Skipped("there is one rank")
-        if not any(save.path for one in recordings.values() for save in one.saves):
+            return Skipped("needs at least two ranks")
+        paths = {save.path for recording in recordings.values() for save in recording.saves if save.path}
+        if not paths:
             return Skipped("no rank saved anything")
-        shared = {path: ranks for path, ranks in _writers(recordings).items() if len(ranks) > 1}
-        if shared:
-            return [self._shared(shared, recordings)]
-        paths = {save.path for one in recordings.values() for save in one.saves if save.path}
-        return Passed(f"{plural(len(paths), 'file')} saved, each by one rank")
+        return [self._shared(files) for files in _by_line(_writers(recordings))] or Passed(
+            f"{plural(len(paths), 'file')} saved, each by one rank"
+        )
 
-    def _shared(self, shared: Mapping[str, set[int]], recordings: Mapping[int, Recording]) -> Finding:
-        path, ranks = next(iter(shared.items()))
-        saves = {rank: _saves(recordings[rank], path) for rank in sorted(ranks)}
-        first = next(iter(saves.values()))[0]
-        more = f" and {plural(len(shared) - 1, 'more file')}" if len(shared) > 1 else ""
+    def _shared(self, files: Mapping[str, Mapping[int, Sequence[Save]]]) -> Finding:
+        """Of the files that the same ranks save in one line."""
+        writers = next(iter(files.values()))
         return self.fail(
-            f"{ranks_phrase(ranks)} write the same file {quote(PurePath(path).name)}{more}",
+            f"{ranks_phrase(writers)} write the same file {names(files)}",
             why="Every rank opens, empties and fills it at once. Where the writes mix, the checkpoint cannot be read, "
             "which shows only when it is needed.",
             fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()",
-            ranks=tuple(saves),
-            where=first.at,
-            evidence=tuple(
-                Evidence(f"saved {plural(len(own), 'time')}, {size(own[0].size or 0)}", (rank,))
-                for rank, own in saves.items()
+            ranks=tuple(writers),
+            where=next(iter(writers.values()))[0].at,
+            evidence=by_state(
+                {
+                    rank: f"saved {plural(len(saves), 'time')}, {size(saves[0].size or 0)}"
+                    for rank, saves in writers.items()
+                }
             ),
+            about=Kind.PATH.of(*files),
         )
 
 
-def _saves(recording: Recording, path: str) -> list[Save]:
-    return [save for save in recording.saves if save.path == path]
-
-
-def _writers(recordings: Mapping[int, Recording]) -> dict[str, set[int]]:
-    """By path, the ranks that write it at a time when another rank of their host may."""
+def _writers(recordings: Mapping[int, Recording]) -> dict[str, dict[int, list[Save]]]:
+    """By path, what each rank saves there that writes it at a time when another rank of its host may."""
     order = Order(recordings)
-    found: dict[str, set[int]] = {}
-    for a, b in combinations(recordings, 2):
-        if recordings[a].host == recordings[b].host:
-            for path in _unordered(order, a, recordings[a], b, recordings[b]):
-                found.setdefault(path, set()).update((a, b))
-    return found
+    shared: dict[str, set[int]] = {}
+    for first, second in combinations(recordings, 2):
+        if recordings[first].host == recordings[second].host:
+            for save, other in product(recordings[first].saves, recordings[second].saves):
+                named = save.path and save.path == other.path and not save.path.startswith("/dev/")
+                if named and order.may_overlap(first, save.span, second, other.span):
+                    shared.setdefault(save.path, set()).update((first, second))
+    return {
+        path: {rank: [save for save in recordings[rank].saves if save.path == path] for rank in sorted(ranks)}
+        for path, ranks in shared.items()
+    }
 
 
-def _unordered(order: Order, a: int, one: Recording, b: int, other: Recording) -> Iterator[str]:
-    for save in one.saves:
-        others = _saves(other, save.path) if save.path and not save.path.startswith("/dev/") else []
-        if any(order.may_overlap(a, _span(save), b, _span(own)) for own in others):
-            yield save.path
-
-
-def _span(save: Save) -> tuple[float, float]:
-    return save.begin, save.begin if save.end is None else save.end
+def _by_line(writers: Mapping[str, dict[int, list[Save]]]) -> list[dict[str, dict[int, list[Save]]]]:
+    """The files that the same ranks save in one line: one cause, however many epochs write a file of their own."""
+    lines: dict[object, dict[str, dict[int, list[Save]]]] = {}
+    for path, saves in writers.items():
+        lines.setdefault((next(iter(saves.values()))[0].at, tuple(saves)), {})[path] = saves
+    return list(lines.values())

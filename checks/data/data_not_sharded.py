@@ -58,7 +58,7 @@ class DataNotSharded(Check):
         rounds = list(training_rounds(recordings))
         for one in rounds:
             if finding := self._of_round(one):
-                return [finding]
+                return finding
         if any(one.training for recording in recordings.values() for one in recording.passes):
             numbered = [one for one in rounds if one.indices is not None]
             if not numbered:
@@ -102,7 +102,7 @@ class DataNotSharded(Check):
             if len(pairs) < ENOUGH_STEPS:
                 continue
             if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
-                return [self._feeds(group, len(pairs), pairs[0][1])]
+                return self._feeds(group, len(pairs), pairs[0][1])
             return Passed(f"{ranks_phrase(group)} feed inputs of their own")
         return Skipped("no DataLoader was used, and too few inputs were seen")
 

@@ -50,9 +50,9 @@ class DatasetDiffers(Check):
             return Skipped("no sampler divides a dataset among ranks")
         for one in divided:
             if len(_lengths(one)) > 1:
-                return [self._lengths_differ(one)]
+                return self._lengths_differ(one)
             if one.one_dataset is False:
-                return [self._content_differs(one)]
+                return self._content_differs(one)
         first = divided[0]
         if first.one_dataset is None:
             return Skipped(f"{first.loader.dataset} does not show what it holds, only its length")

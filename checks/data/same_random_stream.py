@@ -46,10 +46,10 @@ class SameRandomStream(Check):
             states = _states({rank: recordings[rank] for rank in group})
             seen = seen or bool(states)
             if len(states) >= ENOUGH_STEPS and all(equal for equal, _ in states):
-                return [self._dropout(group, len(states), states[0][1])]
+                return self._dropout(group, len(states), states[0][1])
         for one in training_rounds(recordings):
             if stream := _augments_alike(one):
-                return [self._augmentation(one, stream)]
+                return self._augmentation(one, stream)
         if not seen:
             return Skipped("no dropout is active, and no workers draw random numbers")
         return Passed("dropout begins with another random state on each rank")

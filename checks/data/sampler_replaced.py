@@ -39,7 +39,7 @@ class SamplerReplaced(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         lost = {rank: found for rank, one in trace.training().items() if (found := _replaced(one))}
         if lost:
-            return [self._lost(lost)]
+            return self._lost(lost)
         if not any(one.training for recording in trace.training().values() for one in recording.passes):
             return Skipped("no DataLoader was used to train")
         return Passed("every training loader draws from the sampler that it was given")

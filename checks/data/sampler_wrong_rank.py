@@ -45,13 +45,13 @@ class SamplerWrongRank(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return [self._refused(trace, raised)]
+            return self._refused(trace, raised)
         rounds = [one for one in training_rounds(trace.training_of_several()) if _claims_to_divide(one)]
         if not rounds:
             return Skipped("no sampler that divides samples among ranks trains")
         for one in rounds:
             if wrong := _wrong(one):
-                return [self._wrong(one, wrong)]
+                return self._wrong(one, wrong)
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
         return Passed(f"{name} divides among {len(first.ranks)} ranks, each with its own number")

@@ -51,10 +51,10 @@ class SetEpochMissing(Check):
         values = ranks.values("sampler")
         stuck = [rank for rank, value in values.items() if value["epoch_1"] == value["epoch_0"]]
         if stuck:
-            return [self._stuck(stuck)]
+            return self._stuck(stuck)
         unstable = [rank for rank, value in values.items() if value["again"] != value["epoch_0"]]
         if unstable:
-            return [self._unstable(unstable)]
+            return self._unstable(unstable)
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -68,7 +68,7 @@ class SetEpochMissing(Check):
         for repeats, finding in ((_always, self._repeats), (_late, self._begins_late)):
             stuck = {rank: loop for rank, own in shuffled.items() for loop in own if repeats(loop)}
             if stuck:
-                return [finding(stuck)]
+                return finding(stuck)
         first = next(loop for own in shuffled.values() for loop in own)
         return Passed(f"{len(first)} training passes over {first[0][0].dataset} have orders of their own")
 

@@ -52,7 +52,7 @@ class ShardsOverlap(Check):
             shards = {rank: value[key] for rank, value in values.items()}
             found = cover(shards, samples)
             if found.overlaps or found.missing:
-                return [self._overlap(found, name, samples, tuple(shards))]
+                return self._overlap(found, name, samples, tuple(shards))
         return Passed(
             f"DistributedSampler divides {samples} samples among {len(values)} ranks, "
             f"{found.surplus} repeated as padding"
@@ -64,7 +64,7 @@ class ShardsOverlap(Check):
             return Skipped("no DataLoader whose samples have numbers was used to train")
         for one in rounds:
             if found := _overlap_of(one):
-                return [self._share(one, found)]
+                return self._share(one, found)
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
         return Passed(
             f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over {rounds[0].loader.dataset}, none of "

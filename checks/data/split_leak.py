@@ -47,7 +47,7 @@ class SplitLeak(Check):
         for row in splits:
             leaks = _leaks(row)
             if leaks:
-                return [self._leak(row, leaks)]
+                return self._leak(row, leaks)
         held = max(len(own.held) for own in splits[0].values())
         return Passed(f"no rank trains on any of the {plural(held, 'sample')} that are held out")
 

@@ -47,7 +47,7 @@ class StreamNotSharded(Check):
             return Skipped("no rank trains on an IterableDataset")
         for one in rounds:
             if (one.same_batches or _share_samples(one)) and not one.parted:
-                return [self._same(one)]
+                return self._same(one)
         if not all(own.content or own.workers for own in rounds[0].passes.values()):
             return Skipped("what the stream yields was not seen")
         return Passed(

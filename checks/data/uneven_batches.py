@@ -65,20 +65,20 @@ class UnevenBatches(Check):
         short = {rank: value["ran"] for rank, value in values.items() if value["ran"] != batches[rank]}
         different = [rank for rank, value in values.items() if value["difference"]]
         if short or different:
-            return [self._join_fails(short, different, batches)]
+            return self._join_fails(short, different, batches)
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
         verdict = verdict_of(trace)
         if verdict and verdict.code == self.code:
-            return [finding_of(verdict)]
+            return finding_of(verdict)
         recordings = trace.training_of_several()
         if any(step.joined for one in recordings.values() for step in one.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
         ran_out = _ran_out(trace, every)
         if ran_out:
-            return [self._stalls(ran_out, {rank: own.drawn for rank, own in ran_out.passes.items()})]
+            return self._stalls(ran_out, {rank: own.drawn for rank, own in ran_out.passes.items()})
         rounds = [one for one in every if _counts(one)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
@@ -87,17 +87,15 @@ class UnevenBatches(Check):
         for one in rounds:
             stall = predict_stall(_updates(one))
             if stall is not None and not _is_agreed(one):
-                return [self._stalls(one, _counts(one))]
+                return self._stalls(one, _counts(one))
         return Passed(_even(rounds[0]))
 
     def examine_log(self, log: Log) -> Judgement:
         waited = next((one for one in log.fatal if waited_in_vain(one) and _in_join(one)), None)
         if waited:
-            return [
-                self._told(
-                    "ranks ran out of batches at different steps", told_by(waited, role=Role.MESSENGER)
-                )
-            ]
+            return self._told(
+                "ranks ran out of batches at different steps", told_by(waited, role=Role.MESSENGER)
+            )
         bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
@@ -108,7 +106,7 @@ class UnevenBatches(Check):
             for total in totals
         )
         headline = f"ranks have different numbers of batches: {counts}"
-        return [self._told(headline, told_by(*told, role=Role.MESSENGER))]
+        return self._told(headline, told_by(*told, role=Role.MESSENGER))
 
     def _told(self, headline: str, said: dict[str, Any]) -> Finding:
         return self.fail(

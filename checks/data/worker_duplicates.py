@@ -49,10 +49,10 @@ class WorkerDuplicates(Check):
             return Skipped("no training pass has more than one worker")
         repeating = {rank: found for rank, own in passes.items() if (found := _first(own, _repeat))}
         if repeating:
-            return [self._samples(repeating)]
+            return self._samples(repeating)
         alike = {rank: found for rank, own in passes.items() if (found := _first(own, _drawn_alike))}
         if alike:
-            return [self._numbers(alike)]
+            return self._numbers(alike)
         loader, one = next(iter(passes.values()))[0]
         return Passed(f"{len(one.workers)} workers of {loader.dataset} do not repeat each other")
 

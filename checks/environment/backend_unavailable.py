@@ -63,7 +63,7 @@ class BackendUnavailable(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         if host.system.working_directory() is None:
-            return [self._no_working_directory()]
+            return self._no_working_directory()
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
@@ -79,13 +79,11 @@ class BackendUnavailable(Check):
             return Passed(f"torch {ranks.torch} is importable")
         if ranks.out_of_time or ranks.unwritable:
             raise NotMeasured(ranks.broken or "")
-        return [
-            self.fail(
-                "torch cannot be imported",
-                why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would end the same way.",
-                fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
-            )
-        ]
+        return self.fail(
+            "torch cannot be imported",
+            why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would end the same way.",
+            fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
+        )
 
     def _no_working_directory(self) -> Finding:
         return self.fail(
@@ -102,20 +100,17 @@ class BackendUnavailable(Check):
         said = {name: value for name, value in told.match.groupdict().items() if value}
         device = said.get("device") or said.get("other") or ("cpu" if "must be CUDA" in told.match[0] else "")
         if device:
-            return [self._told_wrong_device(told, device)]
+            return self._told_wrong_device(told, device)
         backend = said.get("backend", "nccl").lower()
         without_gpu = "no GPUs found" in told.match.string
-        return [
-            self.fail(
-                f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
-                why="The script asks for a backend that this build of torch, or this machine, does not have: "
-                "NCCL is in "
-                "CUDA builds for Linux only, and needs a GPU for each rank.",
-                fix='dist.init_process_group("gloo") on machines without GPUs\n'
-                "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
+            why="The script asks for a backend that this build of torch, or this machine, does not have: "
+            "NCCL is in CUDA builds for Linux only, and needs a GPU for each rank.",
+            fix='dist.init_process_group("gloo") on machines without GPUs\n'
+            "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
+            **told_by(*told.by),
+        )
 
     def _told_wrong_device(self, told: Told, device: str) -> Finding:
         other = "cpu" if device == "cuda" else "cuda"

@@ -43,9 +43,9 @@ class CpuOversubscribed(Check):
         nproc, granted = host.plan.nproc, _granted(host)
         threads = _threads(host.environ.get("OMP_NUM_THREADS", ""))
         if threads > 1 and threads * nproc > FAR_ABOVE * granted:
-            return [self._too_many_threads(host, threads, granted)]
+            return self._too_many_threads(host, threads, granted)
         if nproc > granted:
-            return [self._more_ranks(host, granted)]
+            return self._more_ranks(host, granted)
         return Passed(f"{_cpus(granted)} for {plural(nproc, 'rank')} of {plural(threads, 'thread')}")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -57,16 +57,14 @@ class CpuOversubscribed(Check):
         workers = sum(_workers(one) for one in recordings.values())
         if threads + workers <= FAR_ABOVE * cpus:
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
-        return [
-            self.info(
-                f"{_busy(threads, workers)} share {_cpus(cpus)}",
-                why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and every rank "
-                "waits for the slowest.",
-                fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
-                ranks=tuple(recordings),
-                evidence=_of_ranks(recordings),
-            )
-        ]
+        return self.info(
+            f"{_busy(threads, workers)} share {_cpus(cpus)}",
+            why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and every rank "
+            "waits for the slowest.",
+            fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
+            ranks=tuple(recordings),
+            evidence=_of_ranks(recordings),
+        )
 
     def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:
         nproc = host.plan.nproc

@@ -77,15 +77,15 @@ class DiskUnusable(Check):
     def examine_host(self, host: Host) -> Judgement:
         folder, system = host.plan.checkpoint_dir, host.system
         if not system.exists(folder):
-            return [self._missing(folder)]
+            return self._missing(folder)
         if not system.is_dir(folder):
-            return [self._file(folder)]
+            return self._file(folder)
         failed = system.write_probe(folder, PROBE_BYTES)
         if failed:
-            return [self._unwritable(host, failed)]
+            return self._unwritable(host, failed)
         disk = system.disk(folder)
         if disk and (disk.free < TIGHT_BYTES or 0 <= disk.free_inodes < TIGHT_INODES):
-            return [self._tight(host)]
+            return self._tight(host)
         return Passed(f"{quote(folder)} can be written" + (f", {size(disk.free)} free" if disk else ""))
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -105,21 +105,19 @@ class DiskUnusable(Check):
         why, fix = (
             (_WHY_FULL, _FIX_FULL) if re.search(_FULL, first.message) else (_WHY_UNWRITABLE, _FIX_UNWRITABLE)
         )
-        return [
-            self.fail(
-                f"{ranks_phrase(raised)} could not write a file: {quote(shorten(first.message.splitlines()[0]))[1:-1]}",
-                why=why,
-                fix=fix,
-                **raised_by(trace, raised, ranks=raised),
-            )
-        ]
+        return self.fail(
+            f"{ranks_phrase(raised)} could not write a file: {quote(shorten(first.message.splitlines()[0]))[1:-1]}",
+            why=why,
+            fix=fix,
+            **raised_by(trace, raised, ranks=raised),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FULL)
         if told and not _SHARED_MEMORY.search(told.match.string):
-            return [self._told_full(told)]
+            return self._told_full(told)
         told = log.told(_UNWRITABLE)
-        return [self._told_unwritable(told)] if told else UNSAID
+        return self._told_unwritable(told) if told else UNSAID
 
     def _told_full(self, told: Told) -> Finding:
         return self.fail(

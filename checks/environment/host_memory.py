@@ -77,9 +77,9 @@ class HostMemory(Check):
         nproc = host.plan.nproc
         free = _free(host)
         if free < LAUNCHER + TRAINING * nproc:
-            return [self._short(host, free)]
+            return self._short(host, free)
         if host.cgroup.oom_kills:
-            return [self._killed(host)]
+            return self._killed(host)
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
 
     def examine_log(self, log: Log) -> Judgement:
@@ -87,14 +87,14 @@ class HostMemory(Check):
         if told:
             killed = [one.rank for one in log.ended if one.code == -signal.SIGKILL and one.rank is not None]
             said = told_by(*told.by, role=Role.SYSTEM, ranks=killed or None)
-            return [self._told("the out-of-memory killer ended a process of the job", said)]
+            return self._told("the out-of-memory killer ended a process of the job", said)
         told = log.told(_OVER_ITS_LIMIT)
         if told:
             said = told_by(*told.by, role=Role.SYSTEM)
-            return [self._told("a scheduler or supervisor ended the job for its memory", said)]
+            return self._told("a scheduler or supervisor ended the job for its memory", said)
         told = log.told(_REFUSED)
         if told:
-            return [self._told("the host had no memory left to give", told_by(*told.by))]
+            return self._told("the host had no memory left to give", told_by(*told.by))
         return self._silent_kill(log)
 
     def _silent_kill(self, log: Log) -> Judgement:
@@ -102,14 +102,14 @@ class HostMemory(Check):
         killed = log.told(_WORKER_KILLED)
         if killed:
             text = "a DataLoader worker was killed by SIGKILL, mostly for want of host memory"
-            return [self._told(text, told_by(*killed.by), Confidence.LIKELY)]
+            return self._told(text, told_by(*killed.by), Confidence.LIKELY)
         first = first_death(log)
         if first is None or first.code != -signal.SIGKILL or log.first(_ANOTHER_SENDER):
             return UNSAID
         who = "a process" if first.rank is None else f"rank {first.rank}"
         said = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
         text = f"{who} was killed by SIGKILL, mostly for want of host memory"
-        return [self._told(text, said, Confidence.LIKELY)]
+        return self._told(text, said, Confidence.LIKELY)
 
     def _told(
         self, headline: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN

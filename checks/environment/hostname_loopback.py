@@ -60,17 +60,17 @@ class HostnameLoopback(Check):
     def examine_host(self, host: Host) -> Judgement:
         addresses = host.system.resolve(host.hostname)
         if not addresses or host.hostname.isdigit():
-            return [self._unresolved(host)]
+            return self._unresolved(host)
         if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
-            return [self._loopback(host, addresses)]
+            return self._loopback(host, addresses)
         return Passed(f"host name {quote(host.hostname)} resolves to {', '.join(addresses)}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_UNRESOLVED)
         if told and not _is_of_the_web(told) and (log.failed or _asks_to_the_end(log)):
-            return [self._told_unresolved(told)]
+            return self._told_unresolved(told)
         told = log.told(_DIALS_ITSELF)
-        return [self._told_loopback(told)] if told else UNSAID
+        return self._told_loopback(told) if told else UNSAID
 
     def _told_unresolved(self, told: Told) -> Finding:
         name = told.match["name"]
@@ -79,8 +79,7 @@ class HostnameLoopback(Check):
             if name
             else "a host's name did not resolve",
             why="Ranks find rank 0's store by this name. A node whose resolver and /etc/hosts do not know it "
-            "looks again "
-            "and again, until the rendezvous times out.",
+            "looks again and again, until the rendezvous times out.",
             fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the name with the node's own address to "
             "/etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
             **told_by(*told.by),

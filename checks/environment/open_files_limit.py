@@ -53,30 +53,26 @@ class OpenFilesLimit(Check):
         if soft >= TIGHT * needed:
             return Passed(f"{soft} open files are allowed, a rank needs about {needed}")
         report = self.fail if soft < needed else self.info
-        return [
-            report(
-                f"{soft} open files are allowed, a rank of {host.plan.world_size} needs about {needed}",
-                why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
-                'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
-                fix=_fix(hard, TIGHT * needed),
-            )
-        ]
+        return report(
+            f"{soft} open files are allowed, a rank of {host.plan.world_size} needs about {needed}",
+            why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
+            'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
+            fix=_fix(hard, TIGHT * needed),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_TOO_MANY)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "a process ran out of file descriptors",
-                why="Each tensor that a DataLoader worker hands over is an open file, and so is each "
-                "connection of a rank. "
-                "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
-                fix="ulimit -n 65536     # before the launcher, on every node\n"
-                'torch.multiprocessing.set_sharing_strategy("file_system")',
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "a process ran out of file descriptors",
+            why="Each tensor that a DataLoader worker hands over is an open file, and so is each "
+            "connection of a rank. "
+            "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
+            fix="ulimit -n 65536     # before the launcher, on every node\n"
+            'torch.multiprocessing.set_sharing_strategy("file_system")',
+            **told_by(*told.by),
+        )
 
 
 def _needed(plan: Plan) -> int:

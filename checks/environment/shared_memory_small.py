@@ -64,24 +64,24 @@ class SharedMemorySmall(Check):
             return Skipped("this system has no /dev/shm")
         leaked = list(_leaked(host))
         if shm.free < COMFORTABLE * host.plan.nproc:
-            return [self._low(host, shm, leaked)]
+            return self._low(host, shm, leaked)
         held = sum(count for _, count in leaked)
         if held > LEAKED_SHARE * shm.total:
-            return [self._leak(leaked, shm)]
+            return self._leak(leaked, shm)
         return Passed(f"/dev/shm has {size(shm.free)} of {size(shm.total)} free")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
         if told:
-            return [self._told(told_by(*told.by), Confidence.CERTAIN)]
+            return self._told(told_by(*told.by), Confidence.CERTAIN)
         full = next((one for one in log.fatal if _of_multiprocessing(one)), None)
         if full:
-            return [self._told(told_by(full), Confidence.CERTAIN)]
+            return self._told(told_by(full), Confidence.CERTAIN)
         ended = next((one for one in log.ended if one.code == -signal.SIGBUS), None)
         if ended is None:
             return UNSAID
         ranks = () if ended.rank is None else (ended.rank,)
-        return [self._told(told_by(ended.line, ranks=ranks), Confidence.LIKELY)]
+        return self._told(told_by(ended.line, ranks=ranks), Confidence.LIKELY)
 
     def _told(self, told: dict[str, Any], confidence: Confidence) -> Finding:
         return self.fail(
@@ -105,8 +105,7 @@ class SharedMemorySmall(Check):
             why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
             "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
             fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o remount,size=8G "
-            "/dev/shm; "
-            "or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
+            "/dev/shm; or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
             evidence=_evidence(leaked),
         )
 

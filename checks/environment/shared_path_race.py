@@ -1,11 +1,11 @@
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, is_named
 from ddpdoctor.trace.raised import last_line, raised_as
@@ -17,10 +17,12 @@ _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
 _ON_PURPOSE = (".lock", ".log")
 """Endings of files that several processes open by design: locks, and logs, which have a check of their own."""
+_SHOWN = 4
+"""Paths of one line that the evidence lists."""
 
 
 class SharedPathRace(Check):
-    """Several ranks write one path without taking turns.
+    """Several ranks write one path without synchronizing.
 
     What it finds:
         A file that several ranks of one host create, empty, download to or extract, with no collective between them
@@ -52,55 +54,70 @@ class SharedPathRace(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         if len(recordings) < 2:
-            return Skipped("one rank has nobody to race with")
+            return Skipped("needs at least two ranks")
         late = raised_as(trace, *_TOO_LATE)
-        for rank, raised in late.items():
-            if met := _met(recordings, rank, raised, late):
-                return [self._too_late(met, [one for one in met if one in late], raised)]
-        for path, events in _by_path(recordings).items():
-            if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events):
-                return [self._race(path, events)]
-        return Passed("no file of the script's own was written by two ranks at a time")
+        failed = {
+            events[rank].path: self._too_late(events, [peer for peer in events if peer in late], raised)
+            for rank, raised in reversed(late.items())
+            if (events := _same_on_peers(recordings, rank, raised, late))
+        }
+        racing = [
+            (path, events)
+            for path, events in _by_path(recordings).items()
+            if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events)
+        ]
+        return [*failed.values(), *map(self._race, _by_line(racing))] or Passed(
+            "no file of the script's own was written by two ranks at a time"
+        )
 
-    def _race(self, path: str, events: Mapping[int, FileEvent]) -> Finding:
-        first = next(iter(events.values()))
+    def _race(self, paths: Mapping[str, Mapping[int, FileEvent]]) -> Finding:
+        """Of the files that one line writes."""
+        (first, events), *others = paths.items()
+        event = next(iter(events.values()))
+        wrote = f"{_RACING[event.action]} {quote(first)}"
+        more = f" and {plural(len(others), 'more path')}" if others else ""
         return self.warn(
-            f"{ranks_phrase(events)} {_RACING[first.action]} {quote(path)} without taking turns",
+            f"{ranks_phrase(events)} {wrote}{more} without synchronizing",
             why="Nothing makes one rank wait for another, so a rank may read the file while another has emptied it. "
             "Whether that happens is a matter of timing.",
             fix="if local_rank == 0:\n    prepare()        # what writes the file\ndist.barrier()",
             ranks=tuple(events),
-            where=first.at,
-            evidence=(Evidence(f"{_RACING[first.action]} {quote(path)}", tuple(events)),),
+            where=event.at,
+            evidence=tuple(
+                Evidence(f"{_RACING[event.action]} {quote(path)}", tuple(writers))
+                for path, writers in list(paths.items())[:_SHOWN]
+            ),
             confidence=Confidence.LIKELY,
+            about=Kind.PATH.of(*paths),
         )
 
     def _too_late(self, events: Mapping[int, FileEvent], late: list[int], raised: Raised) -> Finding:
-        own = events[late[0]]
+        event = events[late[0]]
         return self.fail(
-            f"{ranks_phrase(events)} {_ONCE[own.action]} {quote(own.path)} without taking turns, and "
+            f"{ranks_phrase(events)} {_ONCE[event.action]} {quote(event.path)} without synchronizing, and "
             f"{ranks_phrase(late)} came too late",
             why=f"Only one of them can, and the others fail with {raised.type}. Who is first is a matter of timing.",
             fix="if local_rank == 0:\n    prepare()        # what makes, removes or moves it\ndist.barrier()\n"
             "or os.makedirs(path, exist_ok=True), where it is a folder that every rank may make",
             ranks=tuple(events),
-            where=raised.at or own.at,
+            where=raised.at or event.at,
             evidence=(Evidence(last_line(raised), tuple(late)),),
+            about=Kind.PATH.of(event.path),
         )
 
 
-def _met(
+def _same_on_peers(
     recordings: Mapping[int, Recording], rank: int, raised: Raised, late: Mapping[int, Raised]
 ) -> dict[int, FileEvent]:
     """What each rank did that this one came too late for; empty where no other rank did it in its stead."""
     host = recordings[rank].host
-    for own in reversed(recordings[rank].files):
-        if own.action in _ONCE and is_named(own.path, raised.message):
+    for event in reversed(recordings[rank].files):
+        if event.action in _ONCE and is_named(event.path, raised.message):
             same = {
-                peer: one
-                for peer, other in sorted(recordings.items())
-                for one in reversed(other.files)
-                if other.host == host and (one.action, one.path) == (own.action, own.path)
+                peer: other
+                for peer, recording in sorted(recordings.items())
+                for other in reversed(recording.files)
+                if recording.host == host and (other.action, other.path) == (event.action, event.path)
             }
             return {} if set(same) <= set(late) or _take_turns(recordings, same) else same
     return {}
@@ -108,21 +125,25 @@ def _met(
 
 def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
-    logs = {writer.target for one in recordings.values() for writer in one.log_writers}
-    others = {save.path for one in recordings.values() for save in one.saves}
+    logs = {writer.target for recording in recordings.values() for writer in recording.log_writers}
+    others = {save.path for recording in recordings.values() for save in recording.saves}
     others |= {event.path for one in recordings.values() for event in one.files if event.action == "lock"}
-    found: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
+    first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:
-            ours = event.action in _RACING and event.at is not None
-            if (
-                ours
-                and not event.path.endswith(_ON_PURPOSE)
-                and event.path not in others
-                and not _below(event.path, logs)
-            ):
-                found[recording.host, event.path].setdefault(rank, event)
-    return {path: events for (_, path), events in found.items()}
+            ours = event.action in _RACING and event.at is not None and not event.path.endswith(_ON_PURPOSE)
+            if ours and event.path not in others and not _below(event.path, logs):
+                first[recording.host, event.path].setdefault(rank, event)
+    return {path: events for (_, path), events in first.items()}
+
+
+def _by_line(racing: Iterable[tuple[str, dict[int, FileEvent]]]) -> list[dict[str, dict[int, FileEvent]]]:
+    """The paths that the same ranks write in one line: one cause, however many files come of it."""
+    lines: dict[object, dict[str, dict[int, FileEvent]]] = {}
+    for path, events in racing:
+        first = next(iter(events.values()))
+        lines.setdefault((first.at, first.action, tuple(events)), {})[path] = events
+    return list(lines.values())
 
 
 def _below(path: str, folders: set[str]) -> bool:
@@ -132,7 +153,7 @@ def _below(path: str, folders: set[str]) -> bool:
 def _lock(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
     """Whether the ranks had taken a lock before they wrote. Which file it guards only the script knows."""
     return all(
-        any(one.action == "lock" and one.time < events[rank].time for one in recordings[rank].files)
+        any(event.action == "lock" and event.time < events[rank].time for event in recordings[rank].files)
         for rank in events
     )
 
@@ -141,7 +162,7 @@ def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEv
     """Whether each rank but the first did something together with it after it had written and before writing."""
     first = min(events, key=lambda rank: events[rank].time)
     return all(
-        any(events[first].time < one.time < events[rank].time for one in recordings[rank].collectives)
+        any(events[first].time < call.time < events[rank].time for call in recordings[rank].collectives)
         for rank in events
         if rank != first
     )

@@ -50,22 +50,20 @@ class StaleProcesses(Check):
         left = [process for process in _orphans(host.processes) if not _only_holds_port(host, process, gpus)]
         if not left:
             return Passed("no worker of an earlier run is left")
-        return [self._stale(left, gpus)]
+        return self._stale(left, gpus)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.END:
             raise NotMeasured(ranks.broken or "the group did not end")
         if not ranks.left_behind:
             return Passed("the live group left no process")
-        return [
-            self.warn(
-                f"the live group left {plural(len(ranks.left_behind), 'process')} behind",
-                why="Something that is loaded into every Python here starts processes that outlive it. After a real "
-                "job they keep ports and memory. Those of the live group were killed.",
-                fix="look at what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
-                evidence=tuple(Evidence(one) for one in ranks.left_behind),
-            )
-        ]
+        return self.warn(
+            f"the live group left {plural(len(ranks.left_behind), 'process')} behind",
+            why="Something that is loaded into every Python here starts processes that outlive it. After a real "
+            "job they keep ports and memory. Those of the live group were killed.",
+            fix="look at what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
+            evidence=tuple(Evidence(one) for one in ranks.left_behind),
+        )
 
     def _stale(self, left: Sequence[Process], gpus: Mapping[int, list[int]]) -> Finding:
         holders = [process for process in left if process.pid in gpus]

@@ -44,7 +44,7 @@ class VersionsDiffer(Check):
         names = [n for n in versions[0] if len({one[n] for one in versions.values()}) > 1]
         if names:
             hosts = {rank: value["host"] for rank, value in values.items()}
-            return [self._differ(names, versions, hosts)]
+            return self._differ(names, versions, hosts)
         present = (f"{name} {version}" for name, version in versions[0].items() if version)
         return Passed(f"every rank runs {', '.join(present)}")
 

@@ -37,7 +37,7 @@ class PaddedEvaluation(Check):
             return Skipped("ranks do not evaluate over a DataLoader together")
         for one in rounds:
             if one.divided and (repeats := _repeats(one)) > 0:
-                return [self._padded(one, repeats)]
+                return self._padded(one, repeats)
         return Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
 
     def _padded(self, one: Round, repeats: int) -> Finding:

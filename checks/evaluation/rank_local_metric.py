@@ -58,7 +58,7 @@ class RankLocalMetric(Check):
             return Skipped("the evaluation is not divided among the ranks")
         for one in parted:
             if not _is_exchanged(one) and (uses := _uses(one)):
-                return [self._local(one, uses)]
+                return self._local(one, uses)
         return Passed("what ranks evaluate apart is exchanged between them, or is not used")
 
     def _local(self, one: Round, uses: Mapping[int, "Use"]) -> Finding:

@@ -39,14 +39,12 @@ class BarrierDeviceUnknown(Check):
         if log.training:
             return Passed("barriers guessed the GPU of their rank, and training went on")
         report = self.fail if log.hung or log.waits else self.info
-        return [
-            report(
-                "the first barrier guessed the GPU of its rank, and nothing came after it",
-                why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another one, "
-                "or does not see that one, its peers wait for ever.",
-                fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
-                'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
-                confidence=Confidence.LIKELY,
-                **told_by(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
-            )
-        ]
+        return report(
+            "the first barrier guessed the GPU of its rank, and nothing came after it",
+            why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another one, "
+            "or does not see that one, its peers wait for ever.",
+            fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
+            'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
+            confidence=Confidence.LIKELY,
+            **told_by(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
+        )

@@ -44,16 +44,14 @@ class CudaInForkedWorker(Check):
         raised = raised_as(trace, *self.raises)
         if not raised:
             return Skipped("no exception tells of it, and a rehearsal's workers may use what they like")
-        return [
-            self.fail(
-                f"a forked process of {ranks_phrase(with_victims(trace, raised))} used CUDA after its parent had",
-                why=_WHY,
-                fix=_FIX,
-                **raised_by(trace, raised),
-            )
-        ]
+        return self.fail(
+            f"a forked process of {ranks_phrase(with_victims(trace, raised))} used CUDA after its parent had",
+            why=_WHY,
+            fix=_FIX,
+            **raised_by(trace, raised),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FORKED)
         headline = "a forked process used CUDA after its parent had"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID

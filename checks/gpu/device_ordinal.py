@@ -66,17 +66,13 @@ class DeviceOrdinal(Check):
             return Passed(f"{shown}: {plural(len(seen.gpus), 'GPU')} visible")
         everything = ",".join(str(gpu.index) for gpu in host.gpus.devices)
         which = f"GPU {fold_ranks(gpu.index for gpu in seen.gpus)}" if seen.gpus else "no GPU"
-        return [
-            self.fail(
-                f"{shown} {seen.problem}",
-                why=f"CUDA stops at what it cannot use and reports no error: it shows {which} to the ranks. "
-                "Those that count on more end with 'invalid device ordinal', or share a GPU.",
-                fix=f"export {VARIABLE}={everything}",
-                evidence=tuple(
-                    Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices
-                ),
-            )
-        ]
+        return self.fail(
+            f"{shown} {seen.problem}",
+            why=f"CUDA stops at what it cannot use and reports no error: it shows {which} to the ranks. "
+            "Those that count on more end with 'invalid device ordinal', or share a GPU.",
+            fix=f"export {VARIABLE}={everything}",
+            evidence=tuple(Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices),
+        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -85,7 +81,7 @@ class DeviceOrdinal(Check):
         }
         raised = raised_as(trace, *self.raises)
         if asked:
-            return [self._asked(asked)]
+            return self._asked(asked)
         if raised:
             found = self.fail(
                 f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
@@ -93,7 +89,7 @@ class DeviceOrdinal(Check):
                 fix=_FIX,
                 **raised_by(trace, raised, ranks=raised),
             )
-            return [found]
+            return found
         if not any(one.devices for one in recordings.values()):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")
@@ -117,11 +113,9 @@ class DeviceOrdinal(Check):
         if told is None:
             return UNSAID
         headline = "a rank asked for a GPU whose number its process does not have"
-        return [
-            self.fail(
-                "a rank sees no GPU" if re.search(_NONE, told.match[0]) else headline,
-                why=_WHY,
-                fix=_FIX,
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "a rank sees no GPU" if re.search(_NONE, told.match[0]) else headline,
+            why=_WHY,
+            fix=_FIX,
+            **told_by(*told.by),
+        )

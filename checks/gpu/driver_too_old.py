@@ -60,23 +60,20 @@ class DriverTooOld(Check):
         if known[0] >= int(host.torch.cuda.partition(".")[0]):
             told = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
             return Passed(f"{told}; torch is built for CUDA {host.torch.cuda}")
-        return [self._too_old(host, f"{known[0]}.{known[1]}", host.torch)]
+        return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_TOO_OLD)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "the NVIDIA driver is too old for the CUDA that was loaded",
-                why="A driver runs programs built for its own CUDA version and older ones. torch or NCCL here "
-                "was built for "
-                "a newer one.",
-                fix="nvidia-smi     # the CUDA version that the driver knows\n"
-                "upgrade the driver, or install a torch for that CUDA version",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "the NVIDIA driver is too old for the CUDA that was loaded",
+            why="A driver runs programs built for its own CUDA version and older ones. torch or NCCL here "
+            "was built for a newer one.",
+            fix="nvidia-smi     # the CUDA version that the driver knows\n"
+            "upgrade the driver, or install a torch for that CUDA version",
+            **told_by(*told.by),
+        )
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
         wanted = int((torch.cuda or "").partition(".")[0])

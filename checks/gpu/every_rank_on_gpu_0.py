@@ -49,12 +49,12 @@ class EveryRankOnGpu0(Check):
         for ranks in shared(found):
             first = found[ranks[0]]
             if first.device.index == 0 and first.device.visible >= ranks_of_host(found, first.host):
-                return [self._crowded(ranks, first)]
+                return self._crowded(ranks, first)
         strangers = {
             rank: one for rank in found if (one := _elsewhere(trace.recordings()[rank], found, rank))
         }
         if strangers:
-            return [self._strangers(strangers)]
+            return self._strangers(strangers)
         return Passed(f"{ranks_phrase(found)} used GPUs of their own")
 
     def _crowded(self, ranks: tuple[int, ...], first: Place) -> Finding:
@@ -90,16 +90,14 @@ class EveryRankOnGpu0(Check):
         strangers = sorted(pid for pid, used in gpus.items() if 0 in used and len(used) > 1)
         if len(strangers) < 2:
             return UNSAID  # processes on GPU 0 alone may be jobs of their own
-        return [
-            self.fail(
-                f"{len(strangers)} processes that work on other GPUs hold memory on GPU 0 too",
-                why="Something put tensors on GPU 0 in every process: a checkpoint loaded without map_location, which "
-                "restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
-                fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
-                confidence=Confidence.LIKELY,
-                **told_by(*(lines[pid] for pid in strangers)),
-            )
-        ]
+        return self.fail(
+            f"{len(strangers)} processes that work on other GPUs hold memory on GPU 0 too",
+            why="Something put tensors on GPU 0 in every process: a checkpoint loaded without map_location, which "
+            "restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
+            fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
+            confidence=Confidence.LIKELY,
+            **told_by(*(lines[pid] for pid in strangers)),
+        )
 
 
 def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:

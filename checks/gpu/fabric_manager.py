@@ -38,13 +38,11 @@ class FabricManager(Check):
         told = log.told(_FABRIC)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "the NVLink fabric of this machine was not ready",
-                why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than the "
-                "driver, or left the fabric in a bad state after a GPU was reset.",
-                fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
-                "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "the NVLink fabric of this machine was not ready",
+            why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than the "
+            "driver, or left the fabric in a bad state after a GPU was reset.",
+            fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
+            "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
+            **told_by(*told.by),
+        )

@@ -96,16 +96,14 @@ class GpuHardware(Check):
         told = log.told(_DEFECT)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                f"a GPU reported a hardware error: {told.match[0]}",
-                why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset "
-                "or replaced.",
-                fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
-                "keep the node out of the next launch: sbatch --exclude NODE ...",
-                **told_by(*told.by, role=Role.SYSTEM),
-            )
-        ]
+        return self.fail(
+            f"a GPU reported a hardware error: {told.match[0]}",
+            why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset "
+            "or replaced.",
+            fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
+            "keep the node out of the next launch: sbatch --exclude NODE ...",
+            **told_by(*told.by, role=Role.SYSTEM),
+        )
 
     def _judge(self, gpu: Gpu) -> Iterator[Finding]:
         if gpu.lost is not None:

@@ -57,14 +57,12 @@ class GpuOutOfMemory(Check):
                 return Skipped("no rank worked on a GPU")
             return Passed("no rank ran out of GPU memory")
         first = next(iter(raised.values()))
-        return [
-            self.fail(
-                f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
-                why=_why(first.message),
-                fix=_FIX,
-                **raised_by(trace, raised, ranks=raised),
-            )
-        ]
+        return self.fail(
+            f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
+            why=_why(first.message),
+            fix=_FIX,
+            **raised_by(trace, raised, ranks=raised),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_OUT)
@@ -72,14 +70,12 @@ class GpuOutOfMemory(Check):
             return UNSAID
         said = told_by(*told.by)
         who = ranks_phrase(said["ranks"]) if said["ranks"] else "a rank"
-        return [
-            self.fail(
-                f"{who} ran out of memory on {_gpu(told.match.string)}{_tried(told.match.string)}",
-                why=_why(told.match.string),
-                fix=_FIX,
-                **said,
-            )
-        ]
+        return self.fail(
+            f"{who} ran out of memory on {_gpu(told.match.string)}{_tried(told.match.string)}",
+            why=_why(told.match.string),
+            fix=_FIX,
+            **said,
+        )
 
 
 def _on_gpus(trace: Trace) -> bool:

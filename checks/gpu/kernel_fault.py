@@ -51,16 +51,13 @@ class KernelFault(Check):
         asserted = told.match.re.pattern == _ASSERT
         raised = next((one for one in told.by if isinstance(one, Raised)), None)
         where = " in the code that its traceback shows" if raised and raised.frames else ""
-        return [
-            self.fail(
-                f"a GPU kernel asserted {told.match['fault']!r}"
-                if asserted
-                else f"a GPU kernel failed{where}: {told.match['fault']}",
-                why="The kernel ran after the call that started it, so what reports it, a watchdog or a "
-                "collective, is "
-                "the messenger, and NCCL is not at fault.",
-                fix="CUDA_LAUNCH_BLOCKING=1 torchrun ...     # the traceback then ends at the call\n"
-                "compute-sanitizer python train.py; after a device-side assert look at labels and indices first",
-                **told_by(*told.by, *fault.by),
-            )
-        ]
+        return self.fail(
+            f"a GPU kernel asserted {told.match['fault']!r}"
+            if asserted
+            else f"a GPU kernel failed{where}: {told.match['fault']}",
+            why="The kernel ran after the call that started it, so what reports it, a watchdog or a "
+            "collective, is the messenger, and NCCL is not at fault.",
+            fix="CUDA_LAUNCH_BLOCKING=1 torchrun ...     # the traceback then ends at the call\n"
+            "compute-sanitizer python train.py; after a device-side assert look at labels and indices first",
+            **told_by(*told.by, *fault.by),
+        )

@@ -58,17 +58,17 @@ class MoreRanksThanGpus(Check):
             return Passed(f"{plural(nproc, 'rank')}, {plural(len(visible), 'visible GPU')}")
         if nproc <= len(visible) + len(lost):
             return Skipped(f"GPU {lost[0].index} does not answer (DD805)")
-        return [self._too_many(host, len(visible))]
+        return self._too_many(host, len(visible))
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return [self._collided(trace, raised)]
+            return self._collided(trace, raised)
         found = places(trace)
         for ranks in shared(found):
             first = found[ranks[0]]
             if first.device.visible < ranks_of_host(found, first.host):
-                return [self._share(ranks, found)]
+                return self._share(ranks, found)
         return Passed(
             f"{plural(len(found), 'rank')} on {plural(len({one.gpu for one in found.values()}), 'GPU')}"
         )
@@ -102,16 +102,13 @@ class MoreRanksThanGpus(Check):
             return UNSAID
         first, second, gpu = told.match.groups()
         ranks = sorted((int(first), int(second)))
-        return [
-            self.fail(
-                f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
-                why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
-                "GPUs, or where "
-                "the script does not choose the GPU by LOCAL_RANK before the first collective.",
-                fix=_FIX,
-                **told_by(*told.by, ranks=ranks),
-            )
-        ]
+        return self.fail(
+            f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
+            why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
+            "GPUs, or where the script does not choose the GPU by LOCAL_RANK before the first collective.",
+            fix=_FIX,
+            **told_by(*told.by, ranks=ranks),
+        )
 
     def _too_many(self, host: Host, visible: int) -> Finding:
         value = host.environ.get(VARIABLE)

@@ -54,7 +54,7 @@ class AccumulationWindow(Check):
             rank: steps for rank, one in seen.items() if (steps := _wrong(one, divided[rank], rank in ended))
         }
         if wrong:
-            return [self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})]
+            return self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})
         if cut := _cut_short(trace):
             raise NotMeasured(cut)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")

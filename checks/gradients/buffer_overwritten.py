@@ -54,7 +54,7 @@ class BufferOverwritten(Check):
         recordings = trace.recordings()
         for rank in raised:
             if found := _overwriting(recordings[rank]):
-                return [self._overwritten(trace, raised, *found)]
+                return self._overwritten(trace, raised, *found)
         trace.training()
         if not any(wrapper.buffers for one in recordings.values() for wrapper in one.wrappers):
             raise NotMeasured("no wrapped module has buffers")
@@ -64,18 +64,16 @@ class BufferOverwritten(Check):
         told = log.told(_OF_A_BUFFER)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "a backward found a tensor of the size of a buffer changed in place",
-                why="With broadcast_buffers=True every forward of a DDP wrapper writes rank 0's buffers, such as "
-                "BatchNorm's statistics, over the own ones. Several forwards before one backward then break "
-                "the first.",
-                fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
-                "model(torch.cat([a, b]))",
-                confidence=Confidence.LIKELY,
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "a backward found a tensor of the size of a buffer changed in place",
+            why="With broadcast_buffers=True every forward of a DDP wrapper writes rank 0's buffers, such as "
+            "BatchNorm's statistics, over the own ones. Several forwards before one backward then break "
+            "the first.",
+            fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
+            "model(torch.cat([a, b]))",
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by),
+        )
 
     def _overwritten(
         self, trace: Trace, raised: Mapping[int, Raised], wrapper: Wrapper, by: Collective | None

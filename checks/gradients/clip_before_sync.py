@@ -67,7 +67,7 @@ class ClipBeforeSync(Check):
             (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
         ]
         if early:
-            return [self._early(*early[0], len(early))]
+            return self._early(*early[0], len(early))
         return Passed(f"{plural(len(rows), 'clipping')} found gradients that were averaged")
 
     def _early(self, index: int, row: Mapping[int, Clip], count: int) -> Finding:

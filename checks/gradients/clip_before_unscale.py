@@ -48,20 +48,18 @@ class ClipBeforeUnscale(Check):
             return Passed(f"{plural(len(clips), 'clipping')} came after unscale_")
         ranks = tuple(dict.fromkeys(rank for rank, _ in scaled))
         first = scaled[0][1]
-        return [
-            self.fail(
-                f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
-                why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as they "
-                "are. Nearly every step is cut to almost nothing.",
-                fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
-                ranks=ranks,
-                where=first.at,
-                evidence=(
-                    Evidence(_shown(first), (ranks[0],)),
-                    Evidence(f"{plural(len(scaled), 'call')} in the steps recorded", ranks),
-                ),
-            )
-        ]
+        return self.fail(
+            f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
+            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as they "
+            "are. Nearly every step is cut to almost nothing.",
+            fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
+            ranks=ranks,
+            where=first.at,
+            evidence=(
+                Evidence(_shown(first), (ranks[0],)),
+                Evidence(f"{plural(len(scaled), 'call')} in the steps recorded", ranks),
+            ),
+        )
 
 
 def _shown(clip: Clip) -> str:

@@ -39,7 +39,7 @@ class ForwardBypassed(Check):
         lost = lost_gradients(trace, Gap.AROUND)
         if not lost:
             return Passed("every update came from a forward through DistributedDataParallel")
-        return [self._bypassed(lost)]
+        return self._bypassed(lost)
 
     def _bypassed(self, lost: list[Lost]) -> Finding:
         one = next((one for one in lost if one.differing), lost[0])

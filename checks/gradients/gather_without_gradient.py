@@ -53,7 +53,7 @@ class GatherWithoutGradient(Check):
             if (found := _used(update.steps))
         ]
         if seen:
-            return [self._without(trace, *seen[0], len(seen))]
+            return self._without(trace, *seen[0], len(seen))
         gathers = [
             one for seen in trace.training().values() for one in seen.collectives if one.operation in _GATHERS
         ]

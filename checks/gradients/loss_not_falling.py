@@ -37,7 +37,7 @@ class LossNotFalling(Check):
         # Averaged over the ranks by the trainer, so rank 0 speaks for all.
         first, last, steps = (trace.values(name)[0] for name in ("first_loss", "last_loss", "steps"))
         if not last <= _WEAKEST_FALL * first:  # NaN compares as false
-            return [self._stuck(first, last, steps, trace)]
+            return self._stuck(first, last, steps, trace)
         return Passed(f"the trainer's loss fell from {first:.2f} to {last:.2f} in {steps} steps")
 
     def _stuck(self, first: float, last: float, steps: int, trace: Trace) -> Finding:

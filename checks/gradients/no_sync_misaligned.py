@@ -40,7 +40,7 @@ class NoSyncMisaligned(Check):
         lost = lost_gradients(trace, Gap.PAUSED)
         if not lost:
             return Passed("no update followed a backward with synchronisation off")
-        return [self._misaligned(lost)]
+        return self._misaligned(lost)
 
     def _misaligned(self, lost: list[Lost]) -> Finding:
         one = next((one for one in lost if one.differing), lost[0])

@@ -66,7 +66,7 @@ class GradientsNotAveraged(Check):
             raise NotMeasured("replicas differ (DD206)")
         wrong = {rank: value["gradient"] for rank, value in values.items() if value["gradient"]}
         if wrong:
-            return [self._wrong(wrong)]
+            return self._wrong(wrong)
         return Passed("DDP's gradients are those of one process on the concatenated batch")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -76,12 +76,12 @@ class GradientsNotAveraged(Check):
         hooked = any(one.hooked for one in trace.training().values())
         for group in replicas(trace) if hooked else ():
             if (found := list(multiples(group, wrapped=True))) and (times := _by_ranks(found, len(group))):
-                return [self._hook(found[0], times, group, trace)]
+                return self._hook(found[0], times, group, trace)
         if exact is None:
             raise NotMeasured("only --exact runs the script again in one process")
         if exact.refused:
             return Skipped(exact.refused)
-        return [self._not_that_of_one_process(exact, trace)]
+        return self._not_that_of_one_process(exact, trace)
 
     def _hook(self, one: Multiple, times: str, group: Group, trace: Trace) -> Finding:
         size, wrapper = len(group), next(iter(group.values())).wrappers[one.first.wrapper or 0]

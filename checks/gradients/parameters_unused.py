@@ -57,7 +57,7 @@ class ParametersUnused(Check):
             if (names := _named(one, raised.get(rank)) or _left_at_the_end(one))
         }
         if raised or missing:
-            return [self._unused(recordings, raised, missing)]
+            return self._unused(recordings, raised, missing)
         hung = claim(self, trace)
         if hung:
             return hung
@@ -73,19 +73,15 @@ class ParametersUnused(Check):
         ranks = {int(match["rank"]) for match in found} | set(told_by(*told.by)["ranks"])
         missing = " ".join(match["which"].strip() for match in found[:1])
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
-        return [
-            self.fail(
-                f"{ranks_phrase(ranks) if ranks else 'a rank'} did not produce gradients for {which}",
-                why="DDP averages every gradient across all ranks. The backward before did not reach these "
-                "parameters, so "
-                "their bucket was never complete, and the next forward stops.",
-                fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they "
-                "are never "
-                "used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
-                "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
-                **told_by(*told.by, ranks=ranks),
-            )
-        ]
+        return self.fail(
+            f"{ranks_phrase(ranks) if ranks else 'a rank'} did not produce gradients for {which}",
+            why="DDP averages every gradient across all ranks. The backward before did not reach these "
+            "parameters, so their bucket was never complete, and the next forward stops.",
+            fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they are "
+            "never used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
+            "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
+            **told_by(*told.by, ranks=ranks),
+        )
 
     def _unused(
         self,

@@ -56,14 +56,12 @@ class ReadyTwice(Check):
         rank, first = next(iter(raised.items()))
         name = _name(trace.recordings()[rank], first)
         ranks = ranks_phrase(with_victims(trace, raised))
-        return [
-            self.fail(
-                f"the gradient of {name} arrived twice in one backward on {ranks}",
-                why=_WHY,
-                fix=_FIX,
-                **raised_by(trace, raised),
-            )
-        ]
+        return self.fail(
+            f"the gradient of {name} arrived twice in one backward on {ranks}",
+            why=_WHY,
+            fix=_FIX,
+            **raised_by(trace, raised),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
@@ -72,7 +70,7 @@ class ReadyTwice(Check):
         found = next((m for one in told.by if (m := _INDEX.search(one.text))), None)
         which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
         headline = f"the gradient of {which} arrived twice in one backward"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))]
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))
 
 
 def _name(recording: Recording, raised: Raised) -> str:

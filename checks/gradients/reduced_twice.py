@@ -66,7 +66,7 @@ class ReducedTwice(Check):
             raise NotMeasured("one rank has no other to reduce with")
         twice = {rank: found for rank, one in seen.items() if (found := list(_twice(one, size)))}
         if twice:
-            return [self._found(twice, size, trace)]
+            return self._found(twice, size, trace)
         return Passed("the script sums no gradient that DistributedDataParallel has averaged")
 
     def _examine_own(self, trace: Trace) -> Judgement:
@@ -75,7 +75,7 @@ class ReducedTwice(Check):
             found = list(multiples(group, wrapped=False))
             seen |= bool(found)
             if found and all_stay(found, len(group)):
-                return [self._summed(found[0], group, trace)]
+                return self._summed(found[0], group, trace)
         if not seen:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("the script does not sum gradients over ranks without dividing them")

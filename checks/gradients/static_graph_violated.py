@@ -43,15 +43,13 @@ class StaticGraphViolated(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return [
-                self.fail(
-                    "the graph of a model wrapped with static_graph=True changed on "
-                    + ranks_phrase(with_victims(trace, raised)),
-                    why=_WHY,
-                    fix=_FIX,
-                    **raised_by(trace, raised),
-                )
-            ]
+            return self.fail(
+                "the graph of a model wrapped with static_graph=True changed on "
+                + ranks_phrase(with_victims(trace, raised)),
+                why=_WHY,
+                fix=_FIX,
+                **raised_by(trace, raised),
+            )
         wrappers = [wrapper for one in trace.training().values() for wrapper in one.wrappers]
         if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
             raise NotMeasured("no wrapper has static_graph=True")
@@ -60,4 +58,4 @@ class StaticGraphViolated(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
         headline = "the graph of a model wrapped with static_graph=True changed"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID

@@ -49,7 +49,7 @@ class StepSkipped(Check):
         backwards = {rank: _backwards(one) for rank, one in seen.items()}
         steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
         if len(set(steps.values())) > 1 and _equal_work(seen, backwards):
-            return [self._skipped(seen, steps, backwards)]
+            return self._skipped(seen, steps, backwards)
         if len(set(steps.values())) > 1:
             raise NotMeasured("ranks ran different numbers of batches")
         return Passed(f"every rank took {plural(next(iter(steps.values())), 'training step')}")

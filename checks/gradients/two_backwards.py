@@ -37,7 +37,7 @@ class TwoBackwards(Check):
         lost = lost_gradients(trace, Gap.FINISHED)
         if not lost:
             return Passed("no backward came after the reducer had finished")
-        return [self._second(lost)]
+        return self._second(lost)
 
     def _second(self, lost: list[Lost]) -> Finding:
         one, ranks = lost[0], tuple(lost[0].by_rank)

@@ -88,7 +88,7 @@ class UnevenMean(Check):
         found = [[one for one in row if one.matters] for row in compared]
         uneven = [max(row, key=lambda one: one.ratio) for row in found if row]
         if len(uneven) >= max(1, _SHARE_OF_STEPS * len(compared)):
-            return [self._uneven(uneven, len(compared), trace)]
+            return self._uneven(uneven, len(compared), trace)
         return Passed(f"losses averaged over equal counts in {plural(len(compared), 'training step')}")
 
     def _uneven(self, uneven: list[Uneven], compared: int, trace: Trace) -> Finding:

@@ -35,13 +35,11 @@ class GroupNotInitialized(Check):
         told = log.told(_NOT_INITIALIZED)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "the process group was used before it was initialized",
-                why="The call needs the default group, and this process has none: init_process_group comes later, was "
-                "skipped, or the script was not started by a launcher.",
-                fix="torchrun --standalone --nproc-per-node 1 train.py     # a group of one\n"
-                "or no SyncBatchNorm and DistributedSampler in a run without a group: if dist.is_initialized(): ...",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "the process group was used before it was initialized",
+            why="The call needs the default group, and this process has none: init_process_group comes later, was "
+            "skipped, or the script was not started by a launcher.",
+            fix="torchrun --standalone --nproc-per-node 1 train.py     # a group of one\n"
+            "or no SyncBatchNorm and DistributedSampler in a run without a group: if dist.is_initialized(): ...",
+            **told_by(*told.by),
+        )

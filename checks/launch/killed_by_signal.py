@@ -118,7 +118,7 @@ class KilledBySignal(Check):
             raise NotMeasured(ranks.broken)
         others = tuple(one.rank for one in ranks.ranks if one.rank != first.rank)
         where = f" in {first.step or first.current}" if first.step or first.current else ""
-        return [self._finding((first.rank,), others, -(first.exit_code or 0), where, ())]
+        return self._finding((first.rank,), others, -(first.exit_code or 0), where, ())
 
     def examine_run(self, trace: Trace) -> Judgement:
         first = trace.first_to_break()
@@ -138,13 +138,13 @@ class KilledBySignal(Check):
         if launcher:
             number = _number(launcher.match["signal"])
             if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-                return [self._told_launcher(log, launcher, number)]
+                return self._told_launcher(log, launcher, number)
         sender = log.told(_SCHEDULER)
         if sender:
-            return [self._told_scheduler(sender)]
+            return self._told_scheduler(sender)
         worker = log.told(_WORKER)
         if worker:
-            return [self._told_worker(worker)]
+            return self._told_worker(worker)
         first = first_death(log)
         if first is None or (-first.code == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST))):
             return UNSAID  # the watchdog aborts a process whose collective did not end, or that lost a peer
@@ -152,15 +152,13 @@ class KilledBySignal(Check):
         why, fix = _CAUSES.get(-first.code, _UNKNOWN)
         last = log.told(*_LAST_WORDS)
         ranks = () if first.rank is None else (first.rank,)
-        return [
-            self.fail(
-                f"{who} was killed by {_name(-first.code)}",
-                why=why,
-                fix=fix,
-                confidence=Confidence.LIKELY,
-                **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
-            )
-        ]
+        return self.fail(
+            f"{who} was killed by {_name(-first.code)}",
+            why=why,
+            fix=fix,
+            confidence=Confidence.LIKELY,
+            **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
+        )
 
     def _told_scheduler(self, told: Told) -> Finding:
         return self.fail(

@@ -77,20 +77,20 @@ class LaunchVariables(Check):
         seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
         wrong = list(_malformed(seen)) or list(_contradictions(seen, host.environ, host.plan))
         if wrong:
-            return [self._wrong(wrong, seen)]
+            return self._wrong(wrong, seen)
         left = [name for name in OF_ONE_RANK if name in seen]
         if not left:
             return Passed("no launch variable is left over in this shell")
         origin = _origin(host.environ)
         if origin is None:
-            return [self._left_over(left, seen)]
+            return self._left_over(left, seen)
         return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("variables")
         wrong = list(contradictions(values))
         if wrong:
-            return [self._contradict(wrong)]
+            return self._contradict(wrong)
         many = "rank" if len(values) == 1 else "ranks"
         return Passed(f"torchrun's variables are complete and agree with the group on {len(values)} {many}")
 
@@ -99,15 +99,13 @@ class LaunchVariables(Check):
         if told is None:
             return UNSAID
         name = told.match["name"]
-        return [
-            self.fail(
-                f"{name} was not set in the environment of the script",
-                why=f"Launchers set {name} for every rank. A script that is started by python itself, or through a "
-                "shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
-                fix="torchrun --standalone --nproc-per-node 4 train.py",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"{name} was not set in the environment of the script",
+            why=f"Launchers set {name} for every rank. A script that is started by python itself, or through a "
+            "shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
+            fix="torchrun --standalone --nproc-per-node 4 train.py",
+            **told_by(*told.by),
+        )
 
     def _contradict(self, wrong: list[Evidence]) -> Finding:
         return self.fail(

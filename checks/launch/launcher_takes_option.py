@@ -42,12 +42,10 @@ class LauncherTakesOption(Check):
         said = {name: value for name, value in told.match.groupdict().items() if value}
         option = said.get("option") or said.get("argument") or ""
         what = "found no script to start" if option == "training_script" else f"refused {quote(option)}"
-        return [
-            self.fail(
-                f"{said['launcher']} {what}",
-                why="A launcher reads every option up to the script's name as its own, and looks among the script's "
-                "options too for what may be the beginning of one of its own.",
-                fix="torchrun LAUNCHER-OPTIONS -- train.py SCRIPT-OPTIONS; or rename the script's option",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"{said['launcher']} {what}",
+            why="A launcher reads every option up to the script's name as its own, and looks among the script's "
+            "options too for what may be the beginning of one of its own.",
+            fix="torchrun LAUNCHER-OPTIONS -- train.py SCRIPT-OPTIONS; or rename the script's option",
+            **told_by(*told.by),
+        )

@@ -35,13 +35,11 @@ class LocalRankArgument(Check):
         told = log.told(_REJECTED)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                f"the script did not know the option {told.match['option']} that the launcher gave it",
-                why="torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since "
-                "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
-                fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
-                'parser.add_argument("--local-rank", "--local_rank", type=int)',
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"the script did not know the option {told.match['option']} that the launcher gave it",
+            why="torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since "
+            "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
+            fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
+            'parser.add_argument("--local-rank", "--local_rank", type=int)',
+            **told_by(*told.by),
+        )

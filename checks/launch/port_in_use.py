@@ -53,12 +53,12 @@ class PortInUse(Check):
         if error == errno.EADDRINUSE and not host.system.listeners(plan.master_port):
             error = host.system.try_bind("", plan.master_port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            return [self._taken(host)]
+            return self._taken(host)
         if error in (errno.EACCES, errno.EPERM):
-            return [self._privileged(host)]
+            return self._privileged(host)
         low, high = _ephemeral_range(host)
         if low <= plan.master_port <= high:
-            return [self._ephemeral(host, low, high)]
+            return self._ephemeral(host, low, high)
         return Passed(f"port {plan.master_port} is free")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -66,9 +66,9 @@ class PortInUse(Check):
         if use is None or use.during is None:
             raise NotMeasured(ranks.broken or "rank 0's store is on another node")
         if use.during == 0:
-            return [self._not_held(use.port)]
+            return self._not_held(use.port)
         if use.after:
-            return [self._not_given_back(use.port)]
+            return self._not_given_back(use.port)
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
@@ -76,22 +76,20 @@ class PortInUse(Check):
         if told is None or (log.training and not log.failed):  # training has no port before its group
             return UNSAID
         if told.match.re.pattern == _DENIED:
-            return [self._denied(told)]
+            return self._denied(told)
         found = _PORT.search(told.match.string)
         port = next(filter(None, found.groups())) if found else ""
         listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
-        return [
-            self.fail(
-                f"port {port} was taken when the job started"
-                if port
-                else "the master port was taken when the job started",
-                why="Another process had it, mostly another job on the node, a second launcher of this one (one for "
-                "each task of srun), or a worker that an earlier run left behind.",
-                fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
-                f"see who has it: {listener}",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"port {port} was taken when the job started"
+            if port
+            else "the master port was taken when the job started",
+            why="Another process had it, mostly another job on the node, a second launcher of this one (one for "
+            "each task of srun), or a worker that an earlier run left behind.",
+            fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
+            f"see who has it: {listener}",
+            **told_by(*told.by),
+        )
 
     def _denied(self, told: Told) -> Finding:
         return self.fail(

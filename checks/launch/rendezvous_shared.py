@@ -43,13 +43,11 @@ class RendezvousShared(Check):
                 return UNSAID
             headline = "the rendezvous was closed before this job joined it"
             why = "An earlier job with the same id has ended there and left its state, or another node gave up: "
-        return [
-            self.fail(
-                headline,
-                why=f"{why}or two jobs with one address and port.",
-                fix="srun --ntasks-per-node 1 torchrun ...     # one launcher on each node\n"
-                "torchrun --rdzv-id $SLURM_JOB_ID --master-port PORT ...     # an id and a port of its own",
-                confidence=Confidence.LIKELY,
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            headline,
+            why=f"{why}or two jobs with one address and port.",
+            fix="srun --ntasks-per-node 1 torchrun ...     # one launcher on each node\n"
+            "torchrun --rdzv-id $SLURM_JOB_ID --master-port PORT ...     # an id and a port of its own",
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by),
+        )

@@ -69,12 +69,12 @@ class RendezvousUnreachable(Check):
         shown = f"{name} {show_value('MASTER_ADDR', address)}"
         found = host.system.resolve(address)
         if not found:
-            return [self._unresolved(shown, address)]
+            return self._unresolved(shown, address)
         down = host.loopback_down
         if down and any(ipaddress.ip_address(one).is_loopback for one in found):
-            return [self._down(down, shown)]
+            return self._down(down, shown)
         if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in found):
-            return [self._loopback(shown, host.plan.nnodes)]
+            return self._loopback(shown, host.plan.nnodes)
         return Passed(f"{shown} resolves to {found[0]}" if address != found[0] else f"{shown} is an address")
 
     def _unresolved(self, shown: str, address: str) -> Finding:
@@ -111,29 +111,27 @@ class RendezvousUnreachable(Check):
             )
         joined = [one.rank for one in ranks.ranks if one.joined]
         missing = [one.rank for one in ranks.ranks if not one.joined]
-        return [
-            self.fail(
-                f"{ranks_phrase(missing)} did not join the process group",
-                why=f"{ranks.broken}. A group begins when all of its {ranks.plan.world_size} ranks have come.",
-                fix=f"see whether every node reaches {quote(ranks.plan.master_addr)}: "
-                f"nc -vz {ranks.plan.master_addr} {ranks.plan.master_port}",
-                ranks=tuple(missing),
-                evidence=(
-                    *((Evidence("joined", tuple(joined)),) if joined else ()),
-                    *(
-                        Evidence(_last_line(one.failure.message), (one.rank,))
-                        for one in ranks.ranks
-                        if one.failure
-                    ),
+        return self.fail(
+            f"{ranks_phrase(missing)} did not join the process group",
+            why=f"{ranks.broken}. A group begins when all of its {ranks.plan.world_size} ranks have come.",
+            fix=f"see whether every node reaches {quote(ranks.plan.master_addr)}: "
+            f"nc -vz {ranks.plan.master_addr} {ranks.plan.master_port}",
+            ranks=tuple(missing),
+            evidence=(
+                *((Evidence("joined", tuple(joined)),) if joined else ()),
+                *(
+                    Evidence(_last_line(one.failure.message), (one.rank,))
+                    for one in ranks.ranks
+                    if one.failure
                 ),
-            )
-        ]
+            ),
+        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         waiting = {one.rank: event for one in trace.ranks if (event := _dials(one))}
         sizes = {_number(event, "world_size") for event in waiting.values()}
         if trace.timed_out and not trace.out_of_time and sizes == {len(waiting)}:
-            return [self._none_joined(waiting)]
+            return self._none_joined(waiting)
         if trace.broken:
             raise NotMeasured(trace.broken)
         return Passed(f"{ranks_phrase(trace.recordings())} met")
@@ -157,17 +155,16 @@ class RendezvousUnreachable(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_CLIENTS, _BARRIER)
         if told and int(told.match["came"]) < int(told.match["all"]):
-            return [self._told_missing(told)]
+            return self._told_missing(told)
         told = log.told(_TIMED_OUT, _STORE_REFUSED)
-        return [self._told_unreachable(told)] if told else UNSAID
+        return self._told_unreachable(told) if told else UNSAID
 
     def _told_missing(self, told: Told) -> Finding:
         came, expected = told.match["came"], told.match["all"]
         return self.fail(
             f"{came} of {expected} ranks joined the store before the time limit",
             why="The store tells how many came, and not which. The others never started, are still starting, "
-            "or cannot "
-            "reach it: their own output says why, and this one cannot.",
+            "or cannot reach it: their own output says why, and this one cannot.",
             fix="look at the output of the ranks that are missing: did their launch fail, does their node run, is a "
             "process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
             **told_by(*told.by),

@@ -53,12 +53,12 @@ class WorldSizeMismatch(Check):
         contradicted = {rank: names for rank, one in recordings.items() if (names := _contradicted(one))}
         if contradicted:
             # Processes that took one rank are one record: the others are those that nobody was seen as.
-            return [self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unseen})))]
+            return self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unseen})))
         moved = {
             rank: names for rank, one in recordings.items() if (names := _moved(one)) and not _joined(one)
         }
         if moved:
-            return [self._moved(moved, recordings)]
+            return self._moved(moved, recordings)
         if not any(_is_launched(one) for one in recordings.values()):
             return Skipped("the ranks were started by no launcher that tells them their place")
         return Passed("rank, world size and address are those of the launcher")
@@ -74,17 +74,15 @@ class WorldSizeMismatch(Check):
             headline = f"a process took rank {said['rank']} of {said['size']} ranks"
         else:
             headline = f"two processes took rank {said['rank']}"
-        return [
-            self.fail(
-                headline,
-                why="Every process has to give the same world size and a rank of its own. One was started with "
-                "variables of another launch, or the script counts ranks by itself, as with a launcher inside a "
-                "launcher.",
-                fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
-                "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            headline,
+            why="Every process has to give the same world size and a rank of its own. One was started with "
+            "variables of another launch, or the script counts ranks by itself, as with a launcher inside a "
+            "launcher.",
+            fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
+            "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
+            **told_by(*told.by),
+        )
 
     def _contradiction(
         self,

@@ -61,24 +61,22 @@ class BatchnormSmallBatch(Check):
                 f"BatchNorm sees {min(one.batch or 0 for one in largest.values())} samples on each rank"
             )
         rank, first = next(iter(small.items()))
-        return [
-            self.warn(
-                f"{plural(first.batch_norms or 0, 'BatchNorm layer')} {_take(first)} statistics from "
-                f"{plural(first.batch or 0, 'sample')} on each rank",
-                why=f"Every one of {size} ranks normalises with its own samples only. Mean and variance of "
-                f"{first.batch} are noise, and what is learnt depends on the number of ranks.",
-                fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # before the wrap, on GPUs",
-                ranks=tuple(small),
-                where=_wrapped_at(trace, rank, first),
-                evidence=tuple(
-                    Evidence(
-                        f"batches of at most {plural(count, 'sample')}",
-                        tuple(own for own, one in small.items() if one.batch == count),
-                    )
-                    for count in sorted({one.batch or 0 for one in small.values()})
-                ),
-            )
-        ]
+        return self.warn(
+            f"{plural(first.batch_norms or 0, 'BatchNorm layer')} {_take(first)} statistics from "
+            f"{plural(first.batch or 0, 'sample')} on each rank",
+            why=f"Every one of {size} ranks normalises with its own samples only. Mean and variance of "
+            f"{first.batch} are noise, and what is learnt depends on the number of ranks.",
+            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # before the wrap, on GPUs",
+            ranks=tuple(small),
+            where=_wrapped_at(trace, rank, first),
+            evidence=tuple(
+                Evidence(
+                    f"batches of at most {plural(count, 'sample')}",
+                    tuple(own for own, one in small.items() if one.batch == count),
+                )
+                for count in sorted({one.batch or 0 for one in small.values()})
+            ),
+        )
 
 
 def _take(forward: Forward) -> str:

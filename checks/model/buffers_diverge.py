@@ -45,7 +45,7 @@ class BuffersDiverge(Check):
                 compared += 1
                 unequal = differing({rank: one.digests for rank, one in row.items()})
                 if unequal:
-                    return [self._diverge(wrapper, row, unequal)]
+                    return self._diverge(wrapper, row, unequal)
         if not compared:
             raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
         return Passed(f"buffers were equal in {plural(compared, 'evaluation')}")

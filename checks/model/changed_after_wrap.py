@@ -44,10 +44,10 @@ class ChangedAfterWrap(Check):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         strange = {rank: found for rank, one in seen.items() if (found := _first_unknown(trace, rank))}
         if strange:
-            return [self._new_parameters(trace, strange)]
+            return self._new_parameters(trace, strange)
         deaf = [one for one in _lost(trace) if not one.wrapper.hook and not _without_gradient(one)]
         if deaf:
-            return [self._deaf(deaf)]
+            return self._deaf(deaf)
         return Passed("no parameter of a wrapped module was replaced, added or converted after the wrap")
 
     def _new_parameters(self, trace: Trace, strange: Mapping[int, Forward]) -> Finding:

@@ -45,14 +45,14 @@ class EmaDiverges(Check):
         for group in groups:
             first = first_difference(group)
             if first and first.before and _took_copy(group, first):
-                return [self._copied_back(first)]
+                return self._copied_back(first)
             for row in _evaluated_together(group):
                 compared += 1
                 at = min(one.time for one in row.values())
                 weights_differ = first is not None and min(t.time for t in first.update.taken.values()) < at
                 unequal = differing({rank: one.digests for rank, one in row.items()})
                 if unequal and not weights_differ:
-                    return [self._differ(group, row, unequal)]
+                    return self._differ(group, row, unequal)
         if not compared:
             raise NotMeasured("no two ranks evaluated a copy of the model")
         return Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")

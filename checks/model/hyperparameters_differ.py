@@ -47,7 +47,7 @@ class HyperparametersDiffer(Check):
             for update in updates(group):
                 count += 1
                 if found := _first_unequal(update.taken):
-                    return [self._differ(group, update, *found)]
+                    return self._differ(group, update, *found)
         return Passed(
             f"learning rates and the like are equal on every rank in {plural(count, 'optimizer step')}"
         )

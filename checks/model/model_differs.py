@@ -53,9 +53,9 @@ class ModelDiffers(Check):
         for row in _side_by_side(wrapped):
             shapes = {rank: tuple(map(_signature, one.parameters)) for rank, one in row.items()}
             if len(set(shapes.values())) > 1:
-                return [self._differ(row, odd_ranks(shapes))]
+                return self._differ(row, odd_ranks(shapes))
         if raised:
-            return [self._raised(trace, raised)]
+            return self._raised(trace, raised)
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         if len(wrapped) < 2:
@@ -66,7 +66,7 @@ class ModelDiffers(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
         headline = "DistributedDataParallel refused a model that is not the same on every rank"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)
@@ -74,8 +74,7 @@ class ModelDiffers(Check):
         return self.fail(
             f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
             why="DDP pairs the parameters of all ranks by their position. It stops where numbers or shapes "
-            "differ, and "
-            "averages unrelated parameters where only the order does.",
+            "differ, and averages unrelated parameters where only the order does.",
             fix="build the model from values that are equal on every rank; what is counted from data, broadcast:\n"
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
             ranks=odd,

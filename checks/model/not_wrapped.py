@@ -46,7 +46,7 @@ class NotWrapped(Check):
             return Passed("the model is wrapped in DistributedDataParallel")
         for group in groups:
             if apart := _drifting(group):
-                return [self._alone(group, apart)]
+                return self._alone(group, apart)
         if not any(True for group in groups for _ in updates(group)):
             raise NotMeasured("no optimizer took steps that ranks have in common")
         return Passed("nothing is wrapped in DistributedDataParallel, and the script synchronises by itself")

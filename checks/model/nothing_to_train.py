@@ -46,7 +46,7 @@ class NothingToTrain(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return [self._frozen(trace, raised)]
+            return self._frozen(trace, raised)
         wrapped = [one for seen in trace.recordings().values() for one in seen.wrappers]
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
@@ -55,7 +55,7 @@ class NothingToTrain(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
         headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
-        return [self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))] if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
 
     def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         failed = [one for one in trace.recordings()[next(iter(raised))].wrappers if one.failed]

@@ -44,7 +44,7 @@ class ParametersOutsideDdp(Check):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         for group in groups:
             if found := _trained_apart(group):
-                return [self._outside(*found)]
+                return self._outside(*found)
         return Passed("no parameter outside a wrapper was trained on its own data by each rank")
 
     def _outside(self, first: Update, keys: tuple[str, ...], counts: Mapping[str, int]) -> Finding:

@@ -43,9 +43,9 @@ class SchedulerSteps(Check):
         if not any(counts.values()):
             raise NotMeasured("no scheduler was stepped")
         if unequal := self._unequal(trace, seen):
-            return [unequal]
+            return unequal
         if several := self._several(seen, counts, trace.world_size or len(seen)):
-            return [several]
+            return several
         return Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
 
     def _unequal(self, trace: Trace, seen: Mapping[int, Recording]) -> Finding | None:

@@ -52,9 +52,9 @@ class SyncbatchnormOrder(Check):
             if made.wrapped and made.layers
         }
         if late:
-            return [self._late(late, raised)]
+            return self._late(late, raised)
         if raised:
-            return [self._on_cpu(trace, raised)]
+            return self._on_cpu(trace, raised)
         if not any(one.conversions for one in seen.values()):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
@@ -63,16 +63,14 @@ class SyncbatchnormOrder(Check):
         told = log.told(_REFUSED)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "SyncBatchNorm was given input that it does not work on",
-                why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the group's "
-                "backend, and a model that was converted before it was wrapped.",
-                fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
-                "model = DistributedDataParallel(model, device_ids=[local_rank])",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "SyncBatchNorm was given input that it does not work on",
+            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the group's "
+            "backend, and a model that was converted before it was wrapped.",
+            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
+            "model = DistributedDataParallel(model, device_ids=[local_rank])",
+            **told_by(*told.by),
+        )
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
         first = next(iter(late.values()))

@@ -54,7 +54,7 @@ class WeightsDiffer(Check):
             return Skipped("one rank has no other to differ from")
         unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
         if unequal:
-            return [self._differ_in_group(unequal)]
+            return self._differ_in_group(unequal)
         return Passed(
             f"DDP makes {len(values)} replicas from different seeds equal to the bit "
             f"({plural(values[0]['tensors'], 'tensor')}), and they stay so"
@@ -72,7 +72,7 @@ class WeightsDiffer(Check):
             if weights_come_together(group):
                 continue
             if first := first_difference(group):
-                return [self._differ_in_step(group, first)]
+                return self._differ_in_step(group, first)
             compared |= {
                 update.index for update in updates(group) if all(t.after for t in update.taken.values())
             }
@@ -86,7 +86,7 @@ class WeightsDiffer(Check):
             return Skipped("one rank has no other to differ from")
         unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
         if unequal:
-            return [self._differ(unequal, digests)]
+            return self._differ(unequal, digests)
         return Passed(f"after the training run, the weights of {ranks_phrase(digests)} are equal to the bit")
 
     def _differ_in_group(self, unequal: Mapping[int, Mapping[str, Any]]) -> Finding:

@@ -76,7 +76,7 @@ class WrapDeviceMismatch(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises) or _bare_number(trace)
         if raised:
-            return [self._mismatch(trace, raised)]
+            return self._mismatch(trace, raised)
         elsewhere = {
             rank: wrapper
             for rank, one in trace.recordings().items()
@@ -84,7 +84,7 @@ class WrapDeviceMismatch(Check):
             if _device(wrapper) is not None and {_device(wrapper)} != _places(wrapper)
         }
         if elsewhere:
-            return [self._elsewhere(elsewhere)]
+            return self._elsewhere(elsewhere)
         if not any(one.wrappers for one in trace.recordings().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every module lies where its wrapper expects it")
@@ -94,14 +94,12 @@ class WrapDeviceMismatch(Check):
         if told is None:
             return UNSAID
         clause, why, fix = next(rest for words, *rest in _CAUSES if words in told.match.string)
-        return [
-            self.fail(
-                f"DistributedDataParallel's constructor failed: {clause}",
-                why=why,
-                fix=fix,
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"DistributedDataParallel's constructor failed: {clause}",
+            why=why,
+            fix=fix,
+            **told_by(*told.by),
+        )
 
     def _mismatch(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         first, ranks = next(iter(raised.values())), with_victims(trace, raised)

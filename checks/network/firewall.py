@@ -41,16 +41,14 @@ class Firewall(Check):
             return UNSAID
         said = told.match.groupdict()
         address, port = said.get("address") or "ADDRESS", said.get("port") or "PORT"
-        return [
-            self.fail(
-                f"port {port} of {address} did not answer, after the ranks had met"
-                if said
-                else "a port for data did not answer",
-                why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at all, "
-                "where a closed port would refuse, is what a firewall does.",
-                fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
-                "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, or the security group's",
-                confidence=Confidence.LIKELY,
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"port {port} of {address} did not answer, after the ranks had met"
+            if said
+            else "a port for data did not answer",
+            why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at all, "
+            "where a closed port would refuse, is what a firewall does.",
+            fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
+            "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, or the security group's",
+            confidence=Confidence.LIKELY,
+            **told_by(*told.by),
+        )

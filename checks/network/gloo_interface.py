@@ -53,14 +53,14 @@ class GlooInterface(Check):
         problem = next(_problems(host, value), None)
         if problem is None:
             return Passed(f"{VARIABLE}={show_value(VARIABLE, value)} is usable")
-        return [self._finding(host, value, problem)]
+        return self._finding(host, value, problem)
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_UNKNOWN_NAME)
         if told:
             text = f"gloo found no interface {quote(told.match['name'])}"
             why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
-            return [self._told(text, why, told_by(*told.by))]
+            return self._told(text, why, told_by(*told.by))
         told = log.told(_LOOPBACK, _UNRESOLVED)
         if told is None:
             return UNSAID
@@ -71,7 +71,7 @@ class GlooInterface(Check):
             else "gloo found no address for its own host"
         )
         why = "Without GLOO_SOCKET_IFNAME gloo looks up the host's own name, and /etc/hosts often has it at 127.0.1.1. "
-        return [self._told(text, why, told_by(*told.by))]
+        return self._told(text, why, told_by(*told.by))
 
     def _told(self, headline: str, why: str, said: dict[str, Any]) -> Finding:
         return self.fail(

@@ -69,23 +69,23 @@ class GpuPeerAccess(Check):
             return Skipped(reason)
         closed = {pair: status for pair, status in pairs.items() if status != "OK"}
         if closed:
-            return [self._closed(closed, list(gpus.values()))]
+            return self._closed(closed, list(gpus.values()))
         over_pci = sorted({index for pair in pairs.keys() - host.gpus.nvlink for index in pair})
         modes = {index: iommu_mode(host.system, gpus[index].pci_bus_id) for index in over_pci}
         translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
         if translated:
-            return [self._translated(translated, gpus)]
+            return self._translated(translated, gpus)
         how = "PCI Express" if over_pci else "NVLink"
         return Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_EXHAUSTED)
         if told:
-            return [self._told_exhausted(told)]
+            return self._told_exhausted(told)
         told = log.told(_REFUSED)
         if told is None and self._silent_after_start(log):
             told = log.told(_COMPLETE, _CONNECTED)
-        return [self._told_hang(log, told)] if told else UNSAID
+        return self._told_hang(log, told) if told else UNSAID
 
     def _silent_after_start(self, log: Log) -> bool:
         """Whether every link is GPU to GPU, all is connected, and then nothing more comes although more should."""
@@ -101,9 +101,8 @@ class GpuPeerAccess(Check):
     def _told_exhausted(self, told: Told) -> Finding:
         return self.fail(
             "a GPU had no peer mapping left for one more GPU",
-            why="A GPU maps the memory of at most eight others, and each process that drives several GPUs maps "
-            "all of them "
-            "to each other.",
+            why="A GPU maps the memory of at most eight others, and each process that drives several GPUs "
+            "maps all of them to each other.",
             fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
             "NCCL_P2P_DISABLE=1 goes without peer access",
             **told_by(*told.by),

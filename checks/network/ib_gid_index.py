@@ -45,14 +45,12 @@ class IbGidIndex(Check):
         if used:
             shown = show_value(VARIABLE, ", ".join(sorted(used)))
             said["evidence"] = (*said["evidence"], Evidence(f"{VARIABLE}={shown} in this run"))
-        return [
-            self.fail(
-                "InfiniBand or RoCE adapters got no answer from each other, and nothing had passed before",
-                why="The queue pairs were set up and the first transfer was not answered: mostly a GID that the other "
-                "node's network does not route. 'remote process exited' in the same message is NCCL's guess.",
-                fix="show_gids     # the index of the RoCE v2 entry with the node's IPv4 address, on every node\n"
-                f"export {VARIABLE}=3\nib_write_bw -d mlx5_0 -x 3 NODE     # tries the path without NCCL",
-                confidence=Confidence.LIKELY,
-                **said,
-            )
-        ]
+        return self.fail(
+            "InfiniBand or RoCE adapters got no answer from each other, and nothing had passed before",
+            why="The queue pairs were set up and the first transfer was not answered: mostly a GID that the other "
+            "node's network does not route. 'remote process exited' in the same message is NCCL's guess.",
+            fix="show_gids     # the index of the RoCE v2 entry with the node's IPv4 address, on every node\n"
+            f"export {VARIABLE}=3\nib_write_bw -d mlx5_0 -x 3 NODE     # tries the path without NCCL",
+            confidence=Confidence.LIKELY,
+            **said,
+        )

@@ -61,32 +61,27 @@ class IbMemlock(Check):
             return Passed("this process may lock memory without limit (CAP_IPC_LOCK)")
         report = self.fail if host.plan.nnodes > 1 else self.info
         count = plural(len(devices), "InfiniBand or RoCE adapter")
-        return [
-            report(
-                f"locked memory is limited to {size(soft)}, and this machine has {count}",
-                why="NCCL locks its buffers in memory to register them with the adapter. Over the limit the kernel "
-                "refuses, and NCCL ends with 'Cannot allocate memory' as soon as a job spans several nodes.",
-                fix=_fix(hard),
-                evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
-            )
-        ]
+        return report(
+            f"locked memory is limited to {size(soft)}, and this machine has {count}",
+            why="NCCL locks its buffers in memory to register them with the adapter. Over the limit the kernel "
+            "refuses, and NCCL ends with 'Cannot allocate memory' as soon as a job spans several nodes.",
+            fix=_fix(hard),
+            evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_REFUSED)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "InfiniBand could not register memory: the limit on locked memory is too low",
-                why="RDMA needs its buffers locked in memory, and the limit of the process does not allow as "
-                "much. The "
-                "limit is taken from where the ranks are started (sshd, slurmd, the container), not from a "
-                "login shell.",
-                fix="ulimit -l     # inside the job; it has to say unlimited\n"
-                "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "InfiniBand could not register memory: the limit on locked memory is too low",
+            why="RDMA needs its buffers locked in memory, and the limit of the process does not allow as "
+            "much. The limit is taken from where the ranks are started (sshd, slurmd, the container), not "
+            "from a login shell.",
+            fix="ulimit -l     # inside the job; it has to say unlimited\n"
+            "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
+            **told_by(*told.by),
+        )
 
 
 def _may_lock_anything(host: Host) -> bool:

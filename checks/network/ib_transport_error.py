@@ -74,12 +74,12 @@ class IbTransportError(Check):
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_EVENT)
         if told:
-            return [self._told_event(told)]
+            return self._told_event(told)
         told = log.told(_COMPLETION)
         # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
         if told is None or (told.match["status"] == "12" and not log.training):
             return UNSAID
-        return [self._told_completion(told)]
+        return self._told_completion(told)
 
     def _told_event(self, told: Told) -> Finding:
         return self.fail(
@@ -96,8 +96,7 @@ class IbTransportError(Check):
         return self.fail(
             f"an InfiniBand transfer ended with status {status}, {meaning}",
             why="The transfer had worked before, so the path between the two nodes was lost: a link that "
-            "flaps, a switch, "
-            "or the peer's node. A peer that died is told by its own output.",
+            "flaps, a switch, or the peer's node. A peer that died is told by its own output.",
             fix="look at the peer that the line names: did it fail first? Then at its links: ibstat, "
             "perfquery, the switch\n"
             "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",

@@ -61,20 +61,20 @@ class NcclInterface(Check):
             return self._judge_choice(host)
         matched = _matching(host.interfaces, setting.value)
         if not matched:
-            return [self._nothing(host, setting)]
+            return self._nothing(host, setting)
         if host.plan.nnodes > 1 and all(one.loopback for one in matched):
-            return [self._loopback(host, setting)]
+            return self._loopback(host, setting)
         return Passed(f"{VARIABLE} matches {_names(matched)}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_NONE_FOUND, _NO_ADDRESS)
         if told:
-            return [self._told(log, "NCCL found no network interface", told_by(*told.by))]
+            return self._told(log, "NCCL found no network interface", told_by(*told.by))
         told = log.told(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
         if told is None:
             return UNSAID
         text = f"NCCL took interface {told.match['interface']}, which does not lead to other nodes"
-        return [self._told(log, text, told_by(*told.by), Confidence.LIKELY)]
+        return self._told(log, text, told_by(*told.by), Confidence.LIKELY)
 
     def _told(
         self, log: Log, text: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
@@ -97,9 +97,9 @@ class NcclInterface(Check):
         choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
         chosen = next((found for found in choices if found), ())
         if not chosen:
-            return [self._no_interface(host)]
+            return self._no_interface(host)
         if host.plan.nnodes > 1 and all(one.name.startswith(_LOCAL) for one in chosen):
-            return [self._local_only(host, chosen)]
+            return self._local_only(host, chosen)
         return Passed(f"NCCL chooses {_names(chosen)}")
 
     def _nothing(self, host: Host, setting: Setting) -> Finding:

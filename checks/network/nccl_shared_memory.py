@@ -38,14 +38,11 @@ class NcclSharedMemory(Check):
         told = log.told(_FAILED)
         if told is None:
             return UNSAID
-        return [
-            self.fail(
-                "NCCL could not make or attach a shared memory segment",
-                why="Ranks of one host pass data through files in /dev/shm. One could not be made, or is not "
-                "seen from "
-                "the other rank's container.",
-                fix="ls -ld /dev/shm; df -h /dev/shm     # in the container of each rank\n"
-                "docker run --ipc=host ... ; NCCL_SHM_DISABLE=1 to see whether the job runs without",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            "NCCL could not make or attach a shared memory segment",
+            why="Ranks of one host pass data through files in /dev/shm. One could not be made, or is not "
+            "seen from the other rank's container.",
+            fix="ls -ld /dev/shm; df -h /dev/shm     # in the container of each rank\n"
+            "docker run --ipc=host ... ; NCCL_SHM_DISABLE=1 to see whether the job runs without",
+            **told_by(*told.by),
+        )

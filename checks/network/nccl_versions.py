@@ -59,28 +59,28 @@ class NcclVersions(Check):
         if not wheels:
             return Skipped("torch came without NCCL's wheel")
         if len(set(wheels.values())) > 1:
-            return [self._two_wheels(wheels)]
+            return self._two_wheels(wheels)
         version = next(iter(wheels.values()))
         others = [copy for copy in _copies(host) if copy.version and not _same(copy.version, version)]
         if others:
-            return [self._other(others, version)]
+            return self._other(others, version)
         return Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FOREIGN)
         if told:
             text = f"the libnccl that was loaded has no {told.match['symbol']}, which torch needs"
-            return [self._told(text, told_by(*told.by))]
+            return self._told(text, told_by(*told.by))
         told = log.told(_MISMATCH)
         if told:
-            return [self._told("ranks loaded different versions of NCCL", told_by(*told.by))]
+            return self._told("ranks loaded different versions of NCCL", told_by(*told.by))
         lines = log.find(_VERSION)
         different = {match[1]: line for line in lines if (match := re.search(_VERSION, line.text))}
         if len(different) < 2 or not log.failed:
             return UNSAID
-        return [
-            self._told(f"ranks loaded NCCL {' and '.join(sorted(different))}", told_by(*different.values()))
-        ]
+        return self._told(
+            f"ranks loaded NCCL {' and '.join(sorted(different))}", told_by(*different.values())
+        )
 
     def _told(self, headline: str, said: dict[str, Any]) -> Finding:
         return self.fail(

@@ -44,17 +44,15 @@ class NoRoute(Check):
             return UNSAID
         address = told.match["address"]
         local = address.startswith(("169.254.", "fe80:"))
-        return [
-            self.fail(
-                f"a rank gave out the link-local address {address}"
-                if local
-                else f"there was no route to {address}",
-                why="An address of this kind holds on its own link only; the interface has no real address. "
-                if local
-                else "The node that dialled has no route there: the peer gave out an address of a network that this "
-                "node is not in.",
-                fix="ip -br address     # on every node: the interface of the network that they share\n"
-                "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nip route get ADDRESS     # where it would go",
-                **told_by(*told.by),
-            )
-        ]
+        return self.fail(
+            f"a rank gave out the link-local address {address}"
+            if local
+            else f"there was no route to {address}",
+            why="An address of this kind holds on its own link only; the interface has no real address. "
+            if local
+            else "The node that dialled has no route there: the peer gave out an address of a network that this "
+            "node is not in.",
+            fix="ip -br address     # on every node: the interface of the network that they share\n"
+            "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nip route get ADDRESS     # where it would go",
+            **told_by(*told.by),
+        )

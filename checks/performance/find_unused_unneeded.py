@@ -54,7 +54,7 @@ class FindUnusedUnneeded(Check):
             if any(_left_out(recording, wrapper) for recording in seen.values()):
                 continue
             if least >= _FEWEST and not any(map(any, counts.values())):
-                return [self._unneeded(wrapper, tuple(seen), least)]
+                return self._unneeded(wrapper, tuple(seen), least)
             if least < _FEWEST:
                 raise NotMeasured("too few training steps tell which parameters were used")
         return Passed("there are unused parameters to look for")
@@ -73,14 +73,12 @@ class FindUnusedUnneeded(Check):
         line = log.first(_UNNEEDED)
         if line is None:
             return UNSAID
-        return [
-            self.warn(
-                "find_unused_parameters=True found no unused parameter",
-                why=_WHY,
-                fix=_FIX,
-                **told_by(line),
-            )
-        ]
+        return self.warn(
+            "find_unused_parameters=True found no unused parameter",
+            why=_WHY,
+            fix=_FIX,
+            **told_by(line),
+        )
 
 
 def _looks(wrapper: Wrapper) -> bool:

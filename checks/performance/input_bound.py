@@ -47,7 +47,7 @@ class InputBound(Check):
         if shares[least] < LEAST_SHARE or waits[least] < LEAST_SECONDS:
             most = max(shares.values())
             return Passed(f"at most {most:.0%} of a training step is spent waiting for data")
-        return [self._waits(waits, shares, steps, seen)]
+        return self._waits(waits, shares, steps, seen)
 
     def _waits(
         self, waits: dict[int, float], shares: dict[int, float], steps: Steps, seen: dict[int, Recording]

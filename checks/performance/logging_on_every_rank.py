@@ -41,7 +41,7 @@ class LoggingOnEveryRank(Check):
         shared = {key: writers for key, writers in _by_target(seen).items() if len(writers) > 1}
         if shared:
             (kind, target), writers = next(iter(shared.items()))
-            return [self._shared(kind, target, writers)]
+            return self._shared(kind, target, writers)
         if not any(one.log_writers for one in seen.values()):
             return Skipped("no logger was opened")
         return Passed("each log is written by one rank")

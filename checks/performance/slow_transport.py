@@ -68,13 +68,13 @@ class SlowTransport(Check):
         table = _table(seconds)
         launches = _launches(ranks.values("collectives"))
         if any(_slow_starts(launches).values()):
-            return [self._launch(launches, table)]
+            return self._launch(launches, table)
         rank = _slow_rank(received, senders, FLOOR.get(ranks.backend, max(FLOOR.values())))
         if rank is not None:
-            return [self._rank(rank, received, ranks.backend, table)]
+            return self._rank(rank, received, ranks.backend, table)
         op = _slow_collective(seconds, FLOOR_FULL_SIZE.get(ranks.backend, max(FLOOR_FULL_SIZE.values())))
         if op is not None:
-            return [self._collective(op, seconds, ranks, table)]
+            return self._collective(op, seconds, ranks, table)
         return Passed(_summary(seconds), (*table, *ranks.nccl))
 
     def examine_log(self, log: Log) -> Judgement:
@@ -85,7 +85,7 @@ class SlowTransport(Check):
             return UNSAID
         if not slow or not fast:
             return Passed(f"NCCL uses the network {listing(sorted(set(networks.values())))} on every host")
-        return [self._fell_back(sorted(slow), networks)]
+        return self._fell_back(sorted(slow), networks)
 
     def _fell_back(self, slow: list[str], networks: Mapping[str, str]) -> Finding:
         others = sorted({network for network in networks.values() if network != "Socket"})

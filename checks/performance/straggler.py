@@ -45,7 +45,7 @@ class Straggler(Check):
         steps = paced_steps(trace)
         for phase in PHASES:
             if finding := self._slow_in(phase, steps, seen):
-                return [finding]
+                return finding
         whole = median(typical(own, "total") for own in steps.values())
         return Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
 

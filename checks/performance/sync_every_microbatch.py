@@ -50,7 +50,7 @@ class SyncEveryMicrobatch(Check):
             return Passed(
                 f"gradients were averaged once in {len(updates) - len(often)} of {len(updates)} updates"
             )
-        return [self._often(often, tuple(seen))]
+        return self._often(often, tuple(seen))
 
     def _often(self, often: list[TrainingStep], ranks: tuple[int, ...]) -> Finding:
         times = Counter(_times(step) for step in often).most_common(1)[0][0]

@@ -32,6 +32,11 @@ class Save:
     evaluated: int | None = None
     """The number of the last evaluation pass before it, where there was one."""
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """From when to when it wrote; one moment where it did not return."""
+        return self.begin, self.begin if self.end is None else self.end
+
 
 @dataclass(frozen=True)
 class Load:
@@ -53,6 +58,11 @@ class Load:
     """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
     states: tuple[str, ...] = ()
     """The kinds of state that it holds by what is in them: ``optimizer``, ``scheduler``, ``scaler``."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From when to when it read; one moment where it did not return."""
+        return self.begin, self.begin if self.end is None else self.end
 
 
 @dataclass(frozen=True)

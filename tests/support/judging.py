@@ -15,10 +15,12 @@ def check(code: str) -> Check:
 
 
 def ask(code: str, source: Source, facts: Any) -> Any:
+    """What a check says: findings as a list, and a question that it cannot answer as a skip."""
     try:
-        return getattr(check(code), source.method)(facts)
+        judgement = getattr(check(code), source.method)(facts)
     except NotMeasured as missing:
         return Skipped(str(missing))
+    return [judgement] if isinstance(judgement, Finding) else judgement
 
 
 def only_finding(code: str, source: Source, facts: Any) -> Finding:

@@ -46,4 +46,4 @@ def test_a_folder_that_cannot_be_written_is_the_disks_finding():
 
 
 def test_one_rank_is_skipped():
-    assert "only what it wrote" in skipped("DD401", Source.GROUP, record("checkpoint", [value()])).reason
+    assert "two ranks" in skipped("DD401", Source.GROUP, record("checkpoint", [value()])).reason

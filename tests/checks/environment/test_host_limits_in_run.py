@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import Raised, Threads
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, Save
 from ddpdoctor.trace.record import Record
-from tests.support.judging import check
+from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where
 
 CPUS, DISK = check("DD018"), check("DD019")
@@ -28,18 +28,18 @@ def busy(threads: int, cpus: int | None, workers: int = 0) -> Trace:
 
 
 def test_more_threads_and_workers_than_cpus() -> None:
-    (finding,) = CPUS.examine_run(busy(4, 4, workers=3))
+    (finding,) = ask(CPUS.code, Source.RUN, busy(4, 4, workers=3))
     assert finding.headline == "8 threads of torch and 6 DataLoader workers share 4 CPUs"
     assert (finding.level, finding.ranks) == (Level.INFO, (0, 1))
 
 
 @pytest.mark.parametrize(("threads", "workers"), [(1, 0), (4, 0), (1, 3)])
 def test_threads_and_workers_that_fit(threads: int, workers: int) -> None:
-    assert isinstance(CPUS.examine_run(busy(threads, 4, workers)), Passed)
+    assert isinstance(ask(CPUS.code, Source.RUN, busy(threads, 4, workers)), Passed)
 
 
 def test_cpus_that_nobody_counted() -> None:
-    assert isinstance(CPUS.examine_run(busy(4, None)), Skipped)
+    assert isinstance(ask(CPUS.code, Source.RUN, busy(4, None)), Skipped)
 
 
 def failing(kind: str, message: str, **more: Any) -> Trace:
@@ -57,7 +57,7 @@ def failing(kind: str, message: str, **more: Any) -> Trace:
     ],
 )
 def test_a_write_that_failed(kind: str, message: str) -> None:
-    (finding,) = DISK.examine_run(failing(kind, message))
+    (finding,) = ask(DISK.code, Source.RUN, failing(kind, message))
     assert finding.headline.startswith("rank 0 could not write a file: ")
     assert (finding.ranks, finding.where) == ((0,), where(60))
 
@@ -65,7 +65,7 @@ def test_a_write_that_failed(kind: str, message: str) -> None:
 def test_a_write_that_was_not_allowed() -> None:
     write = FileEvent("write", "/data/out/log.json", 4.0, where(60))
     denied = "[Errno 13] Permission denied: '/data/out/log.json'"
-    (finding,) = DISK.examine_run(failing("PermissionError", denied, files=(write,)))
+    (finding,) = ask(DISK.code, Source.RUN, failing("PermissionError", denied, files=(write,)))
     assert finding.headline == f"rank 0 could not write a file: {denied}"
 
 
@@ -86,5 +86,5 @@ def test_what_is_no_write_to_a_disk(kind: str, message: str) -> None:
 
 def test_checkpoints_that_were_written() -> None:
     save = Save("/data/out/last.pt", where(60), 4.0, 5.0)
-    passed = DISK.examine_run(recorded(change=lambda rank, one: replace(one, saves=(save,))))
+    passed = ask(DISK.code, Source.RUN, recorded(change=lambda rank, one: replace(one, saves=(save,))))
     assert passed == Passed("1 checkpoint written")

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import FileEvent, LogWriter, Save
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective
-from tests.support.judging import check
+from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where
 
 CHECK = check("DD020")
@@ -30,30 +30,30 @@ def written(
 
 
 def test_two_ranks_write_a_file() -> None:
-    (finding,) = CHECK.examine_run(written())
-    assert finding.headline == "ranks 0-1 wrote '/jobs/data/words.txt' without taking turns"
+    (finding,) = ask(CHECK.code, Source.RUN, written())
+    assert finding.headline == "ranks 0-1 wrote '/jobs/data/words.txt' without synchronizing"
     assert (finding.level, finding.where) == (Level.WARN, where(15))
 
 
 def test_two_ranks_unpack_an_archive() -> None:
-    (finding,) = CHECK.examine_run(written(action="extract"))
+    (finding,) = ask(CHECK.code, Source.RUN, written(action="extract"))
     assert "extracted" in finding.headline
 
 
 @pytest.mark.parametrize("time", [9.0, 13.0])
 def test_a_barrier_elsewhere_is_no_turn(time: float) -> None:
     barrier = Collective(time, where(14), "barrier", number=0)
-    assert len(CHECK.examine_run(written(collectives=(barrier,)))) == 1
+    assert len(ask(CHECK.code, Source.RUN, written(collectives=(barrier,)))) == 1
 
 
 def test_a_barrier_between_makes_turns() -> None:
     barrier = Collective(11.0, where(14), "barrier", number=0)
-    assert isinstance(CHECK.examine_run(written(collectives=(barrier,))), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, written(collectives=(barrier,))), Passed)
 
 
 def test_a_lock_makes_turns() -> None:
     lock = FileEvent("lock", "/jobs/data/words.lock", 9.0, where(13))
-    assert isinstance(CHECK.examine_run(written(locks=(lock,))), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, written(locks=(lock,))), Passed)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_a_lock_makes_turns() -> None:
     ],
 )
 def test_what_is_nobodys_or_another_checks(path: str, more: dict) -> None:
-    assert isinstance(CHECK.examine_run(written(path, **more)), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, written(path, **more)), Passed)
 
 
 def test_hosts_have_files_of_their_own() -> None:
     two = written()
     ranks = tuple(replace(one, recording=replace(one.recording, host=f"node{one.rank}")) for one in two.ranks)
-    assert isinstance(CHECK.examine_run(replace(two, ranks=ranks)), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, replace(two, ranks=ranks)), Passed)
 
 
 def test_one_rank_races_with_nobody() -> None:
-    assert isinstance(CHECK.examine_run(recorded(1)), Skipped)
+    assert isinstance(ask(CHECK.code, Source.RUN, recorded(1)), Skipped)
 
 
 def too_late(
@@ -93,15 +93,15 @@ def too_late(
 
 
 def test_a_folder_that_each_rank_makes() -> None:
-    (finding,) = CHECK.examine_run(too_late())
+    (finding,) = ask(CHECK.code, Source.RUN, too_late())
     assert finding.headline == (
-        "ranks 0-1 make '/jobs/run/samples' without taking turns, and rank 1 came too late"
+        "ranks 0-1 make '/jobs/run/samples' without synchronizing, and rank 1 came too late"
     )
     assert (finding.level, finding.where, finding.ranks) == (Level.FAIL, where(16), (0, 1))
 
 
 def test_a_file_that_each_rank_removes() -> None:
-    (finding,) = CHECK.examine_run(too_late("remove", "FileNotFoundError"))
+    (finding,) = ask(CHECK.code, Source.RUN, too_late("remove", "FileNotFoundError"))
     assert "ranks 0-1 remove" in finding.headline
 
 
@@ -115,4 +115,4 @@ def test_a_file_that_each_rank_removes() -> None:
     ],
 )
 def test_a_folder_that_nobody_races_for(more: dict) -> None:
-    assert isinstance(CHECK.examine_run(too_late(**more)), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, too_late(**more)), Passed)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import Device, Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from tests.support.judging import check
+from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where
 
 CROWD, ORDINAL, FIRST, MEMORY, FORKED = map(check, ("DD801", "DD802", "DD803", "DD806", "DD807"))
@@ -34,34 +34,34 @@ def rehearsed(devices: Callable[[int], tuple[Device, ...]], backend: str = "nccl
 def test_ranks_with_gpus_of_their_own_pass() -> None:
     trace = rehearsed(lambda rank: (device(rank, "set", 22), device(rank)))
     for which in (CROWD, ORDINAL, FIRST):
-        assert isinstance(which.examine_run(trace), Passed), which.code
+        assert isinstance(ask(which.code, Source.RUN, trace), Passed), which.code
 
 
 def test_ranks_that_each_see_another_gpu_as_the_first() -> None:
     trace = rehearsed(lambda rank: (Device(0, "use", where(25), True, str(rank), 1),))
     for which in (CROWD, ORDINAL, FIRST):
-        assert isinstance(which.examine_run(trace), Passed), which.code
+        assert isinstance(ask(which.code, Source.RUN, trace), Passed), which.code
 
 
 def test_one_gpu_for_two_ranks() -> None:
     trace = rehearsed(lambda rank: (device(0, visible=1),))
-    (finding,) = CROWD.examine_run(trace)
+    (finding,) = ask(CROWD.code, Source.RUN, trace)
     assert finding.headline == "ranks 0-1 share GPU 0: 2 ranks on 1 visible GPU"
     assert finding.where == where(25)
-    assert isinstance(FIRST.examine_run(trace), Passed)
+    assert isinstance(ask(FIRST.code, Source.RUN, trace), Passed)
 
 
 def test_nobody_chose_a_gpu() -> None:
     trace = rehearsed(lambda rank: (device(0),))
-    (finding,) = FIRST.examine_run(trace)
+    (finding,) = ask(FIRST.code, Source.RUN, trace)
     assert finding.headline == "ranks 0-1 work on cuda:0, and 2 GPUs are visible"
     assert (finding.level, finding.ranks) == (Level.FAIL, (0, 1))
-    assert isinstance(CROWD.examine_run(trace), Passed)
+    assert isinstance(ask(CROWD.code, Source.RUN, trace), Passed)
 
 
 def test_a_tensor_on_the_gpu_of_another_rank() -> None:
     trace = rehearsed(lambda rank: (device(0, line=12), device(rank, "set", 22), device(rank)))
-    (finding,) = FIRST.examine_run(trace)
+    (finding,) = ask(FIRST.code, Source.RUN, trace)
     assert finding.headline == "rank 1 put something on cuda:0, where another rank works"
     assert (finding.level, finding.where) == (Level.WARN, where(12))
 
@@ -74,7 +74,7 @@ def test_ranks_of_gloo_may_share() -> None:
 
 def test_a_number_that_no_gpu_has() -> None:
     trace = rehearsed(lambda rank: (device(4 * rank, "set", 22),))
-    (finding,) = ORDINAL.examine_run(trace)
+    (finding,) = ask(ORDINAL.code, Source.RUN, trace)
     assert finding.headline == "rank 1 asked for cuda:4, and its process sees 2 GPUs"
     assert (finding.ranks, finding.where) == ((1,), where(22))
 
@@ -85,8 +85,8 @@ def raising(kind: str, message: str, rank: int = 1) -> Trace:
 
 
 def test_a_real_number_that_no_gpu_has() -> None:
-    (finding,) = ORDINAL.examine_run(
-        raising("torch.AcceleratorError", "CUDA error: invalid device ordinal\n...")
+    (finding,) = ask(
+        ORDINAL.code, Source.RUN, raising("torch.AcceleratorError", "CUDA error: invalid device ordinal\n...")
     )
     assert finding.headline == "rank 1 asked for a GPU whose number the process does not have"
     assert finding.where == where(33)
@@ -94,13 +94,13 @@ def test_a_real_number_that_no_gpu_has() -> None:
 
 def test_two_real_ranks_on_one_gpu() -> None:
     message = "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000"
-    (finding,) = CROWD.examine_run(raising("torch.distributed.DistBackendError", message))
+    (finding,) = ask(CROWD.code, Source.RUN, raising("torch.distributed.DistBackendError", message))
     assert finding.headline == "rank 1 found two ranks on one GPU"
 
 
 def test_a_rank_out_of_memory() -> None:
     message = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 1 has a total capacity of 79.15 GiB"
-    (finding,) = MEMORY.examine_run(raising("torch.OutOfMemoryError", message))
+    (finding,) = ask(MEMORY.code, Source.RUN, raising("torch.OutOfMemoryError", message))
     assert finding.headline == "rank 1 ran out of memory on GPU 1 (79.15 GiB), asking for 20.00 GiB"
     assert (finding.ranks, finding.where) == ((1,), where(33))
 
@@ -109,13 +109,13 @@ def test_a_worker_that_uses_cuda() -> None:
     message = (
         "Caught RuntimeError in DataLoader worker process 0.\nCannot re-initialize CUDA in forked subprocess"
     )
-    (finding,) = FORKED.examine_run(raising("RuntimeError", message))
+    (finding,) = ask(FORKED.code, Source.RUN, raising("RuntimeError", message))
     assert finding.headline == "a forked process of rank 1 used CUDA after its parent had"
 
 
 def test_ranks_on_the_cpu_are_skipped() -> None:
     for which in (ORDINAL, MEMORY, FORKED):
-        assert isinstance(which.examine_run(recorded()), Skipped), which.code
+        assert isinstance(ask(which.code, Source.RUN, recorded()), Skipped), which.code
     for which in (CROWD, FIRST):
         with pytest.raises(NotMeasured):
             which.examine_run(recorded())

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from ddpdoctor.model import Passed, Skipped
+from ddpdoctor.model import Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from tests.support.judging import check
+from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where
 
 CHECK = check("DD005")
@@ -33,24 +33,24 @@ def launched(
 
 
 def test_what_agrees_passes() -> None:
-    assert isinstance(CHECK.examine_run(launched()), Passed)
-    assert isinstance(CHECK.examine_run(launched({"world_size": 2})), Passed)
-    assert isinstance(CHECK.examine_run(launched({"world_size": -1, "rank": -1})), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, launched()), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, launched({"world_size": 2})), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, launched({"world_size": -1, "rank": -1})), Passed)
 
 
 def test_a_number_in_the_script() -> None:
-    (finding,) = CHECK.examine_run(launched({"world_size": 8}, action="joining"))
+    (finding,) = ask(CHECK.code, Source.RUN, launched({"world_size": 8}, action="joining"))
     assert finding.headline == "ranks 0-1 joined with world_size 8 where the launcher said WORLD_SIZE=2"
     assert (finding.ranks, finding.where) == ((0, 1), where(20))
 
 
 def test_a_number_put_into_the_environment() -> None:
-    (finding,) = CHECK.examine_run(launched(WORLD_SIZE="4"))
+    (finding,) = ask(CHECK.code, Source.RUN, launched(WORLD_SIZE="4"))
     assert finding.headline == "ranks 0-1 joined with world_size 4 where the launcher said WORLD_SIZE=2"
 
 
 def test_a_rank_of_a_spawned_process() -> None:
-    (finding,) = CHECK.examine_run(launched({"rank": 0, "world_size": "2"}))
+    (finding,) = ask(CHECK.code, Source.RUN, launched({"rank": 0, "world_size": "2"}))
     assert finding.headline == "rank 1 joined with rank 0 where the launcher said RANK=1"
 
 
@@ -64,7 +64,7 @@ def test_ranks_that_spawned_processes_of_each_rank_took() -> None:
         )
         return replace(one, environ=told, groups=(joining,))
 
-    (finding,) = CHECK.examine_run(recorded(change=change))
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(change=change))
     assert finding.headline == (
         "ranks 0-1 were taken by processes that the launcher gave others: rank 0 by RANK=1"
     )
@@ -80,18 +80,20 @@ def test_another_launcher_may_count_nodes() -> None:
         joining = GroupEvent("init", 0.0, where(20), "gloo", rank, 2, arguments=given, environ=told)
         return replace(one, environ=told, groups=(joining,))
 
-    assert isinstance(CHECK.examine_run(recorded(change=change)), Skipped)
+    assert isinstance(ask(CHECK.code, Source.RUN, recorded(change=change)), Skipped)
 
 
 def test_a_port_of_the_scripts_own_where_nobody_met() -> None:
-    (finding,) = CHECK.examine_run(launched(action="joining", MASTER_PORT="12355"))
+    (finding,) = ask(CHECK.code, Source.RUN, launched(action="joining", MASTER_PORT="12355"))
     assert finding.headline == "ranks 0-1 overwrote MASTER_PORT, and did not get into the process group"
     assert finding.evidence[0].text == "MASTER_PORT: '29500' from torchrun, '12355' when it joined"
 
 
 def test_a_port_of_the_scripts_own_that_works() -> None:
-    assert isinstance(CHECK.examine_run(launched(MASTER_PORT="12355")), Passed)
+    assert isinstance(ask(CHECK.code, Source.RUN, launched(MASTER_PORT="12355")), Passed)
 
 
 def test_two_names_of_this_host_are_one() -> None:
-    assert isinstance(CHECK.examine_run(launched(action="refused", MASTER_ADDR="localhost")), Passed)
+    assert isinstance(
+        ask(CHECK.code, Source.RUN, launched(action="refused", MASTER_ADDR="localhost")), Passed
+    )

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Level, Passed, Skipped
+from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import LogWriter
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward
-from tests.support.judging import check
+from tests.support.judging import ask, check
 from tests.support.recordings import recorded, step, where
 from tests.support.training import with_update
 
@@ -32,12 +32,12 @@ def timed(phases: Callable[[int, int], Mapping[str, float]], steps: int = 20, **
 def test_a_right_run_passes() -> None:
     trace = timed(lambda rank, i: {"forward": 0.03, "backward": 0.05, "data": 0.001})
     for which in (STRAGGLER, OFTEN, INPUT):
-        assert isinstance(which.examine_run(trace), Passed), which.code
+        assert isinstance(ask(which.code, Source.RUN, trace), Passed), which.code
 
 
 def test_a_rank_that_loads_slowly() -> None:
     trace = timed(lambda rank, i: {"data": 0.06 if rank == 1 else 0.001, "backward": 0.03 if rank else 0.09})
-    (finding,) = STRAGGLER.examine_run(trace)
+    (finding,) = ask(STRAGGLER.code, Source.RUN, trace)
     assert (
         finding.headline
         == "rank 1 takes 59.0 ms longer than the others in loading data, in each training step"
@@ -47,7 +47,7 @@ def test_a_rank_that_loads_slowly() -> None:
 
 def test_a_rank_that_does_more_between_phases() -> None:
     trace = timed(lambda rank, i: {"backward": 0.02 if rank == 0 else 0.095})
-    (finding,) = STRAGGLER.examine_run(trace)
+    (finding,) = ask(STRAGGLER.code, Source.RUN, trace)
     assert "in the script's own code" in finding.headline
     assert finding.ranks == (0,)
 
@@ -55,12 +55,12 @@ def test_a_rank_that_does_more_between_phases() -> None:
 def test_turns_on_a_busy_cpu_make_no_straggler() -> None:
     """Each rank is the slow one now and then."""
     trace = timed(lambda rank, i: {"forward": 0.08 if i % 2 == rank else 0.01})
-    assert isinstance(STRAGGLER.examine_run(trace), Passed)
+    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
 
 
 def test_one_long_step_makes_no_straggler() -> None:
     trace = timed(lambda rank, i: {"forward": 5.0 if (rank, i) == (0, 9) else 0.01})
-    assert isinstance(STRAGGLER.examine_run(trace), Passed)
+    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
 
 
 @pytest.mark.parametrize("fields", [{"rehearsal": True}, {"steps": 5}])
@@ -70,13 +70,15 @@ def test_too_little_shows_no_pace(fields: dict) -> None:
 
 
 def test_every_rank_waits_for_data() -> None:
-    (finding,) = INPUT.examine_run(timed(lambda rank, i: {"data": 0.07}))
+    (finding,) = ask(INPUT.code, Source.RUN, timed(lambda rank, i: {"data": 0.07}))
     assert finding.headline == "ranks 0-1 wait for data in 70% or more of each training step"
     assert finding.where == where(45)
 
 
 def test_short_waits_are_of_short_steps() -> None:
-    assert isinstance(INPUT.examine_run(timed(lambda rank, i: {"total": 0.01, "data": 0.009})), Passed)
+    assert isinstance(
+        ask(INPUT.code, Source.RUN, timed(lambda rank, i: {"total": 0.01, "data": 0.009})), Passed
+    )
 
 
 def accumulated(backwards: tuple[Backward, ...], steps: int = 4, closure: bool = False) -> Trace:
@@ -85,7 +87,9 @@ def accumulated(backwards: tuple[Backward, ...], steps: int = 4, closure: bool =
 
 
 def test_every_micro_batch_is_averaged() -> None:
-    (finding,) = OFTEN.examine_run(accumulated(tuple(Backward(i / 4, where(49), (0,)) for i in range(4))))
+    (finding,) = ask(
+        OFTEN.code, Source.RUN, accumulated(tuple(Backward(i / 4, where(49), (0,)) for i in range(4)))
+    )
     assert finding.headline == "gradients are all-reduced 4 times for each update on ranks 0-1"
     assert finding.where == where(49)
 
@@ -100,7 +104,7 @@ def test_every_micro_batch_is_averaged() -> None:
     ids=["no_sync", "two losses on two lines", "two wrappers"],
 )
 def test_several_backwards_that_are_right(backwards: tuple[Backward, ...]) -> None:
-    assert isinstance(OFTEN.examine_run(accumulated(backwards)), Passed)
+    assert isinstance(ask(OFTEN.code, Source.RUN, accumulated(backwards)), Passed)
 
 
 def test_an_optimizer_that_computes_the_loss_anew_needs_each_average() -> None:
@@ -123,13 +127,15 @@ def looked(unused: Callable[[int, int], int | None], flag: bool = True, steps: i
 
 
 def test_nothing_is_ever_unused() -> None:
-    (finding,) = UNUSED.examine_run(looked(lambda rank, i: 0))
+    (finding,) = ask(UNUSED.code, Source.RUN, looked(lambda rank, i: 0))
     assert finding.headline == "find_unused_parameters=True found no unused parameter in 8 training steps"
     assert (finding.level, finding.where) == (Level.WARN, where(30))
 
 
 def test_one_rank_left_something_unused_once() -> None:
-    assert isinstance(UNUSED.examine_run(looked(lambda rank, i: 80 * ((rank, i) == (1, 6)))), Passed)
+    assert isinstance(
+        ask(UNUSED.code, Source.RUN, looked(lambda rank, i: 80 * ((rank, i) == (1, 6)))), Passed
+    )
 
 
 def test_too_few_steps_tell_of_unused_parameters() -> None:
@@ -138,7 +144,7 @@ def test_too_few_steps_tell_of_unused_parameters() -> None:
 
 
 def test_nobody_looks_for_unused_parameters() -> None:
-    assert isinstance(UNUSED.examine_run(looked(lambda rank, i: None, flag=False)), Skipped)
+    assert isinstance(ask(UNUSED.code, Source.RUN, looked(lambda rank, i: None, flag=False)), Skipped)
 
 
 def logging(target: str) -> Trace:
@@ -150,14 +156,14 @@ def logging(target: str) -> Trace:
 
 
 def test_every_rank_opens_one_log() -> None:
-    (finding,) = LOGGING.examine_run(logging("/jobs/runs"))
+    (finding,) = ask(LOGGING.code, Source.RUN, logging("/jobs/runs"))
     assert finding.headline == "ranks 0-1 each opened tensorboard for '/jobs/runs'"
     assert finding.where == where(12)
 
 
 def test_each_rank_opens_its_own_log() -> None:
-    assert isinstance(LOGGING.examine_run(logging("/jobs/runs/{rank}")), Passed)
+    assert isinstance(ask(LOGGING.code, Source.RUN, logging("/jobs/runs/{rank}")), Passed)
 
 
 def test_nobody_logs() -> None:
-    assert isinstance(LOGGING.examine_run(recorded()), Skipped)
+    assert isinstance(ask(LOGGING.code, Source.RUN, recorded()), Skipped)

@@ -1,0 +1,75 @@
+"""The instances of a problem in a run: the same one on several ranks is one, and what it is about has one name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, Protocol, TypeVar
+
+from ddpdoctor.model import Evidence, Kind, Subject, Where
+from ddpdoctor.redact import quote
+from ddpdoctor.trace.data import Loader
+from ddpdoctor.trace.training import Wrapper
+
+
+class Placed(Protocol):
+    """Something that a line of the script did."""
+
+    @property
+    def at(self) -> Where | None:
+        """The line."""
+
+
+_T = TypeVar("_T")
+_P = TypeVar("_P", bound=Placed)
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+def by_key(instances: Iterable[tuple[int, _T]], key: Callable[[_T], Hashable]) -> list[dict[int, _T]]:
+    """Instances by what they have in common, in order: of each, the first on every rank that has it."""
+    groups: dict[Hashable, dict[int, _T]] = {}
+    for rank, instance in instances:
+        groups.setdefault(key(instance), {}).setdefault(rank, instance)
+    return list(groups.values())
+
+
+def by_line(instances: Iterable[tuple[int, _P]]) -> list[dict[int, _P]]:
+    """Instances by the line of the script, in order: of each line, the first on every rank that came there."""
+    return by_key(instances, lambda instance: instance.at)
+
+
+def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:
+    """The fields of a finding that rests on an instance of each rank: ranks, where and evidence, equal texts once."""
+    states = by_value({rank: text(instance) for rank, instance in instances.items()})
+    return {
+        "ranks": tuple(instances),
+        "where": next(iter(instances.values())).at,
+        "evidence": tuple(Evidence(state, ranks) for state, ranks in states.items()),
+    }
+
+
+def by_value(values: Mapping[int, _Value]) -> dict[_Value, tuple[int, ...]]:
+    """The ranks that have each value, in order of first appearance."""
+    ranks: dict[_Value, tuple[int, ...]] = {}
+    for rank, value in values.items():
+        ranks[value] = (*ranks.get(value, ()), rank)
+    return ranks
+
+
+def files(paths: Iterable[str]) -> str:
+    """Files as a headline names them: ``'last.pt' and 2 more files``."""
+    first, *others = dict.fromkeys(paths)
+    more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
+    return (quote(PurePath(first).name) if first else "a buffer") + more
+
+
+def of_loader(loader: Loader) -> tuple[Subject, ...]:
+    """A DataLoader as findings name it: by the line that made it, whatever number of times that ran."""
+    return Kind.LOADER.of(f"{loader.at.file}:{loader.at.line}" if loader.at else f"loader {loader.index}")
+
+
+def of_model(*wrappers: Wrapper) -> tuple[Subject, ...]:
+    """Wrapped models as findings name them."""
+    return Kind.MODEL.of(
+        *(f"{one.module} (wrapper {one.index})" if one.index else one.module for one in wrappers)
+    )

@@ -1,0 +1,98 @@
+"""Every instance of a problem is a finding of its own, and what one line makes of many things is one."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor import registry
+from ddpdoctor.judge import Merged, judge, merge
+from ddpdoctor.model import Source
+from ddpdoctor.silence import Silencer
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import FileEvent, Load, Save
+from ddpdoctor.trace.recording import Recording
+from tests.support.recordings import recorded, where
+
+
+def judged(trace: Trace, *codes: str, hides: Callable[[Any], bool] = lambda finding: False) -> Merged:
+    """What a report tells of a run, with these checks asked."""
+    broken: list[str] = []
+    merged = merge(judge(Source.RUN, registry.select(Source.RUN, codes), trace, broken.append), hides)
+    assert not broken
+    return merged
+
+
+def lines(merged: Merged) -> list[tuple[str, int | None]]:
+    return [(finding.code, finding.where.line if finding.where else None) for finding in merged.findings]
+
+
+def with_events(**events: Any) -> Trace:
+    """Two ranks that did the same to some files."""
+
+    def change(rank: int, recording: Recording) -> Recording:
+        return replace(recording, **events)
+
+    return recorded(change=change)
+
+
+def write(path: str, line: int) -> FileEvent:
+    return FileEvent("write", path, 10.0, where(line))
+
+
+def save(path: str, line: int) -> Save:
+    return Save(path, where(line), 10.0, 10.5, 1024)
+
+
+def test_two_races_of_which_a_comment_silences_the_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("\n" * 14 + "prepare(words)  # ddpdoctor: ignore[DD020]\n" + "\n" * 9)
+    trace = with_events(files=(write("/jobs/words.txt", 15), write("/jobs/cache.bin", 22)))
+    merged = judged(trace, "DD020", hides=Silencer(tmp_path, tmp_path).hides)
+    assert lines(merged) == [("DD020", 22)]
+    assert [finding.where for finding in merged.silenced] == [where(15)]
+    (line,) = merged.results
+    assert (line.outcome, line.text) == ("warn", merged.findings[0].headline)
+
+
+def test_a_checkpoint_of_every_rank_hides_no_race_of_another_file() -> None:
+    events = (write("/jobs/last.pt.part", 15), write("/jobs/words.txt", 22))
+    trace = with_events(files=events, saves=(save("/jobs/last.pt", 30),))
+    assert lines(judged(trace, "DD020", "DD402")) == [("DD402", 30), ("DD020", 15), ("DD020", 22)]
+
+
+def test_files_that_one_line_writes_are_one_race() -> None:
+    trace = with_events(files=tuple(write(f"/jobs/part{number}", 15) for number in range(12)))
+    (finding,) = judged(trace, "DD020").findings
+    assert "'/jobs/part0' and 11 more paths" in finding.headline
+    assert len(finding.about) == 12
+
+
+def test_checkpoints_by_the_line_that_saves_them() -> None:
+    epochs = tuple(save(f"/jobs/epoch{number}.pt", 30) for number in range(5))
+    merged = judged(with_events(saves=(*epochs, save("/jobs/best.pt", 36))), "DD402")
+    assert lines(merged) == [("DD402", 30), ("DD402", 36)]
+    assert merged.findings[0].headline == "ranks 0-1 write the same file 'epoch0.pt' and 4 more files"
+
+
+def test_checkpoints_that_are_read_too_early() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        if rank == 0:
+            return replace(recording, saves=(save("/jobs/last.pt", 30), save("/jobs/best.pt", 36)))
+        loads = (Load("/jobs/last.pt", where(60), 11.0, 11.1), Load("/jobs/best.pt", where(64), 12.0, 12.1))
+        return replace(recording, loads=loads)
+
+    merged = judged(recorded(change=change), "DD401")
+    assert lines(merged) == [("DD401", 60), ("DD401", 64)]
+    assert [subject.name for finding in merged.findings for subject in finding.about] == [
+        "/jobs/last.pt",
+        "/jobs/best.pt",
+    ]
+
+
+def test_saves_of_wrapped_states() -> None:
+    saves = (
+        replace(save("/jobs/last.pt", 30), prefix="module."),
+        replace(save("/jobs/a.pt", 36), prefix="module."),
+    )
+    trace = with_events(saves=saves)
+    assert lines(judged(trace, "DD407")) == [("DD407", 30), ("DD407", 36)]
