@@ -5,7 +5,8 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.loading import Round, groups, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Forward, TrainingStep
 
@@ -56,43 +57,35 @@ class DataNotSharded(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         rounds = list(training_rounds(recordings))
-        for one in rounds:
-            if finding := self._of_round(one):
-                return finding
-        if any(one.training for recording in recordings.values() for one in recording.passes):
-            numbered = [one for one in rounds if one.indices is not None]
+        undivided = [self._draws(shared, order) for shared, order in by_loader(rounds, _order)]
+        if undivided:
+            return undivided
+        if any(drawn.training for recording in recordings.values() for drawn in recording.passes):
+            numbered = [shared for shared in rounds if shared.indices is not None]
             if not numbered:
                 return Skipped("the training data is a stream, or ranks loop over it in different places")
             return Passed(_passed(numbered[0]))
         return self._of_steps(recordings)
 
-    def _of_round(self, one: Round) -> Finding | None:
-        if one.indices is None or one.one_dataset is False or _is_one_batch(one) or one.parted:
-            return None
-        first, *others = one.indices.values()
-        if all(list(shard) == list(first) for shard in others):
-            if one.same_batches or (one.one_dataset and not _repeats(one)):
-                return self._draws(one, "the same order", len(set(first)))
-        elif one.one_dataset and all(_is_whole(one, rank) for rank in one.ranks):
-            return self._draws(one, "an order of its own", len(set(first)))
-        return None
-
-    def _draws(self, one: Round, order: str, samples: int) -> Finding:
-        name = next((sampler.name for sampler in one.samplers.values()), "none")
+    def _draws(self, shared: Round, order: str) -> Finding:
+        name = next((sampler.name for sampler in shared.samplers.values()), "none")
+        indices = shared.indices or {}
+        samples = len(set(indices[shared.ranks[0]]))
         return self.fail(
-            f"each of {ranks_phrase(one.ranks)} draws the same {plural(samples, 'sample')} of "
-            f"{one.loader.dataset}, in {order}",
-            why=_WHY.format(ranks=len(one.ranks)),
+            f"each of {ranks_phrase(shared.ranks)} draws the same {plural(samples, 'sample')} of "
+            f"{shared.loader.dataset}, in {order}",
+            why=_WHY.format(ranks=len(shared.ranks)),
             fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
             "sampler.set_epoch(epoch)    # before each pass",
-            ranks=one.ranks,
-            where=one.at,
-            evidence=tuple(
-                Evidence(f"sampler {name}, draws {_some(indices)}", ranks)
-                for indices, ranks in _by_value(
-                    {rank: tuple(own[:6]) for rank, own in (one.indices or {}).items()}
-                )
+            ranks=shared.ranks,
+            where=shared.at,
+            evidence=by_state(
+                {
+                    rank: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
+                    for rank, shard in indices.items()
+                }
             ),
+            about=shared.about,
         )
 
     def _of_steps(self, recordings: Mapping[int, Recording]) -> Judgement:
@@ -118,50 +111,54 @@ class DataNotSharded(Check):
         )
 
 
-def _repeats(one: Round) -> bool:
+def _order(shared: Round) -> str | None:
+    """In which order every rank draws the same samples; None where ranks draw samples of their own."""
+    if shared.indices is None or shared.one_dataset is False or _is_one_batch(shared) or shared.parted:
+        return None
+    first, *others = shared.indices.values()
+    if all(list(shard) == list(first) for shard in others):
+        repeated = shared.same_batches or (shared.one_dataset and not _repeats(shared))
+        return "the same order" if repeated else None
+    if shared.one_dataset and all(_is_whole(shared, rank) for rank in shared.ranks):
+        return "an order of its own"
+    return None
+
+
+def _repeats(shared: Round) -> bool:
     """Whether samplers that know their ranks give each sample to all of them on purpose, each time augmented anew."""
-    ranks = {sampler.rank for sampler in one.samplers.values()}
-    return (
-        one.divided and len(ranks) == len(one.ranks) and not any(_is_whole(one, rank) for rank in one.ranks)
-    )
+    ranks = {sampler.rank for sampler in shared.samplers.values()}
+    whole = any(_is_whole(shared, rank) for rank in shared.ranks)
+    return shared.divided and len(ranks) == len(shared.ranks) and not whole
 
 
-def _is_one_batch(one: Round) -> bool:
+def _is_one_batch(shared: Round) -> bool:
     """Whether there is a single batch, as where one overfits it on purpose."""
     return any(
-        (own.batches if own.batches is not None else own.drawn) < 2 or (own.drawn < 2 and own.ended == "left")
-        for own in one.passes.values()
+        (drawn.batches if drawn.batches is not None else drawn.drawn) < 2
+        or (drawn.drawn < 2 and drawn.ended == "left")
+        for drawn in shared.passes.values()
     )
 
 
-def _is_whole(one: Round, rank: int) -> bool:
+def _is_whole(shared: Round, rank: int) -> bool:
     """Whether this rank draws every sample that any rank draws once, but for a last batch that is dropped."""
-    drawn, samples = list((one.indices or {})[rank]), one.loaders[rank].samples or 0
-    dropped = one.loaders[rank].batch_size or 1
-    anybodys = {index for shard in (one.indices or {}).values() for index in shard}
+    drawn, samples = list((shared.indices or {})[rank]), shared.loaders[rank].samples or 0
+    dropped = shared.loaders[rank].batch_size or 1
+    anybodys = {index for shard in (shared.indices or {}).values() for index in shard}
     return len(set(drawn)) == len(drawn) > samples - dropped and len(anybodys) <= samples
 
 
 def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
     """Whether all ranks fed the same in this step, and a forward that tells where; None where it was not seen."""
-    fed = [[one for one in step.forwards if one.grad] for step in row.values()]
-    inputs = [tuple(one.input for one in forwards) for forwards in fed]
-    if any(not own or None in own for own in inputs):
+    fed = [[forward for forward in step.forwards if forward.grad] for step in row.values()]
+    inputs = [tuple(forward.input for forward in forwards) for forwards in fed]
+    if any(not row or None in row for row in inputs):
         return None
     return len(set(inputs)) == 1, fed[0][0]
 
 
-def _by_value(values: Mapping[int, tuple[int, ...]]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    return [
-        (value, tuple(r for r, own in values.items() if own == value))
-        for value in dict.fromkeys(values.values())
-    ]
-
-
-def _some(indices: tuple[int, ...]) -> str:
-    return ", ".join(map(str, indices)) + ", ..."
-
-
-def _passed(one: Round) -> str:
-    counts = ", ".join(f"rank {fold_ranks([rank])} {len(own)}" for rank, own in (one.indices or {}).items())
-    return f"of {one.loader.samples} samples, the ranks draw their own in a pass: {counts}"
+def _passed(shared: Round) -> str:
+    counts = ", ".join(
+        f"rank {fold_ranks([rank])} {len(shard)}" for rank, shard in (shared.indices or {}).items()
+    )
+    return f"of {shared.loader.samples} samples, the ranks draw their own in a pass: {counts}"

@@ -1,13 +1,12 @@
-from collections.abc import Hashable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.loading import Round, evaluation_rounds, training_rounds
-
-_Value = TypeVar("_Value", bound=Hashable)
+from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds, training_rounds
+from ddpdoctor.trace.odd import by_state
 
 
 class DatasetDiffers(Check):
@@ -45,45 +44,48 @@ class DatasetDiffers(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
-        divided = [one for one in rounds if one.divided and not _is_kept_by_node(one)]
+        divided = [shared for shared in rounds if shared.divided and not _is_kept_by_node(shared)]
         if not divided:
             return Skipped("no sampler divides a dataset among ranks")
-        for one in divided:
-            if len(_lengths(one)) > 1:
-                return self._lengths_differ(one)
-            if one.one_dataset is False:
-                return self._content_differs(one)
+        if differing := [finding for _, finding in by_loader(divided, self._differs)]:
+            return differing
         first = divided[0]
         if first.one_dataset is None:
             return Skipped(f"{first.loader.dataset} does not show what it holds, only its length")
         return Passed(f"{first.loader.dataset} has the same {first.loader.samples} samples on every rank")
 
-    def _lengths_differ(self, one: Round) -> Finding:
-        lengths = _lengths(one)
+    def _differs(self, shared: Round) -> Finding | None:
+        lengths = by_value({rank: loader.samples or 0 for rank, loader in shared.loaders.items()})
+        if len(lengths) > 1:
+            return self._lengths_differ(shared, lengths)
+        return self._content_differs(shared) if shared.one_dataset is False else None
+
+    def _lengths_differ(self, shared: Round, lengths: Mapping[int, tuple[int, ...]]) -> Finding:
         fewest, most = min(lengths), max(lengths)
         return self.fail(
-            f"{one.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} on "
+            f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} on "
             f"{ranks_phrase(lengths[most])}",
             why="A sampler divides it among the ranks by number, so a number means another sample on each rank, and "
             "ranks run out of batches at different times.",
             fix=_FIX,
-            ranks=one.ranks,
-            where=one.at,
+            ranks=shared.ranks,
+            where=shared.at,
             evidence=tuple(Evidence(f"{length} samples", ranks) for length, ranks in lengths.items()),
+            about=shared.about,
         )
 
-    def _content_differs(self, one: Round) -> Finding:
-        contents = _by_value({rank: loader.content for rank, loader in one.loaders.items()})
+    def _content_differs(self, shared: Round) -> Finding:
         return self.fail(
-            f"the {one.loader.samples} samples of {one.loader.dataset} differ between {ranks_phrase(one.ranks)} in "
-            "content or order",
+            f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
+            f"{ranks_phrase(shared.ranks)} in content or order",
             why="A sampler divides the dataset among the ranks by number, and a number means another sample on each "
             "rank. Samples are trained on twice in an epoch, or never. The dataset was made, shuffled or listed in "
             "another way on each rank.",
             fix=_FIX,
-            ranks=one.ranks,
-            where=one.at,
-            evidence=tuple(Evidence(f"content {content}", ranks) for content, ranks in contents.items()),
+            ranks=shared.ranks,
+            where=shared.at,
+            evidence=by_state({rank: f"content {loader.content}" for rank, loader in shared.loaders.items()}),
+            about=shared.about,
         )
 
 
@@ -93,21 +95,11 @@ _FIX = (
 )
 
 
-def _lengths(one: Round) -> dict[int, tuple[int, ...]]:
-    return _by_value({rank: loader.samples or 0 for rank, loader in one.loaders.items()})
-
-
-def _by_value(values: Mapping[int, _Value]) -> dict[_Value, tuple[int, ...]]:
-    return {
-        value: tuple(rank for rank, own in values.items() if own == value)
-        for value in dict.fromkeys(values.values())
-    }
-
-
-def _is_kept_by_node(one: Round) -> bool:
+def _is_kept_by_node(shared: Round) -> bool:
     """Whether samplers divide among the ranks of a node, each of which has data of its own."""
-    replicas = {sampler.replicas or 0 for sampler in one.samplers.values()}
-    hosts = {rank: recording.host for rank, recording in one.recordings.items()}
-    if len(replicas) != 1 or replicas.pop() >= len(one.ranks) or len(set(hosts.values())) < 2:
+    replicas = {sampler.replicas or 0 for sampler in shared.samplers.values()}
+    hosts = {rank: recording.host for rank, recording in shared.recordings.items()}
+    nodes = len(set(hosts.values()))
+    if len(replicas) != 1 or replicas.pop() >= len(shared.ranks) or nodes < 2:
         return False
-    return len({(hosts[rank], one.loaders[rank].content) for rank in one.ranks}) == len(set(hosts.values()))
+    return len({(hosts[rank], shared.loaders[rank].content) for rank in shared.ranks}) == nodes

@@ -1,8 +1,11 @@
+from collections.abc import Iterator
+
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader
+from ddpdoctor.trace.instances import by_line, of_loader
 from ddpdoctor.trace.recording import Recording
 
 PLAIN = ("RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
@@ -37,33 +40,31 @@ class SamplerReplaced(Check):
     title = "the samplers that the script made are those that draw"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        lost = {rank: found for rank, one in trace.training().items() if (found := _replaced(one))}
-        if lost:
-            return self._lost(lost)
-        if not any(one.training for recording in trace.training().values() for one in recording.passes):
+        trained = trace.training()
+        lost = ((rank, loader) for rank, one in trained.items() for loader in _replaced(one))
+        findings = [self._lost(loaders) for loaders in by_line(lost)]
+        if not findings and not any(
+            one.training for recording in trained.values() for one in recording.passes
+        ):
             return Skipped("no DataLoader was used to train")
-        return Passed("every training loader draws from the sampler that it was given")
+        return findings or Passed("every training loader draws from the sampler that it was given")
 
-    def _lost(self, lost: dict[int, Loader]) -> Finding:
-        loader = next(iter(lost.values()))
+    def _lost(self, loaders: dict[int, Loader]) -> Finding:
+        loader = next(iter(loaders.values()))
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
-            f"{draws} draws for {ranks_phrase(lost)} in place of the {loader.replaced} that was given",
+            f"{draws} draws for {ranks_phrase(loaders)} in place of the {loader.replaced} that was given",
             why="A framework replaced the sampler by one that divides samples among ranks and knows nothing of the "
             "weights, buckets or order of the one that was given.",
             fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
-            ranks=tuple(lost),
+            ranks=tuple(loaders),
             where=loader.at,
+            about=of_loader(loader),
         )
 
 
-def _replaced(recording: Recording) -> Loader | None:
-    train = {one.loader for one in recording.passes if one.training}
-    return next(
-        (
-            loader
-            for loader in recording.loaders
-            if loader.index in train and loader.replaced and loader.replaced not in PLAIN
-        ),
-        None,
-    )
+def _replaced(recording: Recording) -> Iterator[Loader]:
+    trained = {one.loader for one in recording.passes if one.training}
+    for loader in recording.loaders:
+        if loader.index in trained and loader.replaced and loader.replaced not in PLAIN:
+            yield loader

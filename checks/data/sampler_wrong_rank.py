@@ -1,12 +1,13 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
-from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
@@ -46,15 +47,16 @@ class SamplerWrongRank(Check):
         raised = raised_as(trace, *self.raises)
         if raised:
             return self._refused(trace, raised)
-        rounds = [one for one in training_rounds(trace.training_of_several()) if _claims_to_divide(one)]
+        rounds = [
+            shared for shared in training_rounds(trace.training_of_several()) if _claims_to_divide(shared)
+        ]
         if not rounds:
             return Skipped("no sampler that divides samples among ranks trains")
-        for one in rounds:
-            if wrong := _wrong(one):
-                return self._wrong(one, wrong)
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
-        return Passed(f"{name} divides among {len(first.ranks)} ranks, each with its own number")
+        return [self._wrong(shared, wrong) for shared, wrong in by_loader(rounds, _wrong)] or Passed(
+            f"{name} divides among {len(first.ranks)} ranks, each with its own number"
+        )
 
     def _refused(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         return self.fail(
@@ -65,37 +67,42 @@ class SamplerWrongRank(Check):
             **raised_by(trace, raised, ranks=raised),
         )
 
-    def _wrong(self, one: Round, wrong: Mapping[int, Sampler]) -> Finding:
+    def _wrong(self, shared: Round, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))
         return self.fail(
             f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group of "
-            f"{len(one.ranks)} in which it is rank {one.ranks.index(rank)}",
+            f"{len(shared.ranks)} in which it is rank {shared.ranks.index(rank)}",
             why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
-            f"{_consequence(one)} Nothing fails.",
+            f"{_consequence(shared)} Nothing fails.",
             fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
             ranks=tuple(wrong),
-            where=one.sampler_at,
-            evidence=tuple(
-                Evidence(f"rank {own.rank} of {own.replicas}", (rank,)) for rank, own in one.samplers.items()
+            where=shared.sampler_at,
+            evidence=by_state(
+                {
+                    rank: f"rank {sampler.rank} of {sampler.replicas}"
+                    for rank, sampler in shared.samplers.items()
+                }
             ),
+            about=shared.about,
         )
 
 
-def _claims_to_divide(one: Round) -> bool:
-    found = one.samplers
-    return len(found) == len(one.ranks) and all(
-        sampler.distributed and None not in (sampler.rank, sampler.replicas) for sampler in found.values()
+def _claims_to_divide(shared: Round) -> bool:
+    samplers = shared.samplers
+    return len(samplers) == len(shared.ranks) and all(
+        sampler.distributed and None not in (sampler.rank, sampler.replicas) for sampler in samplers.values()
     )
 
 
-def _wrong(one: Round) -> dict[int, Sampler]:
+def _wrong(shared: Round) -> dict[int, Sampler]:
     """The samplers that fit no group of theirs; none where a smaller number of shards repeats on unlike datasets."""
     wrong = {
         rank: sampler
-        for place, (rank, sampler) in enumerate(one.samplers.items())
-        if (sampler.rank, sampler.replicas) not in {(place, len(one.ranks)), *_places(one.recordings[rank])}
+        for place, (rank, sampler) in enumerate(shared.samplers.items())
+        if (sampler.rank, sampler.replicas)
+        not in {(place, len(shared.ranks)), *_places(shared.recordings[rank])}
     }
-    return {} if one.one_dataset is False and _repeats(one) else wrong
+    return {} if shared.one_dataset is False and _repeats(shared) else wrong
 
 
 def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
@@ -103,15 +110,15 @@ def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
     return {(event.rank, event.size) for event in recording.groups if event.action == "new_group"}
 
 
-def _repeats(one: Round) -> bool:
+def _repeats(shared: Round) -> bool:
     """Whether all samplers divide by the same smaller number: each node, or rank, has data of its own."""
-    replicas = {sampler.replicas for sampler in one.samplers.values()}
-    return len(replicas) == 1 and (replicas.pop() or 0) < len(one.ranks)
+    replicas = {sampler.replicas for sampler in shared.samplers.values()}
+    return len(replicas) == 1 and (replicas.pop() or 0) < len(shared.ranks)
 
 
-def _consequence(one: Round) -> str:
-    used = [(sampler.rank, sampler.replicas) for sampler in one.samplers.values()]
-    twice = [rank for rank in one.ranks if used.count(used[one.ranks.index(rank)]) > 1]
+def _consequence(shared: Round) -> str:
+    used = [(sampler.rank, sampler.replicas) for sampler in shared.samplers.values()]
+    twice = [rank for rank in shared.ranks if used.count(used[shared.ranks.index(rank)]) > 1]
     if twice:
         return f"Here {ranks_phrase(twice)} train on the same samples as another rank."
     return "Here the parts do not make up the dataset: some samples are drawn twice, or never."

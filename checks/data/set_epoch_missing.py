@@ -7,6 +7,8 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.instances import by_key, of_loader
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 ENOUGH = 8
@@ -58,19 +60,20 @@ class SetEpochMissing(Check):
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        loops = {rank: _loops(one) for rank, one in trace.training().items()}
-        several = {rank: [loop for loop in own if len(loop) > 1] for rank, own in loops.items()}
-        if not any(several.values()):
+        loops = [
+            (rank, loop) for rank, one in trace.training().items() for loop in _loops(one) if len(loop) > 1
+        ]
+        if not loops:
             return Skipped("no DataLoader has a second training pass")
-        shuffled = {rank: [loop for loop in own if _shuffles(loop)] for rank, own in several.items()}
-        if not any(shuffled.values()):
+        shuffled = [(rank, loop) for rank, loop in loops if _shuffles(loop)]
+        if not shuffled:
             return Skipped("the samplers that train do not shuffle")
-        for repeats, finding in ((_always, self._repeats), (_late, self._begins_late)):
-            stuck = {rank: loop for rank, own in shuffled.items() for loop in own if repeats(loop)}
-            if stuck:
-                return finding(stuck)
-        first = next(loop for own in shuffled.values() for loop in own)
-        return Passed(f"{len(first)} training passes over {first[0][0].dataset} have orders of their own")
+        stuck = by_key((pair for pair in shuffled if _always(pair[1])), _place)
+        late = by_key((pair for pair in shuffled if _late(pair[1])), _place)
+        first = shuffled[0][1]
+        return [*map(self._repeats, stuck), *map(self._begins_late, late)] or Passed(
+            f"{len(first)} training passes over {first[0][0].dataset} have orders of their own"
+        )
 
     def _repeats(self, stuck: Mapping[int, "Loop"]) -> Finding:
         loop = next(iter(stuck.values()))
@@ -84,24 +87,28 @@ class SetEpochMissing(Check):
             fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
             ranks=tuple(stuck),
             where=loop[1][1].at,
-            evidence=tuple(
-                Evidence(f"each pass begins with samples {_some(own[0][1].indices or ())}", (rank,))
-                for rank, own in stuck.items()
+            evidence=by_state(
+                {
+                    rank: f"each pass begins with samples {_some(loop[0][1].indices or ())}"
+                    for rank, loop in stuck.items()
+                }
             ),
+            about=of_loader(loop[0][0]),
         )
 
     def _begins_late(self, stuck: Mapping[int, "Loop"]) -> Finding:
         loop = next(iter(stuck.values()))
-        epochs = ", ".join(str(sampler.epoch) for one in loop if (sampler := _sampler(one)))
+        epochs = ", ".join(str(sampler.epoch) for drawn in loop if (sampler := _sampler(drawn)))
         return self.warn(
             f"the first two of {len(loop)} training passes have the same order on {ranks_phrase(stuck)}: "
-            f"set_epoch comes one pass late",
+            "set_epoch comes one pass late",
             why="The order is drawn when the pass begins. A set_epoch at the end of the loop, or after the iterator "
             "was made, counts for the next pass only, so the first epoch is trained on twice.",
             fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
             ranks=tuple(stuck),
             where=loop[1][1].at,
             evidence=(Evidence(f"epochs of the sampler, pass by pass: {epochs}", tuple(stuck)),),
+            about=of_loader(loop[0][0]),
         )
 
     def _stuck(self, ranks: list[int]) -> Finding:
@@ -129,20 +136,26 @@ Loop = list[tuple[Loader, Pass]]
 """The training passes of one rank in one loop over one dataset."""
 
 
+def _place(loop: Loop) -> tuple[object, ...]:
+    """What a loop is on every rank: its line, and the loader's."""
+    loader, drawn = loop[0]
+    return drawn.at, loader.at or loader.index
+
+
 def _loops(recording: Recording) -> list[Loop]:
     """The training passes by the line of the loop and of the loader, which may be made anew for each epoch.
 
     A model that is wrapped between two passes begins a training of its own, which may repeat the epochs.
     """
     loaders = {loader.index: loader for loader in recording.loaders}
-    found: dict[object, Loop] = {}
-    for one in recording.passes:
-        loader = loaders.get(one.loader)
-        if loader is not None and one.training and one.indices is not None and _is_loop(one):
+    loops: dict[object, Loop] = {}
+    for drawn in recording.passes:
+        loader = loaders.get(drawn.loader)
+        if loader is not None and drawn.training and drawn.indices is not None and _is_loop(drawn):
             anew = (loader.at, loader.content) if loader.at and loader.content else loader.index
-            training = sum(wrapper.time <= one.begin for wrapper in recording.wrappers)
-            found.setdefault((one.at, anew, training), []).append((loader, one))
-    return list(found.values())
+            training = sum(wrapper.time <= drawn.begin for wrapper in recording.wrappers)
+            loops.setdefault((drawn.at, anew, training), []).append((loader, drawn))
+    return list(loops.values())
 
 
 def _is_loop(one: Pass) -> bool:

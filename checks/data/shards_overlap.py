@@ -4,7 +4,8 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.odd import by_state
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
@@ -59,30 +60,30 @@ class ShardsOverlap(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = [one for one in training_rounds(trace.training_of_several()) if one.indices is not None]
+        rounds = [
+            shared for shared in training_rounds(trace.training_of_several()) if shared.indices is not None
+        ]
         if not rounds:
             return Skipped("no DataLoader whose samples have numbers was used to train")
-        for one in rounds:
-            if found := _overlap_of(one):
-                return self._share(one, found)
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
-        return Passed(
+        return [self._share(shared, overlap) for shared, overlap in by_loader(rounds, _overlap_of)] or Passed(
             f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over {rounds[0].loader.dataset}, none of "
             "them shared beyond padding"
         )
 
-    def _share(self, one: Round, found: Overlap) -> Finding:
-        drawn = len({index for shard in (one.indices or {}).values() for index in shard})
-        seeds = {rank: sampler.seed for rank, sampler in one.samplers.items()}
+    def _share(self, shared: Round, overlap: Overlap) -> Finding:
+        indices = shared.indices or {}
+        drawn = len({index for shard in indices.values() for index in shard})
+        seeds = {rank: sampler.seed for rank, sampler in shared.samplers.items()}
         differ = len(set(seeds.values())) > 1
-        apart = not differ and len({sampler.epoch for sampler in one.samplers.values()}) > 1
+        apart = not differ and len({sampler.epoch for sampler in shared.samplers.values()}) > 1
         cause = "each rank divides an order of its own"
         if differ or apart:
             cause = f"their samplers {'have different seeds' if differ else 'are in different epochs'}"
         return self.fail(
-            f"{ranks_phrase(one.ranks)} share {len(found.shared)} of the {drawn} samples they draw in a pass, and "
-            f"{plural(found.never, 'sample')} of {one.loader.dataset} "
-            f"{'is' if found.never == 1 else 'are'} never drawn",
+            f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a pass, and "
+            f"{plural(overlap.never, 'sample')} of {shared.loader.dataset} "
+            f"{'is' if overlap.never == 1 else 'are'} never drawn",
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so some "
             "samples are trained on twice in an epoch, and others not at all.",
             fix="sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
@@ -90,13 +91,16 @@ class ShardsOverlap(Check):
             else "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
             if not differ and None not in seeds.values() and len(seeds) > 1
             else "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
-            ranks=one.ranks,
+            ranks=shared.ranks,
             explained_by=("DD103",) if apart else (),
-            where=one.sampler_at,
-            evidence=tuple(
-                Evidence(f"{_sampler(one, rank)}draws {_some(tuple(shard))}", (rank,))
-                for rank, shard in (one.indices or {}).items()
+            where=shared.sampler_at,
+            evidence=by_state(
+                {
+                    rank: f"{_sampler(shared, rank)}draws {_some(tuple(shard))}"
+                    for rank, shard in indices.items()
+                }
             ),
+            about=shared.about,
         )
 
     def _overlap(self, found: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
@@ -121,24 +125,28 @@ def _some(indices: tuple[int, ...]) -> str:
     return ", ".join(map(str, indices[:SHOWN])) + more
 
 
-def _overlap_of(one: Round) -> Overlap | None:
+def _overlap_of(shared: Round) -> Overlap | None:
     """The overlap of the shards of one pass, where there is one and nothing else explains it."""
     at_random = any(
-        sampler.replacement or sampler.name == "RandomSampler" for sampler in one.samplers.values()
+        sampler.replacement or sampler.name == "RandomSampler" for sampler in shared.samplers.values()
     )
-    if one.indices is None or one.one_dataset is False or at_random or one.parted:
+    if shared.indices is None or shared.one_dataset is False or at_random or shared.parted:
         return None
-    lengths = {loader.samples or 0 for loader in one.loaders.values()}
-    if one.divided:
-        return overlap(one.indices, lengths.pop()) if len(lengths) == 1 else None
+    lengths = {loader.samples or 0 for loader in shared.loaders.values()}
+    if shared.divided:
+        return overlap(shared.indices, lengths.pop()) if len(lengths) == 1 else None
     # Where each rank was given a part, nobody tells how long the whole is; the highest number does.
     return overlap(
-        one.indices, max((max(shard, default=-1) + 1 for shard in one.indices.values()), default=0)
+        shared.indices, max((max(shard, default=-1) + 1 for shard in shared.indices.values()), default=0)
     )
 
 
-def _sampler(one: Round, rank: int) -> str:
-    own = one.samplers.get(rank)
+def _sampler(shared: Round, rank: int) -> str:
+    sampler = shared.samplers.get(rank)
     return (
-        f"{own.name}, seed {own.seed}, " if own and own.seed is not None else f"{own.name}, " if own else ""
+        f"{sampler.name}, seed {sampler.seed}, "
+        if sampler and sampler.seed is not None
+        else f"{sampler.name}, "
+        if sampler
+        else ""
     )

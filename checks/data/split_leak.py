@@ -3,10 +3,12 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Subject
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Split
+from ddpdoctor.trace.instances import of_loader
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 
@@ -39,19 +41,25 @@ class SplitLeak(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
-        if not any(one.wrappers for one in recordings.values()):
+        if not any(recording.wrappers for recording in recordings.values()):
             return Skipped("the ranks do not train one model")
-        splits = [row for row in _splits(recordings) if any(own.trained and own.held for own in row.values())]
+        splits = [
+            row for row in _splits(recordings) if any(part.trained and part.held for part in row.values())
+        ]
         if not splits:
             return Skipped("no dataset was split to train on a part of it")
-        for row in splits:
-            leaks = _leaks(row)
-            if leaks:
-                return self._leak(row, leaks)
-        held = max(len(own.held) for own in splits[0].values())
-        return Passed(f"no rank trains on any of the {plural(held, 'sample')} that are held out")
+        leaking = {next(iter(row.values())).split.at: row for row in reversed(splits) if _leaks(row)}
+        held = max(len(part.held) for part in splits[0].values())
+        return [self._leak(row, _leaks(row), recordings) for row in reversed(leaking.values())] or Passed(
+            f"no rank trains on any of the {plural(held, 'sample')} that are held out"
+        )
 
-    def _leak(self, row: Mapping[int, "Divided"], leaks: Mapping[tuple[int, int], int]) -> Finding:
+    def _leak(
+        self,
+        row: Mapping[int, "Divided"],
+        leaks: Mapping[tuple[int, int], int],
+        recordings: Mapping[int, Recording],
+    ) -> Finding:
         (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
         return self.fail(
             f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank {holds} "
@@ -61,14 +69,14 @@ class SplitLeak(Check):
             fix="random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))    # alike on every rank",
             ranks=tuple(row),
             where=row[holds].split.at,
-            evidence=tuple(
-                Evidence(
-                    f"holds out {len(own.held)} of {own.split.samples} samples; another rank trains on "
-                    f"{max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them",
-                    (rank,),
-                )
-                for rank, own in row.items()
+            evidence=by_state(
+                {
+                    rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains on "
+                    f"{max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them"
+                    for rank, part in row.items()
+                }
             ),
+            about=_loaders(row[trains].split, recordings[trains]),
         )
 
 
@@ -86,11 +94,11 @@ def _splits(recordings: Mapping[int, Recording]) -> Iterator[dict[int, Divided]]
     """The same split on each rank that made it, in the order in which it was made."""
     for number in range(max(len(one.splits) for one in recordings.values())):
         row = {
-            rank: _divided(one.splits[number], one)
-            for rank, one in recordings.items()
-            if number < len(one.splits)
+            rank: _divided(recording.splits[number], recording)
+            for rank, recording in recordings.items()
+            if number < len(recording.splits)
         }
-        if len(row) > 1 and len({own.split.samples for own in row.values()}) == 1:
+        if len(row) > 1 and len({part.split.samples for part in row.values()}) == 1:
             yield row
 
 
@@ -109,5 +117,15 @@ def _divided(split: Split, recording: Recording) -> Divided:
 
 def _leaks(row: Mapping[int, Divided]) -> dict[tuple[int, int], int]:
     """How many samples that the second rank holds out the first one trains on."""
-    found = {(a, b): len(row[a].trained & row[b].held) for a, b in permutations(row, 2)}
-    return {pair: count for pair, count in found.items() if count}
+    counts = {(a, b): len(row[a].trained & row[b].held) for a, b in permutations(row, 2)}
+    return {pair: count for pair, count in counts.items() if count}
+
+
+def _loaders(split: Split, recording: Recording) -> tuple[Subject, ...]:
+    """The loaders that the parts went to, as findings name them; none where a dataset around them hides it."""
+    return tuple(
+        subject
+        for loader in recording.loaders
+        if loader.index in split.loaders
+        for subject in of_loader(loader)
+    )

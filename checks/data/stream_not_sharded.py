@@ -3,7 +3,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 
 ENOUGH = 4
 """Samples in common from which it is no accident; a quarter of those that were seen, for a stream that is shuffled."""
@@ -42,43 +42,46 @@ class StreamNotSharded(Check):
     explained_by = ("DD227",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = [one for one in training_rounds(trace.training_of_several()) if one.loader.streams]
+        rounds = [shared for shared in training_rounds(trace.training_of_several()) if shared.loader.streams]
         if not rounds:
             return Skipped("no rank trains on an IterableDataset")
-        for one in rounds:
-            if (one.same_batches or _share_samples(one)) and not one.parted:
-                return self._same(one)
-        if not all(own.content or own.workers for own in rounds[0].passes.values()):
+        same = [self._same(shared) for shared, _ in by_loader(rounds, _is_repeated)]
+        if not same and not all(drawn.content or drawn.workers for drawn in rounds[0].passes.values()):
             return Skipped("what the stream yields was not seen")
-        return Passed(
+        return same or Passed(
             f"{ranks_phrase(rounds[0].ranks)} get batches of their own from {rounds[0].loader.dataset}"
         )
 
-    def _same(self, one: Round) -> Finding:
-        seen = min(len(own.content) for own in one.passes.values())
-        batches = plural(seen, "batch") if one.same_batches else "samples"
+    def _same(self, shared: Round) -> Finding:
+        seen = min(len(drawn.content) for drawn in shared.passes.values())
+        batches = plural(seen, "batch") if shared.same_batches else "samples"
         return self.fail(
-            f"{ranks_phrase(one.ranks)} get the same first {batches} from the stream {one.loader.dataset}",
+            f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
             why="A sampler cannot divide an IterableDataset, and this one yields the same to every rank. "
-            f"{len(one.ranks)} ranks do {len(one.ranks)} times the work of one and learn no more from it.",
+            f"{len(shared.ranks)} ranks do {len(shared.ranks)} times the work of one and learn no more from it.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = dist.get_rank() * workers + worker\n"
             "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",
-            ranks=one.ranks,
-            where=one.at,
-            evidence=(Evidence(f"{plural(one.loader.workers, 'worker')} on each rank", one.ranks),),
+            ranks=shared.ranks,
+            where=shared.at,
+            evidence=(Evidence(f"{plural(shared.loader.workers, 'worker')} on each rank", shared.ranks),),
+            about=shared.about,
         )
 
 
-def _share_samples(one: Round) -> bool:
+def _is_repeated(shared: Round) -> bool:
+    return (shared.same_batches or _share_samples(shared)) and not shared.parted
+
+
+def _share_samples(shared: Round) -> bool:
     """Whether ranks began with samples that others began with, each of which is unlike the rest of its stream."""
-    of_rank = [_first_samples(own) for own in one.passes.values()]
+    of_rank = [_first_samples(drawn) for drawn in shared.passes.values()]
     if any(len(set(samples)) < len(samples) for samples in of_rank):
         return False
     common = set.intersection(*map(set, of_rank))
     return len(common) >= max(ENOUGH, min(map(len, of_rank)) // 4)
 
 
-def _first_samples(own: Pass) -> list[str]:
-    by_worker = [sample for worker in own.workers for sample in worker.samples]
-    return by_worker or [sample for sample in own.samples if sample is not None]
+def _first_samples(drawn: Pass) -> list[str]:
+    by_worker = [sample for worker in drawn.workers for sample in worker.samples]
+    return by_worker or [sample for sample in drawn.samples if sample is not None]

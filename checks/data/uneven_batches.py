@@ -7,12 +7,13 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.logs.messengers import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.shards import Stall, predict_stall
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, TrainingStep
 from ddpdoctor.trace.verdict import finding_of, verdict_of
@@ -61,7 +62,7 @@ class UnevenBatches(Check):
         batches = {rank: value["batches"] for rank, value in values.items()}
         stall = predict_stall(batches)
         if stall is None:
-            return Skipped("one rank has nobody to wait for")
+            return Skipped("needs at least two ranks")
         short = {rank: value["ran"] for rank, value in values.items() if value["ran"] != batches[rank]}
         different = [rank for rank, value in values.items() if value["difference"]]
         if short or different:
@@ -73,22 +74,20 @@ class UnevenBatches(Check):
         if verdict and verdict.code == self.code:
             return finding_of(verdict)
         recordings = trace.training_of_several()
-        if any(step.joined for one in recordings.values() for step in one.steps):
+        if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
         ran_out = _ran_out(trace, every)
         if ran_out:
-            return self._stalls(ran_out, {rank: own.drawn for rank, own in ran_out.passes.items()})
-        rounds = [one for one in every if _counts(one)]
+            return self._stalls(ran_out, {rank: drawn.drawn for rank, drawn in ran_out.passes.items()})
+        rounds = [shared for shared in every if _counts(shared)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
-        if not any(_meets(one) for one in recordings.values()):
+        if not any(map(_meets, recordings.values())):
             raise NotMeasured("ranks do not wait for each other in training steps")
-        for one in rounds:
-            stall = predict_stall(_updates(one))
-            if stall is not None and not _is_agreed(one):
-                return self._stalls(one, _counts(one))
-        return Passed(_even(rounds[0]))
+        return [
+            self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
+        ] or Passed(_even(rounds[0]))
 
     def examine_log(self, log: Log) -> Judgement:
         waited = next((one for one in log.fatal if waited_in_vain(one) and _in_join(one)), None)
@@ -119,28 +118,28 @@ class UnevenBatches(Check):
             **said,
         )
 
-    def _stalls(self, one: Round, counts: dict[int, int]) -> Finding:
+    def _stalls(self, shared: Round, counts: dict[int, int]) -> Finding:
         fewest, most = min(counts.values()), max(counts.values())
         short = [rank for rank, count in counts.items() if count == fewest]
         long = [rank for rank, count in counts.items() if count == most]
-        cut = any(own.ended == "shortened" for own in one.passes.values())
-        more = "" if counts == _counts(one) else " or more"
+        cut = any(drawn.ended == "shortened" for drawn in shared.passes.values())
+        more = "" if counts == _counts(shared) else " or more"
         return self.fail(
-            f"{ranks_phrase(long)} {_runs(long)} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
+            f"{ranks_do(long, 'run')} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
             f"{fewest}: the others wait in batch {fewest + 1}",
             why="Each backward averages over all ranks. Those that have run out of batches have left the loop and do "
             "not take part, so the others wait until the timeout, or their all-reduce meets another collective.",
             fix="sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
             "    for batch in loader:",
             ranks=tuple(short),
-            where=one.at,
-            evidence=tuple(
-                Evidence(
-                    f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard",
-                    tuple(r for r, n in counts.items() if n == count),
-                )
-                for count in dict.fromkeys(counts.values())
+            where=shared.at,
+            evidence=by_state(
+                {
+                    rank: f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard"
+                    for rank, count in counts.items()
+                }
             ),
+            about=shared.about,
             confidence=Confidence.LIKELY if cut else Confidence.CERTAIN,
         )
 
@@ -158,30 +157,27 @@ class UnevenBatches(Check):
             "then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
             fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True)",
             ranks=tuple(short or different),
-            evidence=tuple(
-                Evidence(f"{count} batches in its shard", (rank,)) for rank, count in batches.items()
-            ),
+            evidence=by_state({rank: f"{count} batches in its shard" for rank, count in batches.items()}),
         )
 
 
 def _passed(stall: Stall, batches: dict[int, int]) -> str:
-    waits = "waits" if len(stall.waiting) == 1 else "wait"
     return (
         f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end; without "
-        f"it {ranks_phrase(stall.waiting)} {waits} in batch {stall.batch + 1} for {ranks_phrase(stall.ended)}"
+        f"it {ranks_do(stall.waiting, 'wait')} in batch {stall.batch + 1} for {ranks_phrase(stall.ended)}"
     )
 
 
-def _counts(one: Round) -> dict[int, int]:
+def _counts(shared: Round) -> dict[int, int]:
     """The batches of the whole pass by rank; empty where one is not known."""
-    known = {rank: count for rank, own in one.passes.items() if (count := _count(own)) is not None}
-    return known if len(known) == len(one.ranks) else {}
+    known = {rank: count for rank, drawn in shared.passes.items() if (count := _count(drawn)) is not None}
+    return known if len(known) == len(shared.ranks) else {}
 
 
-def _count(own: Pass) -> int | None:
-    if own.batches is not None:
-        return own.batches
-    return own.drawn if own.ended == "exhausted" else None
+def _count(drawn: Pass) -> int | None:
+    if drawn.batches is not None:
+        return drawn.batches
+    return drawn.drawn if drawn.ended == "exhausted" else None
 
 
 def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
@@ -189,33 +185,44 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
     first = trace.first_to_break()
     if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
         return None
-    return next((one for one in rounds if not _counts(one) and _ends_early(one) and not _is_asked(one)), None)
+    return next(
+        (
+            shared
+            for shared in rounds
+            if not _counts(shared) and _ends_early(shared) and not _is_asked(shared)
+        ),
+        None,
+    )
 
 
-def _ends_early(one: Round) -> bool:
-    ends = [own.drawn for own in one.passes.values() if own.ended == "exhausted"]
-    return bool(ends) and any(own.drawn > min(ends) for own in one.passes.values())
+def _ends_early(shared: Round) -> bool:
+    ends = [drawn.drawn for drawn in shared.passes.values() if drawn.ended == "exhausted"]
+    return bool(ends) and any(drawn.drawn > min(ends) for drawn in shared.passes.values())
 
 
-def _updates(one: Round) -> dict[int, int]:
+def _is_uneven(shared: Round) -> bool:
+    return predict_stall(_updates(shared)) is not None and not _is_agreed(shared)
+
+
+def _updates(shared: Round) -> dict[int, int]:
     """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
-    windows = [_window(one.recordings[rank], own) for rank, own in one.passes.items()]
-    return {rank: count // max([1, *windows]) for rank, count in _counts(one).items()}
+    windows = [_window(shared.recordings[rank], drawn) for rank, drawn in shared.passes.items()]
+    return {rank: count // max([1, *windows]) for rank, count in _counts(shared).items()}
 
 
-def _window(recording: Recording, own: Pass) -> int:
+def _window(recording: Recording, drawn: Pass) -> int:
     """Backwards to an update of which only the last one averages; 1 where nothing is accumulated."""
     sizes = [
         len(step.backwards)
-        for step in _steps_in(recording, own)
+        for step in _steps_in(recording, drawn)
         if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
     ]
     return max(sizes, default=1)
 
 
-def _steps_in(recording: Recording, own: Pass) -> list[TrainingStep]:
-    end = own.end if own.end is not None else float("inf")
-    return [step for step in recording.steps if step.forwards and own.begin <= step.forwards[0].time <= end]
+def _steps_in(recording: Recording, drawn: Pass) -> list[TrainingStep]:
+    end = drawn.end if drawn.end is not None else float("inf")
+    return [step for step in recording.steps if step.forwards and drawn.begin <= step.forwards[0].time <= end]
 
 
 def _meets(recording: Recording) -> bool:
@@ -223,45 +230,47 @@ def _meets(recording: Recording) -> bool:
     return bool(recording.wrappers) or any(step.collectives for step in recording.steps)
 
 
-def _is_agreed(one: Round) -> bool:
+def _is_agreed(shared: Round) -> bool:
     """Whether the ranks leave the loop together, as far as the run shows."""
-    return _left_together(one) or _is_asked(one)
+    return _left_together(shared) or _is_asked(shared)
 
 
-def _is_asked(one: Round) -> bool:
+def _is_asked(shared: Round) -> bool:
     """Whether the ranks tell each other who has batches left, or how many there are."""
     return all(
-        _agrees_in_steps(one.recordings[rank], own) or _agrees_before(one.recordings[rank], own)
-        for rank, own in one.passes.items()
+        _agrees_in_steps(shared.recordings[rank], drawn) or _agrees_before(shared.recordings[rank], drawn)
+        for rank, drawn in shared.passes.items()
     )
 
 
-def _left_together(one: Round) -> bool:
+def _left_together(shared: Round) -> bool:
     """Whether nobody went on where the shortest pass ended; a batch may be drawn before the flag is asked."""
-    fewest = min(_counts(one).values())
-    if any(recording.raised for recording in one.recordings.values()):
+    fewest = min(_counts(shared).values())
+    if any(recording.raised for recording in shared.recordings.values()):
         return False
     return all(
-        own.drawn <= fewest + 1 if own.ended == "left" else own.ended == "exhausted" and own.drawn <= fewest
-        for own in one.passes.values()
+        drawn.drawn <= fewest + 1
+        if drawn.ended == "left"
+        else drawn.ended == "exhausted" and drawn.drawn <= fewest
+        for drawn in shared.passes.values()
     )
 
 
-def _agrees_in_steps(recording: Recording, own: Pass) -> bool:
+def _agrees_in_steps(recording: Recording, drawn: Pass) -> bool:
     """Whether each step begins with a collective on one number, before any forward: does everybody have a batch?"""
-    steps = _steps_in(recording, own)
+    steps = _steps_in(recording, drawn)
     return len(steps) > 1 and all(
         any(_is_one_number(call) and call.time < step.forwards[0].time for call in step.collectives)
         for step in steps[1:]
     )
 
 
-def _agrees_before(recording: Recording, own: Pass) -> bool:
+def _agrees_before(recording: Recording, drawn: Pass) -> bool:
     """Whether the ranks compared a number before a pass that was cut short: the smallest, or everybody's count."""
-    if own.ended != "shortened":
+    if drawn.ended != "shortened":
         return False
     return any(
-        call.time < own.begin
+        call.time < drawn.begin
         and _is_one_number(call)
         and (
             call.reduce == "min"
@@ -272,22 +281,17 @@ def _agrees_before(recording: Recording, own: Pass) -> bool:
 
 
 def _is_one_number(call: Collective) -> bool:
-    one = call.shape is None or sum(call.shape) <= 1
     return (
-        one
+        (call.shape is None or sum(call.shape) <= 1)
         and call.operation.startswith(("all_reduce", "all_gather", "broadcast"))
         and not call.requires_grad
     )
 
 
-def _runs(ranks: list[int]) -> str:
-    return "runs" if len(ranks) == 1 else "run"
-
-
-def _even(one: Round) -> str:
-    counts = _counts(one)
+def _even(shared: Round) -> str:
+    counts = _counts(shared)
     if len(set(counts.values())) == 1:
-        return f"{ranks_phrase(counts)} have {plural(counts[one.ranks[0]], 'batch')} each in a pass"
+        return f"{ranks_phrase(counts)} have {plural(counts[shared.ranks[0]], 'batch')} each in a pass"
     return f"ranks have {min(counts.values())} to {max(counts.values())} batches and leave the loop together"
 
 

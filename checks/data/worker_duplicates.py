@@ -1,4 +1,4 @@
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 
 from ddpdoctor.check import Check
@@ -6,6 +6,8 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skippe
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader, Pass
+from ddpdoctor.trace.instances import by_key, of_loader
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 
@@ -44,77 +46,82 @@ class WorkerDuplicates(Check):
     explained_by = ("DD102",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        passes = {rank: own for rank, one in trace.training().items() if (own := _with_workers(one))}
+        passes = [(rank, pair) for rank, one in trace.training().items() for pair in _with_workers(one)]
         if not passes:
             return Skipped("no training pass has more than one worker")
-        repeating = {rank: found for rank, own in passes.items() if (found := _first(own, _repeat))}
-        if repeating:
-            return self._samples(repeating)
-        alike = {rank: found for rank, own in passes.items() if (found := _first(own, _drawn_alike))}
-        if alike:
-            return self._numbers(alike)
-        loader, one = next(iter(passes.values()))[0]
-        return Passed(f"{len(one.workers)} workers of {loader.dataset} do not repeat each other")
+        loader, drawn = passes[0][1]
+        return [
+            *map(self._samples, _of_loaders(passes, _repeat)),
+            *map(self._numbers, _of_loaders(passes, _drawn_alike)),
+        ] or Passed(f"{len(drawn.workers)} workers of {loader.dataset} do not repeat each other")
 
-    def _samples(self, repeating: Mapping[int, "Seen"]) -> Finding:
-        loader, one, workers = next(iter(repeating.values()))
+    def _samples(self, repeating: Mapping[int, "Repeated"]) -> Finding:
+        loader, drawn, workers = next(iter(repeating.values()))
         return self.fail(
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
-            why=f"Each of {len(one.workers)} workers has its own copy of the stream and yields all of it, so samples "
+            why=f"Each of {len(drawn.workers)} workers has its own copy of the stream and yields all of it, so samples "
             "are trained on more than once in a pass.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = rank * workers + worker\nyield from islice(samples, first, None, world_size * workers)",
             ranks=tuple(repeating),
-            where=loader.at or one.at,
+            where=loader.at or drawn.at,
             evidence=tuple(
                 Evidence(
                     f"worker {worker.worker} begins with samples {', '.join(worker.samples[:3])}", (rank,)
                 )
-                for rank, (_, own, _) in repeating.items()
-                for worker in own.workers
+                for rank, (_, drawn, _) in repeating.items()
+                for worker in drawn.workers
             ),
+            about=of_loader(loader),
         )
 
-    def _numbers(self, alike: Mapping[int, "Seen"]) -> Finding:
-        loader, one, stream = next(iter(alike.values()))
+    def _numbers(self, alike: Mapping[int, "Repeated"]) -> Finding:
+        loader, drawn, stream = next(iter(alike.values()))
         return self.fail(
-            f"the {len(one.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers from "
+            f"the {len(drawn.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers from "
             f"{stream}",
             why="Every worker began with the same state of this generator, and the dataset draws from it, so all "
             "workers augment their samples in the same way. worker_init_fn gives them one seed.",
             fix="def seed_worker(worker):\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
             "    random.seed(torch.initial_seed())",
             ranks=tuple(alike),
-            where=loader.at or one.at,
-            evidence=tuple(
-                Evidence(f"each worker began with state {own.workers[0].seeds[name]} of {name}", (rank,))
-                for rank, (_, own, name) in alike.items()
+            where=loader.at or drawn.at,
+            evidence=by_state(
+                {
+                    rank: f"each worker began with state {drawn.workers[0].seeds[name]} of {name}"
+                    for rank, (_, drawn, name) in alike.items()
+                }
             ),
+            about=of_loader(loader),
         )
 
 
-Seen = tuple[Loader, Pass, str]
+Repeated = tuple[Loader, Pass, str]
 """A loader and a pass over it in which workers repeat each other, and in what."""
 
 
 def _with_workers(recording: Recording) -> list[tuple[Loader, Pass]]:
     loaders = {loader.index: loader for loader in recording.loaders}
     return [
-        (loaders[one.loader], one)
-        for one in recording.passes
-        if one.training and len(one.workers) > 1 and one.loader in loaders
+        (loaders[drawn.loader], drawn)
+        for drawn in recording.passes
+        if drawn.training and len(drawn.workers) > 1 and drawn.loader in loaders
     ]
 
 
-def _first(passes: Sequence[tuple[Loader, Pass]], look: Callable[[Loader, Pass], str | None]) -> Seen | None:
-    return next(((loader, one, what) for loader, one in passes if (what := look(loader, one))), None)
+def _of_loaders(
+    passes: Iterable[tuple[int, tuple[Loader, Pass]]], look: Callable[[Loader, Pass], str | None]
+) -> list[dict[int, Repeated]]:
+    """By loader, the first pass of each rank in which workers repeat each other in this way."""
+    repeated = ((rank, (*pair, what)) for rank, pair in passes if (what := look(*pair)))
+    return by_key(repeated, lambda seen: of_loader(seen[0]))
 
 
-def _repeat(loader: Loader, one: Pass) -> str | None:
+def _repeat(loader: Loader, drawn: Pass) -> str | None:
     """The first two workers of a stream that begin alike: with two samples in common, or the only one they have."""
     if not loader.streams:
         return None
-    for worker, other in combinations(one.workers, 2):
+    for worker, other in combinations(drawn.workers, 2):
         common = set(worker.samples) & set(other.samples)
         fewest = min(len(set(worker.samples)), len(set(other.samples)))
         if common and len(common) >= min(2, fewest):
@@ -122,10 +129,10 @@ def _repeat(loader: Loader, one: Pass) -> str | None:
     return None
 
 
-def _drawn_alike(loader: Loader, one: Pass) -> str | None:
+def _drawn_alike(loader: Loader, drawn: Pass) -> str | None:
     """A generator that every worker began with in the same state and drew from."""
-    for name in one.workers[0].seeds:
-        states = {worker.seeds.get(name) for worker in one.workers}
-        if len(states) == 1 and all(name in worker.drew for worker in one.workers):
+    for name in drawn.workers[0].seeds:
+        states = {worker.seeds.get(name) for worker in drawn.workers}
+        if len(states) == 1 and all(name in worker.drew for worker in drawn.workers):
             return name
     return None

@@ -1,8 +1,9 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.loading import Round, evaluation_rounds
+from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
+from ddpdoctor.trace.odd import by_state
 
 
 class PaddedEvaluation(Check):
@@ -32,33 +33,38 @@ class PaddedEvaluation(Check):
     title = "every sample is evaluated once"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = [one for one in evaluation_rounds(trace.training_of_several()) if one.loader.samples]
+        rounds = [
+            shared for shared in evaluation_rounds(trace.training_of_several()) if shared.loader.samples
+        ]
         if not rounds:
             return Skipped("ranks do not evaluate over a DataLoader together")
-        for one in rounds:
-            if one.divided and (repeats := _repeats(one)) > 0:
-                return self._padded(one, repeats)
-        return Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
+        return [self._padded(shared, repeats) for shared, repeats in by_loader(rounds, _repeats)] or Passed(
+            f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}"
+        )
 
-    def _padded(self, one: Round, repeats: int) -> Finding:
-        samples = one.loader.samples or 0
+    def _padded(self, shared: Round, repeats: int) -> Finding:
+        samples = shared.loader.samples or 0
         return self.info(
-            f"{len(one.ranks)} ranks evaluate {samples + repeats} samples of {one.loader.dataset}, which has {samples}",
+            f"{len(shared.ranks)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, which has "
+            f"{samples}",
             why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank as many. A metric that is summed "
             f"over the ranks counts {'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
             fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
             "loader = DataLoader(Subset(dataset, share), batch_size)",
-            ranks=one.ranks,
-            where=one.at,
-            evidence=tuple(
-                Evidence(f"{sampler.name}, total_size {sampler.total}", (rank,))
-                for rank, sampler in one.samplers.items()
+            ranks=shared.ranks,
+            where=shared.at,
+            evidence=by_state(
+                {
+                    rank: f"{sampler.name}, total_size {sampler.total}"
+                    for rank, sampler in shared.samplers.items()
+                }
             ),
+            about=shared.about,
         )
 
 
-def _repeats(one: Round) -> int:
-    """How many samples the sampler draws beyond those there are."""
-    totals = {sampler.total for sampler in one.samplers.values()}
+def _repeats(shared: Round) -> int:
+    """How many samples the sampler draws beyond those there are; 0 where none divides the samples."""
+    totals = {sampler.total for sampler in shared.samplers.values()} if shared.divided else set()
     total = totals.pop() if len(totals) == 1 else None
-    return (total or 0) - (one.loader.samples or 0)
+    return max(0, (total or 0) - (shared.loader.samples or 0))

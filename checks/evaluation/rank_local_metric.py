@@ -3,12 +3,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, evaluation_rounds
+from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
+from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)
@@ -53,27 +54,26 @@ class RankLocalMetric(Check):
         rounds = list(evaluation_rounds(trace.training_of_several()))
         if not rounds:
             return Skipped("ranks do not evaluate over a DataLoader together")
-        parted = [one for one in rounds if _is_parted(one)]
+        parted = [shared for shared in rounds if _is_parted(shared)]
         if not parted:
             return Skipped("the evaluation is not divided among the ranks")
-        for one in parted:
-            if not _is_exchanged(one) and (uses := _uses(one)):
-                return self._local(one, uses)
-        return Passed("what ranks evaluate apart is exchanged between them, or is not used")
+        return [self._local(shared, uses) for shared, uses in by_loader(parted, _uses)] or Passed(
+            "what ranks evaluate apart is exchanged between them, or is not used"
+        )
 
-    def _local(self, one: Round, uses: Mapping[int, "Use"]) -> Finding:
+    def _local(self, shared: Round, uses: Mapping[int, "Use"]) -> Finding:
         use = next(iter(uses.values()))
-        part = _part(one)
         return self.warn(
-            f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of {part}, "
-            "with nothing reduced over the ranks",
+            f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
+            f"{_part(shared)}, with nothing reduced over the ranks",
             why="Every rank evaluated a part of the held-out samples. Without a reduction the number stands for that "
             "part only, and other ranks have other numbers.",
             fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
             "dist.all_reduce(counts)\naccuracy = counts[0] / counts[1]",
             ranks=tuple(uses),
             where=use.at,
-            evidence=tuple(Evidence(own.seen, (rank,)) for rank, own in uses.items() if own.seen),
+            evidence=by_state({rank: use.seen for rank, use in uses.items() if use.seen}),
+            about=shared.about,
         )
 
 
@@ -87,56 +87,60 @@ class Use:
     seen: str = ""
 
 
-def _is_parted(one: Round) -> bool:
+def _is_parted(shared: Round) -> bool:
     """Whether each rank evaluates samples that another one does not."""
-    if one.indices is None:
-        contents = [set(own.content) for own in one.passes.values()]
+    if shared.indices is None:
+        contents = [set(drawn.content) for drawn in shared.passes.values()]
         return all(contents) and not set.intersection(*contents)
-    shards = [set(shard) for shard in one.indices.values()]
-    if one.one_dataset is False and not one.divided:
+    shards = [set(shard) for shard in shared.indices.values()]
+    if shared.one_dataset is False and not shared.divided:
         return True
     return len(shards) > 1 and all(shard != shards[0] for shard in shards[1:])
 
 
-def _part(one: Round) -> str:
-    samples = [len(shard) for shard in (one.indices or {}).values()]
+def _part(shared: Round) -> str:
+    samples = [len(shard) for shard in (shared.indices or {}).values()]
     if not samples:
         return "its own part of the samples"
-    return f"{max(samples)} of {len({i for shard in (one.indices or {}).values() for i in shard})} samples"
+    return f"{max(samples)} of {len({i for shard in (shared.indices or {}).values() for i in shard})} samples"
 
 
-def _window(recording: Recording, own: Pass) -> tuple[float, float]:
+def _window(recording: Recording, drawn: Pass) -> tuple[float, float]:
     """From the beginning of the evaluation to the next training step or evaluation."""
-    after = own.begin if own.end is None else own.end
+    after = drawn.begin if drawn.end is None else drawn.end
     steps = (taken.time for step in recording.steps for taken in step.optimizer_steps)
-    passes = (other.begin for other in recording.passes if other.training or other.loader == own.loader)
-    return own.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
+    passes = (other.begin for other in recording.passes if other.training or other.loader == drawn.loader)
+    return drawn.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
-def _is_exchanged(one: Round) -> bool:
+def _is_exchanged(shared: Round) -> bool:
     """Whether a rank sent anything to another since the pass began, or left it in a file of its own."""
     files: set[str] = set()
-    for rank, own in one.passes.items():
-        begin, end = _window(one.recordings[rank], own)
+    for rank, drawn in shared.passes.items():
+        begin, end = _window(shared.recordings[rank], drawn)
         if any(
             begin <= call.time < end and not call.operation.endswith(NO_VALUES)
-            for call in one.recordings[rank].collectives
+            for call in shared.recordings[rank].collectives
         ):
             return True
-        files |= {save.path for save in one.recordings[rank].saves if begin <= save.begin < end and save.path}
-    return len(files) >= len(one.ranks)
-
-
-def _uses(one: Round) -> dict[int, Use]:
-    """What ranks do by their own number, the gravest first; that every rank prints its own is no use of it."""
-    for look in (_scheduled, _saved, _printed):
-        found = {
-            rank: use
-            for rank, own in one.passes.items()
-            if (use := look(one.recordings[rank], *_window(one.recordings[rank], own)))
+        files |= {
+            save.path for save in shared.recordings[rank].saves if begin <= save.begin < end and save.path
         }
-        if found and (look is not _printed or len(found) < len(one.ranks)):
-            return found
+    return len(files) >= len(shared.ranks)
+
+
+def _uses(shared: Round) -> dict[int, Use]:
+    """What ranks do by their own number, the gravest first; that every rank prints its own is no use of it."""
+    if _is_exchanged(shared):
+        return {}
+    for look in (_scheduled, _saved, _printed):
+        uses = {
+            rank: use
+            for rank, drawn in shared.passes.items()
+            if (use := look(shared.recordings[rank], *_window(shared.recordings[rank], drawn)))
+        }
+        if uses and (look is not _printed or len(uses) < len(shared.ranks)):
+            return uses
     return {}
 
 

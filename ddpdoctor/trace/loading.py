@@ -7,18 +7,20 @@ before training would shift the numbers of all that follow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from ddpdoctor.model import Where
+from ddpdoctor.model import Subject, Where
 from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.together import train_one_model
 from ddpdoctor.trace.training import Forward
 
 _Key: TypeAlias = tuple[object, ...]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Round:
     def at(self) -> Where | None:
         """Where the sampler or the loader was made: the line to change where ranks draw wrong samples."""
         return self.loader.at or next(iter(self.passes.values())).at
+
+    @property
+    def about(self) -> tuple[Subject, ...]:
+        """The loader, as findings name it."""
+        return of_loader(self.loader)
 
     @property
     def sampler_at(self) -> Where | None:
@@ -125,6 +132,15 @@ def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
 def _trains(one: Pass) -> bool:
     """Whether optimizers step inside it, or would if this rank had a batch at all."""
     return one.training or (one.batches == 0 and not one.evaluation)
+
+
+def by_loader(rounds: Iterable[Round], look: Callable[[Round], _T | None]) -> list[tuple[Round, _T]]:
+    """What is so of each loader, and the first pass over it that shows it: later passes are more of the same."""
+    found: dict[tuple[Subject, ...], tuple[Round, _T]] = {}
+    for one in rounds:
+        if one.about not in found and (sight := look(one)):
+            found[one.about] = one, sight
+    return list(found.values())
 
 
 def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:

@@ -7,9 +7,10 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.judge import Merged, judge, merge
-from ddpdoctor.model import Source
+from ddpdoctor.model import Kind, Source
 from ddpdoctor.silence import Silencer
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
 from tests.support.recordings import recorded, where
@@ -96,3 +97,70 @@ def test_saves_of_wrapped_states() -> None:
     )
     trace = with_events(saves=saves)
     assert lines(judged(trace, "DD407")) == [("DD407", 30), ("DD407", 36)]
+
+
+def with_second_loader(change: Callable[[Recording], Recording]) -> Trace:
+    """Two ranks that train over a second DataLoader too, made in line 80 and drawn in line 85."""
+
+    def twice(rank: int, recording: Recording) -> Recording:
+        second = replace(recording.loaders[0], index=1, at=where(80))
+        passes = tuple(
+            replace(drawn, loader=1, at=where(85), begin=drawn.begin + 5, end=(drawn.end or 0) + 5)
+            for drawn in recording.passes
+        )
+        both = replace(recording, loaders=(*recording.loaders, second), passes=(*recording.passes, *passes))
+        return change(both)
+
+    return recorded(change=twice)
+
+
+def test_loaders_that_repeat_their_order() -> None:
+    def never_told(recording: Recording) -> Recording:
+        first = {drawn.loader: drawn for drawn in reversed(recording.passes)}
+        passes = (
+            replace(drawn, indices=first[drawn.loader].indices, sampler=first[drawn.loader].sampler)
+            for drawn in recording.passes
+        )
+        return replace(recording, passes=tuple(passes))
+
+    merged = judged(with_second_loader(never_told), "DD103")
+    assert lines(merged) == [("DD103", 45), ("DD103", 85)]
+    assert [finding.about for finding in merged.findings] == [
+        Kind.LOADER.of("train.py:40"),
+        Kind.LOADER.of("train.py:80"),
+    ]
+    assert all(finding.ranks == (0, 1) for finding in merged.findings)
+
+
+def test_loaders_that_draw_the_same_and_one_loader_in_many_passes() -> None:
+    def alike(recording: Recording) -> Recording:
+        same = (replace(drawn, indices=tuple(range(16)), batches=4) for drawn in recording.passes)
+        loaders = (replace(loader, content="same") for loader in recording.loaders)
+        return replace(recording, passes=tuple(same), loaders=tuple(loaders))
+
+    merged = judged(with_second_loader(alike), "DD101", "DD104")
+    assert lines(merged) == [("DD101", 40), ("DD101", 80)]
+
+
+def test_a_sampler_of_another_rank_hides_no_overlap_of_another_loader() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        wrong = replace(recording.passes[0].sampler or Sampler(""), rank=0)
+        first, second = recording.loaders[0], replace(recording.loaders[0], index=1, at=where(80))
+        shard = tuple(range(0, 16, 2))
+        passes = (
+            *(replace(drawn, sampler=wrong, indices=shard) for drawn in recording.passes),
+            *(
+                replace(
+                    drawn,
+                    loader=1,
+                    at=where(85),
+                    begin=drawn.begin + 5,
+                    indices=tuple(range(4 * rank, 4 * rank + 8)),
+                )
+                for drawn in recording.passes
+            ),
+        )
+        return replace(recording, loaders=(first, second), passes=passes)
+
+    merged = judged(recorded(change=change), "DD104", "DD105")
+    assert lines(merged) == [("DD104", 80), ("DD105", 40)]

@@ -37,4 +37,4 @@ def test_another_cause_is_reported_there():
 
 
 def test_one_rank_is_skipped():
-    assert "nobody to wait for" in skipped("DD106", Source.GROUP, record("uneven", [value(4)])).reason
+    assert "two ranks" in skipped("DD106", Source.GROUP, record("uneven", [value(4)])).reason
