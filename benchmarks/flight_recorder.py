@@ -23,10 +23,11 @@ CULPRIT = 0.6
 JUDGE = """
 import sys
 from pathlib import Path
-from ddpdoctor.hang.flight.blame import blame
+from ddpdoctor.blame.reasoning import cause_of
+from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.hang.flight.folder import read_folder
-found = blame(read_folder(Path(sys.argv[1])).ranks)
-print(found.kind.value, *found.culprits)
+cause = cause_of(DumpedJob(read_folder(Path(sys.argv[1])).ranks))
+print(type(cause).__name__, *cause.culprits)
 """
 
 

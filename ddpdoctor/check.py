@@ -41,6 +41,8 @@ class Check:
     explained_by: ClassVar[tuple[str, ...]] = ()
     """Codes of checks of whose findings this check's may be symptoms; see :func:`ddpdoctor.judge.explains`."""
 
+    causes: ClassVar[tuple[type[Any], ...]] = ()
+    """Of the types in :mod:`ddpdoctor.blame.causes`: the causes of a standstill that this check tells of."""
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
     and ends of processes are read without them."""
@@ -59,6 +61,10 @@ class Check:
     def page(cls) -> str:
         """The check's documentation: its docstring without indentation."""
         return _in_source(cls) if sys.flags.optimize > 1 else inspect.getdoc(cls) or ""
+
+    def tell(self, cause: Any) -> Finding:
+        """A cause of a standstill, one of :attr:`causes`, in the words of this check."""
+        raise NotImplementedError(type(cause).__name__)
 
     def fail(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
         """A finding of this check that changes the exit status to 1; details are the fields of Finding."""

@@ -47,6 +47,18 @@ def by_exception(exception: str) -> Check | None:
     return next((check for check in all_checks() if check.is_raised_as(exception)), None)
 
 
+def by_cause(kind: type) -> Check:
+    """The check that tells of causes of this type, one of :mod:`ddpdoctor.blame.causes`.
+
+    Raises:
+        LookupError: no check does.
+    """
+    for check in all_checks():
+        if issubclass(kind, check.causes):
+            return check
+    raise LookupError(f"no check tells of {kind.__name__}")
+
+
 def _bundled() -> Iterator[type[Check]]:
     package = importlib.import_module("ddpdoctor.checks")
     for module in pkgutil.walk_packages(package.__path__, "ddpdoctor.checks."):

@@ -8,13 +8,13 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
 from ddpdoctor.trace.instances import files
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording

@@ -5,11 +5,11 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Load
 from ddpdoctor.trace.instances import by_line, files
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 _ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"

@@ -1,14 +1,16 @@
 import re
 from collections.abc import Sequence
 
+from ddpdoctor.blame.causes import CallCircle, Cause, DifferentLines, MessageCircle, Mismatch
+from ddpdoctor.blame.wording import told_of, wait_phrase, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, Told, Wait, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.stations import mismatch, parting_of
-from ddpdoctor.trace.verdict import claim, finding_of
+from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.sequence import divergence_of, mismatch
 
 _DETAIL = (
     r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running collective: "
@@ -21,6 +23,8 @@ _OTHERS = (
     r"|Message truncated ?: received \d+ bytes instead of \d+"
 )
 
+_SHOWN = 8
+"""Ranks of a circle."""
 _LEAD_HERE = ("DD221", "DD301", "DD303", "DD305", "DD309")
 """Diseases by which ranks come to meet in different collectives."""
 
@@ -50,6 +54,7 @@ class CollectiveMismatch(Check):
     family = Family.COLLECTIVES
     title = "ranks run the same collectives"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
+    causes = (CallCircle, DifferentLines, MessageCircle, Mismatch)
     raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
     log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
 
@@ -57,16 +62,79 @@ class CollectiveMismatch(Check):
         hung = claim(self, trace)
         if hung:
             return hung
-        parted = parting_of(trace)
-        if parted is None:
+        diverged = divergence_of(trace)
+        if diverged is None:
             if ended := _ended_by_gloo(trace):
                 return [self._sent_more(*ended)]
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
-        if any(one.kind != "collective" for one in parted.stations.values()):
-            raise NotMeasured("ranks parted elsewhere than between two collectives")
-        return [finding_of(mismatch(parted.stations))]
+        if any(point.kind != "collective" for point in diverged.values()):
+            raise NotMeasured("ranks diverged, but not at a collective")
+        return [self._differ(mismatch(diverged))]
+
+    def tell(self, cause: Cause) -> Finding:
+        match cause:
+            case Mismatch():
+                return self._differ(cause)
+            case MessageCircle():
+                return self._messages(cause)
+            case CallCircle():
+                return self._circle(cause)
+            case DifferentLines():
+                return self._different_lines(cause)
+        return super().tell(cause)
+
+    def _differ(self, cause: Mismatch) -> Finding:
+        first, second = cause.first, cause.second
+        where = f" at {cause.position}," if cause.position else ""
+        return self.fail(
+            f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}",
+            why="Collectives are matched by their order alone, so these met each other: the ranks wait for what never "
+            "comes, get each other's bytes, or end with an error about sizes.",
+            fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
+            "largest before a gather, or dist.all_gather_object for what differs in length",
+            **told_of(cause),
+        )
+
+    def _messages(self, cause: MessageCircle) -> Finding:
+        chain = ", ".join(f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_SHOWN])
+        return self.fail(
+            f"{who(cause.culprits)} wait for each other in {cause.what}: {chain}",
+            why="Every one of them waits for a message that its peer sends only after it got its own, so none begins.",
+            fix="let every second rank send first; or issue both at once:\n"
+            "for work in dist.batch_isend_irecv([P2POp(dist.isend, ...), P2POp(dist.irecv, ...)]):\n    work.wait()",
+            **told_of(cause),
+        )
+
+    def _circle(self, cause: CallCircle) -> Finding:
+        first, other = cause.culprits[0], f"rank {cause.other} in {cause.its_place}"
+        headline = f"rank {first} waits in {cause.first}, and {other}, each for the other"
+        if len(cause.culprits) > 2:
+            headline = (
+                f"{who(cause.culprits)} wait for each other in a circle, the first of them in {cause.first}"
+            )
+        return self.fail(
+            headline,
+            why="Each came first to what another does later: they call the same groups, or each other, in different "
+            "orders, so none can go on.",
+            fix="use groups, sends and receives in one order on every rank: by the number of the group, and of two "
+            "ranks one sends first and the other receives first\n"
+            "ops = [dist.P2POp(dist.isend, ...), dist.P2POp(dist.irecv, ...)]\n"
+            "for work in dist.batch_isend_irecv(ops): work.wait()    # for exchanges, in any order",
+            **told_of(cause),
+        )
+
+    def _different_lines(self, cause: DifferentLines) -> Finding:
+        return self.fail(
+            ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
+            why="Collectives are matched by their order alone, and each of these waits for ranks that are in another "
+            "one. Some ranks called something that the others did not: under a condition on the rank, in a loop that "
+            "they left at different steps, or on a parameter that one rank left out. Stacks alone do not show which.",
+            fix="bring every rank through the same collectives in the same order; to see where they diverged:\n"
+            "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ..., which record it",
+            **told_of(cause),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_DETAIL)

@@ -1,12 +1,20 @@
+from ddpdoctor.blame.causes import CalledAlone, Cause, LeftCallOut
+from ddpdoctor.blame.wording import told_of, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.stations import alone, parting_of
-from ddpdoctor.trace.verdict import claim, finding_of
+from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.sequence import called_alone, divergence_of
+
+_FIX_FORWARD = "model.module(x)     # the bare model: no rank waits for another"
+_FIX_CALL = (
+    "take the call out of the condition on the rank, so that every rank makes it\n"
+    "if rank == 0:\n    ...    # only what one rank can do alone"
+)
 
 
 class CollectiveOnSomeRanks(Check):
@@ -33,20 +41,53 @@ class CollectiveOnSomeRanks(Check):
     family = Family.COLLECTIVES
     title = "collectives run on every rank"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
+    causes = (CalledAlone, LeftCallOut)
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)
         if hung:
             return hung
-        parted = parting_of(trace)
-        if parted is None:
+        diverged = divergence_of(trace)
+        if diverged is None:
             if trace.broken:
                 raise NotMeasured(trace.broken)
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
-        verdict = alone(parted.stations)
-        if verdict is None:
-            raise NotMeasured("ranks parted otherwise than by a collective of some")
-        return [finding_of(verdict)]
+        cause = called_alone(diverged)
+        if cause is None:
+            raise NotMeasured("ranks diverged otherwise than by a collective of some")
+        return [self._called_alone(cause)]
+
+    def tell(self, cause: Cause) -> Finding:
+        match cause:
+            case CalledAlone():
+                return self._called_alone(cause)
+            case LeftCallOut():
+                return self._left_out(cause)
+        return super().tell(cause)
+
+    def _called_alone(self, cause: CalledAlone) -> Finding:
+        ranks, rest = who(cause.culprits), who(cause.others.ranks)
+        instead = (
+            f" at {cause.position}, where {rest} called {cause.others.text}"
+            if cause.position
+            else f", while {rest} went on to {cause.others.text}"
+        )
+        return self.fail(
+            f"{ranks} alone called {cause.call}{instead}",
+            why=f"It is a collective, which needs every rank of the group: {ranks} waited there for {rest}, or met a "
+            "collective that was meant for something else.",
+            fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
+            **told_of(cause),
+        )
+
+    def _left_out(self, cause: LeftCallOut) -> Finding:
+        return self.fail(
+            f"{who(cause.culprits)} left out {cause.call} at {cause.position}, which {who(cause.others)} called",
+            why="Collectives are matched by their order alone, so what follows met another one: the ranks wait for "
+            "what never comes, get each other's bytes, or end with an error about sizes.",
+            fix=_FIX_CALL,
+            **told_of(cause),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)

@@ -1,28 +1,41 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
+from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.leaving import (
+    backward_left_out,
     backwards_of,
     begun,
     forwards_of,
     is_in_a_step,
     last_pass,
     leavers,
-    left_at,
-    left_out,
-    left_out_at,
-    skipped_at,
-    skipped_step,
+    loop_left,
     skippers,
+    steps_of,
 )
-from ddpdoctor.trace.odd import by_state
+from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.verdict import claim
-from ddpdoctor.trace.verdict.left import LEAVE_OUT_TOGETHER, WHY_LEFT_OUT
+
+_FIX = (
+    "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+    "if skip.item() > 0:        # equal on every rank\n    continue"
+)
+_WHY_STEPS = (
+    "Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a batch "
+    "was decided by what one rank alone saw, so from there on that rank is ahead of the others."
+)
+_WHY_BACKWARD = (
+    "Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, so from there "
+    "on that rank is one collective ahead of the others."
+)
 
 
 class LocalDecision(Check):
@@ -57,6 +70,7 @@ class LocalDecision(Check):
     family = Family.COLLECTIVES
     title = "ranks leave their loops together"
     explained_by = ("DD005", "DD106", "DD204", "DD214")
+    causes = (LeftBackwardOut, LeftLoop, LeftStepsOut)
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)
@@ -71,63 +85,60 @@ class LocalDecision(Check):
             raise NotMeasured(trace.broken)
         # Who was ended by the launcher stood in a backward, mostly.
         stopped = [rank for rank, one in seen.items() if not (one.exit or one.raised) and is_in_a_step(one)]
-        skipped = skippers(seen, stopped)
+        skipped, early = skippers(seen, stopped), leavers(seen)
         if skipped and len(skipped) < len(seen):
-            return [self._skipped(seen, tuple(skipped))]
-        steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
-        early = tuple(leavers(seen))
-        if not early or len(early) == len(steps):
+            calls = {rank: (len(forwards_of(one)), len(backwards_of(one))) for rank, one in seen.items()}
+            texts = {
+                rank: f"{plural(f, 'forward')}, {plural(b, 'backward')}" for rank, (f, b) in calls.items()
+            }
+            return [self._in_broken_run(backward_left_out(seen, skipped), seen, texts)]
+        if not early or len(early) == len(seen):
             raise NotMeasured(trace.broken)
-        fewer = left_out(seen, early[0])
-        return [self._left_out(seen, early, fewer) if fewer else self._decided(seen, early, steps)]
+        cause = loop_left(seen, early)
+        steps = {
+            rank: begun(one) if isinstance(cause, LeftStepsOut) else steps_of(one)
+            for rank, one in seen.items()
+        }
+        return [
+            self._in_broken_run(cause, seen, {rank: _how(one, steps[rank]) for rank, one in seen.items()})
+        ]
 
-    def _skipped(self, seen: Mapping[int, Recording], ranks: tuple[int, ...]) -> Finding:
-        step = skipped_step(seen[ranks[0]])
-        others = [rank for rank in seen if rank not in ranks]
-        return self.fail(
-            f"{ranks_phrase(ranks)} left out the backward of training step {step.index if step else '?'}, which "
-            f"{ranks_phrase(others)} ran",
-            why="Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, "
-            "so from there on the ranks averaged gradients of different steps, until some waited for one that never "
-            "came.",
-            fix=LEAVE_OUT_TOGETHER,
-            ranks=ranks,
-            where=skipped_at(seen[ranks[0]]),
-            evidence=by_state(
-                {
-                    rank: f"{plural(len(forwards_of(one)), 'forward')}, {plural(len(backwards_of(one)), 'backward')}"
-                    for rank, one in seen.items()
-                }
-            ),
-        )
+    def _in_broken_run(self, cause: Cause, ranks: Iterable[int], texts: Mapping[int, str]) -> Finding:
+        waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
+        return self.tell(replace(cause, waiting=waiting, states=by_state(texts)))
 
-    def _left_out(self, seen: Mapping[int, Recording], early: tuple[int, ...], fewer: int) -> Finding:
-        others = [rank for rank in seen if rank not in early]
-        return self.fail(
-            f"{ranks_phrase(early)} left out {plural(fewer, 'training step')}, which "
-            f"{ranks_phrase(others)} made",
-            why=WHY_LEFT_OUT,
-            fix=LEAVE_OUT_TOGETHER,
-            ranks=early,
-            where=left_out_at(seen[early[0]]),
-            evidence=by_state({rank: _how(one, begun(one)) for rank, one in seen.items()}),
-        )
+    def tell(self, cause: Cause) -> Finding:
+        """Its ranks wait in something where the job stands still; in a run that broke they went on."""
+        match cause:
+            case LeftLoop():
+                return self._left_loop(cause)
+            case LeftStepsOut():
+                what = f"left out {plural(cause.fewer, 'training step')}{_others(cause, 'made')}"
+                return self._left_out(cause, what, _WHY_STEPS)
+            case LeftBackwardOut():
+                step = "?" if cause.step is None else cause.step
+                what = f"left out the backward of training step {step}{_others(cause, 'ran')}"
+                return self._left_out(cause, what, _WHY_BACKWARD)
+        return super().tell(cause)
 
-    def _decided(
-        self, seen: Mapping[int, Recording], early: tuple[int, ...], steps: Mapping[int, int]
-    ) -> Finding:
-        others = [rank for rank in seen if rank not in early]
+    def _left_loop(self, cause: LeftLoop) -> Finding:
+        waits = f" and {wait_phrase(cause.waiting, cause.waits_in).removeprefix(who(cause.waiting)).strip()}"
         return self.fail(
-            f"{ranks_phrase(early)} left the training loop after {plural(steps[early[0]], 'step')}, while "
-            f"{ranks_phrase(others)} went on",
+            f"{who(cause.culprits)} left the training loop after {plural(cause.steps, 'step')}, while "
+            f"{who(cause.waiting)} went on{waits if cause.waits_in else ''}",
             why="Every rank had data for more steps, so what ended the loop was decided from values of that rank "
-            "alone. The others wait for it in their next backward.",
+            "alone. The others wait for it in their next collective.",
             fix="stop = torch.tensor([float(stop)])     # what each rank would decide\n"
             "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
-            ranks=early,
-            where=left_at(seen[early[0]]),
-            evidence=tuple(Evidence(_how(seen[rank], steps[rank]), (rank,)) for rank in seen),
+            **told_of(cause),
         )
+
+    def _left_out(self, cause: Cause, what: str, why: str) -> Finding:
+        return self.fail(f"{who(cause.culprits)} {what}", why=why, fix=_FIX, **told_of(cause))
+
+
+def _others(cause: Cause, did: str) -> str:
+    return f", and {others_wait(cause)}" if cause.waits_in else f", which {who(cause.waiting)} {did}"
 
 
 def _how(recording: Recording, steps: int) -> str:

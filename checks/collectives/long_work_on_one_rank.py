@@ -1,10 +1,12 @@
+from ddpdoctor.blame.causes import WorksAlone
+from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall, long_work
-from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import claim
+from ddpdoctor.trace.recorded_job import claim
 
 
 class LongWorkOnOneRank(Check):
@@ -34,6 +36,23 @@ class LongWorkOnOneRank(Check):
     family = Family.COLLECTIVES
     title = "no rank works alone while the others wait"
     explained_by = ("DD005",)
+    causes = (WorksAlone,)
+
+    def tell(self, cause: WorksAlone) -> Finding:
+        waiting = cause.waiting
+        seconds = f" for {cause.seconds:.0f} s" if cause.seconds >= 1 else ""
+        timeout = "10 or 30 minutes" if cause.timeout is None else f"{cause.timeout:.0f} s"
+        speaks = verb(waiting, "its error speaks", "their errors speak")
+        report = self.warn if cause.out_of_time else self.fail
+        return report(
+            f"{all_do(cause.culprits, cause.state)}{seconds}, while {others_wait(cause)}",
+            why=f"A collective ends when every rank of its group has joined it. {who(waiting).capitalize()} "
+            f"{verb(waiting, 'gives', 'give')} up at the timeout of the process group, {timeout}, and {speaks} of the "
+            "collective and not of this line.",
+            fix="do the work before the launch, or a part of it on every rank; or give the group the time it takes:\n"
+            "dist.init_process_group(timeout=timedelta(hours=2))",
+            **told_of(cause),
+        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)

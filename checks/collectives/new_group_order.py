@@ -1,12 +1,33 @@
 from dataclasses import replace
 
+from ddpdoctor.blame.causes import (
+    Cause,
+    GroupCircle,
+    GroupMadeAlone,
+    GroupsDisagree,
+    GroupsOutOfOrder,
+    Members,
+)
+from ddpdoctor.blame.wording import told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Judgement, Level, Passed, Skipped
-from ddpdoctor.text import plural
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
+from ddpdoctor.outliers import by_state
+from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import claim, finding_of
-from ddpdoctor.trace.verdict.groups import first_difference, made_by, other_members
+from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
+from ddpdoctor.trace.recorded_job import claim
+
+_WHY = (
+    "new_group is a collective of the whole job: every rank has to call it for every group, in the same order, also "
+    "for groups that it is no member of. "
+)
+_FIX = (
+    "on every rank, outside of any condition on the rank:\n"
+    "groups = [dist.new_group(ranks) for ranks in all_of_them]     # in one order\n"
+    "group = next(g for g, ranks in zip(groups, all_of_them) if rank in ranks)"
+)
+_SHOWN = 8
 
 
 class NewGroupOrder(Check):
@@ -39,16 +60,17 @@ class NewGroupOrder(Check):
     family = Family.COLLECTIVES
     title = "every rank makes the same process groups"
     explained_by = ("DD005",)
+    causes = (GroupCircle, GroupMadeAlone, GroupsDisagree, GroupsOutOfOrder)
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)
         if hung:
             return hung
         recordings = trace.recordings()
-        row = first_difference({rank: made_by(seen) for rank, seen in recordings.items()})
+        row = first_difference({rank: groups_made(recording) for rank, recording in recordings.items()})
         if row and all(row.values()):
-            found = finding_of(other_members({rank: one for rank, one in row.items() if one}))
-            return [found if trace.broken else replace(found, level=Level.WARN)]
+            finding = self._out_of_order(out_of_order({rank: event for rank, event in row.items() if event}))
+            return [finding if trace.broken else replace(finding, level=Level.WARN)]
         if trace.broken:
             raise NotMeasured(trace.broken)
         made = [one for seen in recordings.values() for one in seen.groups if one.action == "new_group"]
@@ -56,3 +78,74 @@ class NewGroupOrder(Check):
             return Skipped("the script makes no groups of its own")
         most = max(sum(one.action == "new_group" for one in seen.groups) for seen in recordings.values())
         return Passed(f"the ranks made {plural(most, 'process group')} and came out of each")
+
+    def tell(self, cause: Cause) -> Finding:
+        match cause:
+            case GroupsOutOfOrder():
+                return self._out_of_order(cause)
+            case GroupMadeAlone():
+                return self._made_alone(cause)
+            case GroupCircle():
+                return self._circle(cause)
+            case GroupsDisagree():
+                return self._disagree(cause)
+        return super().tell(cause)
+
+    def _out_of_order(self, cause: GroupsOutOfOrder) -> Finding:
+        members, first = cause.members, cause.culprits[0]
+        other = next(rank for rank in members if members[rank] != members[first])
+        alike = [rank for rank in cause.culprits if members[rank] == members[first]]
+        orders = by_state({rank: f"new_group for {_for(ranks)}" for rank, ranks in members.items()})
+        return self.fail(
+            f"{who(alike)} called new_group for {_for(members[first])} where rank {other} called it for "
+            f"{_for(members[other])}",
+            why=f"{_WHY}Groups are matched by their order alone, so these two are taken for one, and its members do "
+            "not find each other.",
+            fix=_FIX,
+            **{**told_of(cause), "evidence": (*orders, *cause.states)},
+        )
+
+    def _made_alone(self, cause: GroupMadeAlone) -> Finding:
+        called, others = cause.culprits, who(cause.others)
+        there = (
+            f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
+        )
+        return self.fail(
+            f"{who(called)} alone called new_group{there}, and {others} did not",
+            why=f"{_WHY}From there on {who(called)} and {others} count groups differently, and the next group, or this "
+            "one, waits for ranks that do not come.",
+            fix=_FIX,
+            **told_of(cause),
+        )
+
+    def _circle(self, cause: GroupCircle) -> Finding:
+        shown = {rank: f"ranks {fold_ranks(group)}" for rank, group in list(cause.groups.items())[:_SHOWN]}
+        chain = ", ".join(f"rank {rank} for {group}" for rank, group in shown.items())
+        waits = (Evidence(f"in a collective of {group}", (rank,)) for rank, group in shown.items())
+        return self.fail(
+            f"{who(cause.culprits)} wait for each other in the collectives of different groups: {chain}",
+            why="Each of these collectives waits for a member that is in the collective of another group, in a circle. "
+            "Ranks that share groups have to use them in one order.",
+            fix="use the groups in the order in which they were made, on every rank; or start all with async_op=True, "
+            "and wait for them afterwards",
+            **{**told_of(cause), "evidence": (*waits, *cause.states)},
+        )
+
+    def _disagree(self, cause: GroupsDisagree) -> Finding:
+        (members, most), (other, fewer), *_ = cause.known
+        return self.fail(
+            f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
+            why="Groups are numbered in the order in which a rank makes them, so ranks that make them in different "
+            "orders, or leave some out, mean different groups by one number, and wait in them for each other.",
+            fix="call dist.new_group for every group on every rank, in the same order, also where a rank is no member",
+            **{
+                **told_of(cause),
+                "evidence": tuple(
+                    Evidence(f"group {cause.group} is of {who(one)}", by) for one, by in cause.known
+                ),
+            },
+        )
+
+
+def _for(ranks: Members) -> str:
+    return f"ranks {fold_ranks(ranks)}" if ranks and len(ranks) > 1 else f"rank {fold_ranks(ranks or ())}"

@@ -1,10 +1,12 @@
 from collections.abc import Sequence
 
+from ddpdoctor.blame.causes import Cause, IsElsewhere, NeverCame, NobodyLate, NoPartner, Unseen
 from ddpdoctor.blame.frames import where_of
+from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
+from ddpdoctor.blame.wording import all_do, at, doing, others_wait, told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
-from ddpdoctor.hang.verdict import culprits
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import Stall, find_stall, long_work
@@ -12,7 +14,9 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.verdict import claim
+from ddpdoctor.trace.recorded_job import claim
+
+_SAME_ORDER = "bring every rank to the same collectives in the same order"
 
 
 class CollectiveNotJoined(Check):
@@ -45,7 +49,102 @@ class CollectiveNotJoined(Check):
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
+    causes = (IsElsewhere, NeverCame, NoPartner, NobodyLate, Unseen)
     log_words = ("failed to pass monitored",)
+
+    def tell(self, cause: Cause) -> Finding:
+        match cause:
+            case IsElsewhere():
+                return self._elsewhere(cause)
+            case NeverCame():
+                return self._left_no_dump(cause) if cause.no_dump else self._never_came(cause)
+            case NoPartner():
+                return self._no_partner(cause)
+            case Unseen():
+                return self._unseen(cause)
+            case NobodyLate():
+                return self._nobody_late(cause)
+        return super().tell(cause)
+
+    def _elsewhere(self, cause: IsElsewhere) -> Finding:
+        return self.fail(
+            f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}",
+            why="A collective ends when every rank of its group has joined it. The others give up at the timeout of "
+            "the process group, and their errors speak of the collective and not of this line.",
+            fix=f"see what it does at the line named here, and {_SAME_ORDER}",
+            **told_of(cause),
+        )
+
+    def _never_came(self, cause: NeverCame) -> Finding:
+        ranks, here = cause.culprits, cause.here
+        waits = verb(here, "waits", "wait")
+        alone = (
+            " Since a single rank waits, it may as well be that it called what the others never call: code under a "
+            "condition on the rank."
+        )
+        did = "send to" if cause.end == "recv" else "receive from"
+        headline = f"{who(ranks)} did not join {cause.what}, in which {who(here)} {waits}"
+        if cause.end:
+            them = verb(ranks, "it", "them")
+            headline = f"{who(ranks)} did not {did} {who(here)}, which {waits} for {them} in {cause.end}"
+        return self.fail(
+            headline,
+            why="Who waits is the victim: a collective ends when every rank of its group has come, and "
+            f"{verb(ranks, 'this one does', 'the culprits do')} not come. The flight recorder has calls only, so where "
+            f"{verb(ranks, 'it is', 'they are')} now is not in it."
+            + (alone if len(here) == 1 < len(ranks) else ""),
+            fix=f"see where {who(ranks)} is now: ddpdoctor hang, on its host; its last collective is told here\n"
+            + _SAME_ORDER,
+            **told_of(cause),
+        )
+
+    def _left_no_dump(self, cause: NeverCame) -> Finding:
+        ranks, here = cause.culprits, cause.here
+        return self.fail(
+            f"{who(ranks)} left no dump, and {who(here)} {verb(here, 'waits', 'wait')} for "
+            f"{verb(ranks, 'it', 'them')} in {cause.what}",
+            why=f"{verb(ranks, 'A rank that leaves no dump has', 'Ranks that leave no dump have')} died before the "
+            "dumps were written, or its host has, and the others wait for ever. A dump that was only not collected "
+            "looks the same.",
+            fix=f"look for the end of {who(ranks)}: exit status, dmesg, the scheduler's log\n"
+            "ddpdoctor explain LOG    # of its output",
+            **told_of(cause),
+        )
+
+    def _no_partner(self, cause: NoPartner) -> Finding:
+        peer = cause.peer.rank
+        return self.fail(
+            f"rank {cause.rank} waits in {cause.what}{at(cause.at)} for rank {peer}, which {doing(cause.peer)}",
+            why=f"A message has two ends. Rank {peer} never calls the other one: a condition on the rank, or on a "
+            "value that the two do not share, lets one of them communicate and the other not.",
+            fix="let both ends follow from the same values: what one sends, the other receives, in the same order",
+            **told_of(cause),
+        )
+
+    def _unseen(self, cause: Unseen) -> Finding:
+        ranks = cause.culprits
+        was, has, runs = verb(ranks, "was", "were"), verb(ranks, "has", "have"), verb(ranks, "runs", "run")
+        return self.fail(
+            f"{others_wait(cause)} for {who(ranks)}, which {was} not seen on this host",
+            why=f"{who(ranks).capitalize()} {was} never started, {has} ended, or {runs} on another host, where "
+            f"{verb(ranks, 'it', 'they')} may be anywhere.",
+            fix="look at their own output; where they run on other hosts, keep what each host shows, and judge it "
+            "together:\nddpdoctor hang --dump FOLDER     # on every host, into a folder that they share\n"
+            "ddpdoctor hang FOLDER",
+            **told_of(cause),
+        )
+
+    def _nobody_late(self, cause: NobodyLate) -> Finding:
+        return self.fail(
+            f"all of {who(cause.waiting)} wait in {cause.what}, and none is late",
+            why="Every rank has come, and none gets an answer, so data does not pass between them: a firewall, the "
+            "wrong network interface, a link or a GPU that failed, or one that has not finished what comes before. Or "
+            "they came to it with tensors of different sizes, or in the groups that they share in different orders, "
+            "which stacks do not show.",
+            fix="ddpdoctor check     # tries the same path with a live group\nNCCL_DEBUG=INFO names interface and "
+            "transport; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose another",
+            **told_of(cause),
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.hung is None or ranks.stage is not Stage.MEASURE:
@@ -108,35 +207,28 @@ class CollectiveNotJoined(Check):
             evidence=_stacks(stopped),
         )
 
-    def _hang(self, ranks: GroupRecord, stopped: list[RankRecord]) -> Finding:
-        late = culprits({one.rank: one.stack for one in stopped}, {one.rank: one.steps for one in stopped})
-        step = _waited_for(stopped, late)
+    def _hang(self, group: GroupRecord, stopped: list[RankRecord]) -> Finding:
+        late = late_ranks({one.rank: one.stack for one in stopped}, {one.rank: one.steps for one in stopped})
+        step, ranks = _waited_for(stopped, late), tuple(one.rank for one in stopped)
         tree = merge({one.rank: one.stack for one in stopped if one.stack})
-        evidence = [Evidence(f"{_place(one)}", (one.rank,)) for one in stopped]
-        evidence += [Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree)))]
-        if ranks.stack_note:
-            evidence.append(
-                Evidence(f"py-spy could not look, so the stacks are the interpreter's: {ranks.stack_note}")
-            )
+        states = [
+            *(Evidence(_place(one), (one.rank,)) for one in stopped),
+            Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
+        ]
+        if group.stack_note:
+            note = f"py-spy could not look, so the stacks are the interpreter's: {group.stack_note}"
+            states.append(Evidence(note))
         if not late:
-            return self.fail(
-                f"all ranks wait in {step} and none is late",
-                why="Every rank joined the collective and none gets an answer, so data does not pass between them: "
-                "a firewall, the wrong network interface, or GPUs that cannot reach each other.",
-                fix="NCCL_DEBUG=INFO ddpdoctor check --verbose\nlook at the interface and the transport it names, "
-                "and choose another by NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME",
-                evidence=tuple(evidence),
-            )
+            return self._nobody_late(NobodyLate(what=step, waiting=ranks, states=tuple(states)))
+        does = verb(late, "does", "do")
         return self.fail(
-            f"{ranks_phrase(late)} did not join {step}",
-            why=f"The other ranks wait in {step} until {ranks_phrase(late)} joins, which "
-            f"{'does' if len(late) == 1 else 'do'} not happen: the last frame of the stack shows where "
-            f"{'it is' if len(late) == 1 else 'they are'} instead.",
-            fix=f"see what {ranks_phrase(late)} {'does' if len(late) == 1 else 'do'} at the place named here, and "
-            "bring every rank to the same collectives in the same order",
+            f"{who(late)} did not join {step}",
+            why=f"The other ranks wait in {step} until {who(late)} joins, which {does} not happen: the last frame of "
+            f"the stack shows where {verb(late, 'it is', 'they are')} instead.",
+            fix=f"see what {who(late)} {does} at the place named here, and {_SAME_ORDER}",
             ranks=late,
             where=_where(stopped, late),
-            evidence=tuple(evidence),
+            evidence=tuple(states),
         )
 
 

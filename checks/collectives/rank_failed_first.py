@@ -1,7 +1,9 @@
 import re
 
 from ddpdoctor import registry
+from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import Frame, is_of_script, where_of
+from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
@@ -13,7 +15,7 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
 from ddpdoctor.trace.raised import remedy
-from ddpdoctor.trace.verdict import claim
+from ddpdoctor.trace.recorded_job import claim
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _RAISED_AGAIN = re.compile(
@@ -89,6 +91,20 @@ class RankFailedFirst(Check):
     )
     explained_by = ("DD005", "DD215", "DD224")
     """They know some exceptions better, and only by what led to them."""
+    causes = (FailedAndWaits,)
+
+    def tell(self, cause: FailedAndWaits) -> Finding:
+        handled, place, ranks = cause.handled, cause.own_wait, who(cause.culprits)
+        message = f" {quote(shorten(handled.message))}" if handled.message else ""
+        waits = wait_phrase(cause.culprits, place).removeprefix(f"{ranks} ")
+        return self.fail(
+            f"{ranks} failed with {handled.type}{message} and {waits}, while {others_wait(cause)}",
+            why=f"The exception has not ended {ranks}: the `finally` or `except` that it came to waits in {place.what} "
+            "first, which the others do not join. Its traceback shows at the timeout of the process group, if ever.",
+            fix="look at the line named here; and call no collective where an exception may be under way:\n"
+            "train()\ndist.barrier()     # behind the work, not in its finally\ndist.destroy_process_group()",
+            **told_of(cause),
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()

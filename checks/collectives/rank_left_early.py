@@ -1,5 +1,7 @@
 from collections.abc import Mapping
 
+from ddpdoctor.blame.causes import EndedEarly
+from ddpdoctor.blame.wording import doing, others_wait, told_of, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
@@ -7,9 +9,11 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.farewell import issued
 from ddpdoctor.trace.leaving import backwards_of
+from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward
-from ddpdoctor.trace.verdict import claim
+
+_FIX = "dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()"
 
 
 class RankLeftEarly(Check):
@@ -40,6 +44,7 @@ class RankLeftEarly(Check):
     family = Family.COLLECTIVES
     title = "no rank leaves before the others are done with it"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308", "DD309")
+    causes = (EndedEarly,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)
@@ -73,9 +78,18 @@ class RankLeftEarly(Check):
             f"{who} lost a peer in the last collective, which that peer had finished",
             why="Every rank made the same calls. gloo closes the connections of a rank that has come to its end, also "
             "while another still reads the last bytes of the same collective.",
-            fix="dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()",
+            fix=_FIX,
             ranks=tuple(one.rank for one in late),
             where=raised.at if raised else None,
+        )
+
+    def tell(self, cause: EndedEarly) -> Finding:
+        return self.fail(
+            f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
+            why="A collective needs every rank of its group. A launcher takes 0 for success, so nothing ends the "
+            "others before the timeout of the process group.",
+            fix=_FIX,
+            **told_of(cause),
         )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:
@@ -85,7 +99,7 @@ class RankLeftEarly(Check):
             f"{'it' if len(gone) == 1 else 'them'}",
             why="A collective needs every rank of its group. The connection of a rank that has left is closed, so "
             "the others fail in their next collective, or wait in it until the timeout.",
-            fix="dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()",
+            fix=_FIX,
             ranks=tuple(gone),
             where=_where(left[0], waiting[0]),
             evidence=(

@@ -1,8 +1,29 @@
+from ddpdoctor.blame.causes import BlockedOutside
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import claim
+from ddpdoctor.trace.recorded_job import claim
+
+_FIX = {
+    Kind.LOADER: "see what the worker does at the line named here; DataLoader(..., timeout=60) raises where a batch "
+    "does not come\nDataLoader(..., num_workers=0) runs the same code in the rank itself, where a traceback shows it",
+    Kind.LOCK: "see who holds what it waits for: a thread, or a process, that waits for this rank in turn\n"
+    "acquire(timeout=60), get(timeout=60) raise where nobody comes",
+    Kind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
+    Kind.READ: "give the call a time limit, as socket.settimeout(60) does, and see who should write",
+    Kind.STORE: "see which rank should set that key, under that very name; a store with a timeout raises where none "
+    "does:\nstore.wait([key], timedelta(seconds=60))",
+    Kind.INPUT: "take the question out of the script: the ranks of a job have no terminal",
+}
+_STOPPED = (
+    "kill -CONT PID goes on with it; look who sent SIGSTOP: a debugger, a shell's Ctrl-Z, a job manager"
+)
+_LOOK = (
+    "see what it does at the line named here, and bring every rank to the same collectives in the same order"
+)
 
 
 class StuckOutsideCollectives(Check):
@@ -35,6 +56,22 @@ class StuckOutsideCollectives(Check):
     family = Family.COLLECTIVES
     title = "no rank is blocked outside collectives"
     explained_by = ("DD005",)
+    causes = (BlockedOutside,)
+
+    def tell(self, cause: BlockedOutside) -> Finding:
+        ranks, waiting = cause.culprits, cause.waiting
+        place = cause.state.place
+        it_waits = verb(ranks, "it waits", "they wait")
+        return self.fail(
+            all_do(ranks, cause.state) + (f", while {others_wait(cause)}" if waiting else ""),
+            why=f"{who(waiting).capitalize()} {verb(waiting, 'is', 'are')} in a collective, which ends when "
+            f"{who(ranks)} {verb(ranks, 'joins', 'join')} it. What {it_waits} for is no rank, and nothing in the job "
+            "brings it."
+            if waiting
+            else "No rank is in a collective: all wait for something else, and nothing in the job brings it.",
+            fix=_STOPPED if cause.state.stopped else _FIX.get(place.kind if place else Kind.ELSEWHERE, _LOOK),
+            **told_of(cause),
+        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         hung = claim(self, trace)

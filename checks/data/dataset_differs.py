@@ -2,11 +2,11 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds, training_rounds
-from ddpdoctor.trace.odd import by_state
 
 
 class DatasetDiffers(Check):

@@ -2,12 +2,12 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 

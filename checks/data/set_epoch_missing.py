@@ -4,11 +4,11 @@ from itertools import pairwise
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader, Pass, Sampler
 from ddpdoctor.trace.instances import by_key, of_loader
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 ENOUGH = 8

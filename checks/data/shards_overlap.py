@@ -1,11 +1,11 @@
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
-from ddpdoctor.trace.odd import by_state
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8

@@ -4,11 +4,11 @@ from itertools import permutations
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Subject
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Split
 from ddpdoctor.trace.instances import of_loader
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 

@@ -1,5 +1,7 @@
 from typing import Any
 
+from ddpdoctor.blame.causes import OutOfBatches
+from ddpdoctor.blame.wording import place_phrase, told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
@@ -8,15 +10,24 @@ from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.logs.messengers import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
-from ddpdoctor.trace.odd import by_state
+from ddpdoctor.trace.recorded_job import cause_of_run
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, TrainingStep
-from ddpdoctor.trace.verdict import finding_of, verdict_of
+
+_WHY = (
+    "Each backward averages over all ranks. Those that have run out of batches have left the loop and do not take "
+    "part, so the others wait until the timeout, or their all-reduce meets another collective."
+)
+_FIX = (
+    "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
+    "    for batch in loader:"
+)
 
 
 class UnevenBatches(Check):
@@ -51,6 +62,7 @@ class UnevenBatches(Check):
     title = "uneven batches do not stall the group"
     measurements = ("uneven",)
     explained_by = ("DD105",)
+    causes = (OutOfBatches,)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
@@ -70,9 +82,9 @@ class UnevenBatches(Check):
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
-        verdict = verdict_of(trace)
-        if verdict and verdict.code == self.code:
-            return finding_of(verdict)
+        cause = cause_of_run(trace)
+        if isinstance(cause, OutOfBatches):
+            return self.tell(cause)
         recordings = trace.training_of_several()
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
@@ -88,6 +100,16 @@ class UnevenBatches(Check):
         return [
             self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
         ] or Passed(_even(rounds[0]))
+
+    def tell(self, cause: OutOfBatches) -> Finding:
+        waiting = cause.waiting
+        return self.fail(
+            f"{who(cause.culprits)} ran out of batches after {cause.drawn}, and {who(waiting)} "
+            f"{verb(waiting, 'waits', 'wait')} in batch {cause.drawn + 1}, in {place_phrase(cause.waits_in)}",
+            why=_WHY,
+            fix=_FIX,
+            **told_of(cause),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         waited = next((one for one in log.fatal if waited_in_vain(one) and _in_join(one)), None)
@@ -127,10 +149,8 @@ class UnevenBatches(Check):
         return self.fail(
             f"{ranks_do(long, 'run')} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
             f"{fewest}: the others wait in batch {fewest + 1}",
-            why="Each backward averages over all ranks. Those that have run out of batches have left the loop and do "
-            "not take part, so the others wait until the timeout, or their all-reduce meets another collective.",
-            fix="sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
-            "    for batch in loader:",
+            why=_WHY,
+            fix=_FIX,
             ranks=tuple(short),
             where=shared.at,
             evidence=by_state(

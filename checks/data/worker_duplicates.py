@@ -3,11 +3,11 @@ from itertools import combinations
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader, Pass
 from ddpdoctor.trace.instances import by_key, of_loader
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 

@@ -1,9 +1,9 @@
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
-from ddpdoctor.trace.odd import by_state
 
 
 class PaddedEvaluation(Check):

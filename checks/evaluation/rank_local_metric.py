@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)

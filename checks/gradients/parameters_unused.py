@@ -1,18 +1,20 @@
 import re
 from collections.abc import Mapping
 
+from ddpdoctor.blame.causes import GradientsMissing
+from ddpdoctor.blame.wording import told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
+from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep, Wrapper
-from ddpdoctor.trace.verdict import claim
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
@@ -47,6 +49,7 @@ class ParametersUnused(Check):
     title = "every parameter gets a gradient on every rank"
     raises = (r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",)
     explained_by = ("DD205", "DD222")
+    causes = (GradientsMissing,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -64,6 +67,19 @@ class ParametersUnused(Check):
         if not any(one.wrappers for one in trace.training().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
+
+    def tell(self, cause: GradientsMissing) -> Finding:
+        ranks, others = cause.culprits, cause.waiting
+        return self.fail(
+            f"{who(ranks)} came out of backward without a gradient for some parameters, and "
+            f"{who(others)} {verb(others, 'waits', 'wait')} there for {verb(ranks, 'its', 'their')} part",
+            why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach every "
+            f"parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while the others wait "
+            "up to the timeout of the process group.",
+            fix="use them on every rank in every step, a term of weight zero is enough: loss + 0 * unused.sum()\n"
+            "or, where skipping is intended: DistributedDataParallel(model, find_unused_parameters=True)",
+            **told_of(cause),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)

@@ -7,11 +7,11 @@ from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.odd import by_state
 
 _CLIENTS = r"Timed out after .{1,40} waiting for clients\. (?P<came>\d+)/(?P<all>\d+) clients joined"
 _BARRIER = (

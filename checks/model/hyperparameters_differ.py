@@ -3,10 +3,10 @@ from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
 from ddpdoctor.trace.training import OptimizerStep
 

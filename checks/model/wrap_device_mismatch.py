@@ -4,10 +4,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Wrapper
 

@@ -79,7 +79,8 @@ _NAMED = {
     "new_subgroups_by_enumeration": (Kind.GROUP, "new_subgroups_by_enumeration"),
     "destroy_process_group": (Kind.DESTROY, "destroy_process_group"),
 }
-_OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+"""Operations of two ranks, which the others have no part in."""
 _WAITING_IN = (
     *("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py"),
     *("torch/distributed/rendezvous.py", "torch/distributed/_functional_collectives.py"),
@@ -159,7 +160,7 @@ def _torch(below: Sequence[Frame]) -> tuple[Kind, str] | None:
         if file.endswith(("torch/autograd/graph.py", "torch/autograd/__init__.py", "torch/_tensor.py")):
             return Kind.BACKWARD, "backward"
         if file.endswith(_WAITING_IN) and not file.endswith("c10d_logger.py"):
-            return (Kind.PAIR if name in _OF_TWO else Kind.COLLECTIVE), name
+            return (Kind.PAIR if name in OF_TWO else Kind.COLLECTIVE), name
     return Kind.COLLECTIVE, function(below[-1])
 
 

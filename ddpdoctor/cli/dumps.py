@@ -9,7 +9,7 @@ from pathlib import Path
 from ddpdoctor import registry
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.hang.flight.case import CODES
+from ddpdoctor.hang.flight.dumped_job import CAUSES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
 from ddpdoctor.judge import Verdict, judge
@@ -61,7 +61,8 @@ def judge_dumps(files: dict[Path, int], log: Callable[[str], None]) -> tuple[lis
     if not dumps.ranks:
         raise UsageError(_why_none(dumps))
     trace = Trace((), standstill=Standstill(flight=dumps.ranks, unseen=dumps.left_out))
-    verdicts = judge(Source.RUN, registry.select(Source.RUN, CODES), trace, log)
+    checks = {check.code: check for check in map(registry.by_cause, CAUSES)}
+    verdicts = judge(Source.RUN, [checks[code] for code in sorted(checks)], trace, log)
     read = f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"
     return verdicts, (read, *dumps.left_out)
 

@@ -7,17 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpdoctor import __version__, registry
+from ddpdoctor.blame.causes import NeverCame
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.stillness import Stillness
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.text import quote_command
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import finding_of, verdict_of
-from ddpdoctor.trace.verdict.standing import standings
-from ddpdoctor.trace.verdict.words import states
-
-_NOT_JOINED = "DD301"
-"""The check that has looked where no rank waits in vain."""
+from ddpdoctor.trace.recorded_job import RecordedJob, cause_of_run
 
 
 @dataclass(frozen=True)
@@ -67,21 +63,19 @@ def _finding(looked: Looked) -> Finding | None:
     if looked.stillness is Stillness.MOVES:
         return None
     slow = looked.stillness is Stillness.SLOW
-    verdict = verdict_of(replace(looked.trace, out_of_time=True) if slow else looked.trace)
-    if verdict is None or (slow and verdict.level is Level.FAIL):
-        return None
-    return finding_of(verdict)
+    cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
+    finding = registry.by_cause(type(cause)).tell(cause) if cause else None
+    return None if finding and slow and finding.level is Level.FAIL else finding
 
 
 def _line(looked: Looked, finding: Finding | None, seconds: float) -> CheckResult:
-    check = registry.by_code(finding.code if finding else _NOT_JOINED)
-    assert check is not None, "every verdict is a check's"
-    if finding is not None:
-        return CheckResult(
-            check.code, check.name, check.family, Outcome(finding.level.value), finding.headline
-        )
-    where = states(standings(looked.trace)) if looked.trace.ranks else ()
-    text = "no rank waits for one that does not come"
+    check = registry.by_code(finding.code) if finding else None
+    if check and finding:
+        outcome = Outcome(finding.level.value)
+        return CheckResult(check.code, check.name, check.family, outcome, finding.headline)
+    check = registry.by_cause(NeverCame)
+    where = RecordedJob(looked.trace).short_states if looked.trace.ranks else ()
+    text = "no rank is blocked on a missing rank"
     return CheckResult(check.code, check.name, check.family, Outcome.PASS, text, evidence=where)
 
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from enum import Enum
+from pathlib import Path
 
+from ddpdoctor.blame.failure import tells_of_a_peer
+from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.trace.leaving import last_update
+from ddpdoctor.trace.loops import is_behind, name_of, share_a_loop
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.syntax import lines, parsed
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
@@ -44,3 +53,38 @@ def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
         return Way.MAY_END
     before = [*node.body, *node.handlers, *node.orelse]
     return Way.GOES_ON if tried in lines(*before) and line in lines(*node.finalbody) else None
+
+
+def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
+    """Whether the exception that a rank handles ended its work, and is not what it works on with, as one does that
+    finds no checkpoint."""
+    process = standing.process
+    if process is None or process.handles is None or standing.place is None:
+        return False
+    handled = process.handles
+    if standing.place.kind not in (Kind.COLLECTIVE, Kind.DESTROY) or tells_of_a_peer(handled.message):
+        return False
+    inside = _since(process.stack, handled.holder)
+    if inside is None:
+        return False
+    way = way_of(handled.holder.file, handled.holder.line, handled.tried.line)
+    if way is Way.GOES_ON:
+        return True
+    update = last_update(recording) if recording else None
+    if way is not Way.MAY_END or update is None:
+        return False
+    trains = any(function(frame) == name_of(update) for frame in inside if is_of_script(frame))
+    came = any(share_a_loop(update, where_of(frame)) for frame in handled.frames)
+    return came and not trains and is_behind(update, where_of(handled.holder))
+
+
+def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:
+    """The frames below the one that handles it; None where that is not on the stack."""
+    found = next((number for number, one in enumerate(stack) if _same(one, holder)), None)
+    return None if found is None else stack[found + 1 :]
+
+
+def _same(one: Frame, other: Frame) -> bool:
+    """Whether two looks, which name files and functions in ways of their own, saw one place."""
+    name = Path(one.file).name == Path(other.file).name
+    return name and one.line == other.line and function(one) == function(other)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
+from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loops import is_behind, way_out, way_past
@@ -66,6 +67,27 @@ def last_update(recording: Recording) -> Where | None:
     return next((step.optimizer_steps[-1].at for step in recording.steps if step.optimizer_steps), None)
 
 
+def loop_left(
+    seen: Mapping[int, Recording], ranks: Sequence[int], place: Where | None = None
+) -> LeftLoop | LeftStepsOut:
+    """How these ranks, which :func:`leavers` named, came to leave: before the end of the loop, or past some steps.
+
+    Args:
+        place: where the first of them was seen to be since.
+    """
+    first = seen[ranks[0]]
+    if fewer := _left_out(seen, ranks[0]):
+        return LeftStepsOut(culprits=tuple(ranks), fewer=fewer, where=_left_out_at(first))
+    return LeftLoop(culprits=tuple(ranks), steps=steps_of(first), where=_left_at(first, place))
+
+
+def backward_left_out(seen: Mapping[int, Recording], ranks: Sequence[int]) -> LeftBackwardOut:
+    """Which backward these ranks, which :func:`skippers` named, left out."""
+    first = seen[ranks[0]]
+    step = _skipped_step(first)
+    return LeftBackwardOut(culprits=tuple(ranks), step=step.index if step else None, where=_skipped_at(first))
+
+
 def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> list[int]:
     """The ranks that went forward as often as the others, and backward less often.
 
@@ -80,18 +102,18 @@ def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> lis
     return [
         rank
         for rank in seen
-        if backwards[rank] < most and forwards[rank] >= max(forwards.values()) and skipped_step(seen[rank])
+        if backwards[rank] < most and forwards[rank] >= max(forwards.values()) and _skipped_step(seen[rank])
     ]
 
 
-def skipped_step(recording: Recording) -> TrainingStep | None:
+def _skipped_step(recording: Recording) -> TrainingStep | None:
     """The first step with a forward more than backwards, behind which the rank went on."""
     return next((s for s in _steps(recording) if sum(f.grad for f in s.forwards) > len(s.backwards)), None)
 
 
-def skipped_at(recording: Recording) -> Where | None:
+def _skipped_at(recording: Recording) -> Where | None:
     """The branch by which it left out that backward, where there is one only; else its forward."""
-    step, known = skipped_step(recording), backwards_of(recording)
+    step, known = _skipped_step(recording), backwards_of(recording)
     forward = step.forwards[0].at if step else None
     return way_past(forward, known[-1].at if known else None) or forward
 
@@ -112,7 +134,12 @@ def _steps(recording: Recording) -> tuple[TrainingStep, ...]:
 
 def begun(recording: Recording) -> int:
     """Training steps, with the one that was begun."""
-    return (recording.step_count or len(recording.steps)) + is_in_a_step(recording)
+    return steps_of(recording) + is_in_a_step(recording)
+
+
+def steps_of(recording: Recording) -> int:
+    """Training steps that were ended."""
+    return recording.step_count or len(recording.steps)
 
 
 def is_in_a_step(recording: Recording) -> bool:
@@ -120,7 +147,7 @@ def is_in_a_step(recording: Recording) -> bool:
     return recording.trailing is not None and any(one.grad for one in recording.trailing.forwards)
 
 
-def left_out(seen: Mapping[int, Recording], rank: int) -> int:
+def _left_out(seen: Mapping[int, Recording], rank: int) -> int:
     """How many training steps fewer than another a rank began in the same batches; 0 where it drew fewer."""
     last = last_pass(seen[rank])
     if last is None or last.ended not in _TO_ITS_END or last.drawn < _furthest(seen)[last.number]:
@@ -128,7 +155,7 @@ def left_out(seen: Mapping[int, Recording], rank: int) -> int:
     return max(map(begun, seen.values())) - begun(seen[rank])
 
 
-def left_out_at(recording: Recording) -> Where | None:
+def _left_out_at(recording: Recording) -> Where | None:
     """The branch by which it goes past the forward, where there is one only; else the loop."""
     last = last_pass(recording)
     loop, forward = last.at if last else None, next((one.at for one in forwards_of(recording)), None)
@@ -141,7 +168,7 @@ def last_pass(recording: Recording) -> Pass | None:
     return trained[-1] if trained else None
 
 
-def left_at(recording: Recording, place: Where | None = None) -> Where | None:
+def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
     """The branch by which a rank left the loop, where there is one only; else the loop, or the last update.
 
     Args:

@@ -1,6 +1,6 @@
 from ddpdoctor.blame.frames import Frame, parse_faulthandler
+from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
-from ddpdoctor.hang.verdict import culprits
 
 MAIN, TRAIN = Frame("main", "train.py", 40), Frame("step", "train.py", 12)
 WAIT = Frame("all_reduce", "/site-packages/torch/distributed/distributed_c10d.py", 2900)
@@ -26,19 +26,19 @@ def test_a_rank_that_stands_where_others_go_on():
 
 def test_the_rank_that_is_not_in_a_collective_is_to_blame():
     stacks = {0: (MAIN, WAIT), 1: (MAIN, SLEEP), 2: (MAIN, WAIT)}
-    assert culprits(stacks, {0: 5, 1: 5, 2: 5}) == (1,)
+    assert late_ranks(stacks, {0: 5, 1: 5, 2: 5}) == (1,)
 
 
 def test_without_stacks_the_rank_behind_is_to_blame():
-    assert culprits({0: (), 1: (), 2: ()}, {0: 5, 1: 5, 2: 4}) == (2,)
+    assert late_ranks({0: (), 1: (), 2: ()}, {0: 5, 1: 5, 2: 4}) == (2,)
 
 
 def test_a_rank_that_shows_no_stack_is_to_blame_where_the_others_wait():
-    assert culprits({0: (MAIN, WAIT), 1: (), 2: (MAIN, WAIT)}, {0: 5, 1: 5, 2: 5}) == (1,)
+    assert late_ranks({0: (MAIN, WAIT), 1: (), 2: (MAIN, WAIT)}, {0: 5, 1: 5, 2: 5}) == (1,)
 
 
 def test_nobody_is_to_blame_where_all_wait_alike():
-    assert culprits({0: (WAIT,), 1: (WAIT,)}, {0: 5, 1: 5}) == ()
+    assert late_ranks({0: (WAIT,), 1: (WAIT,)}, {0: 5, 1: 5}) == ()
 
 
 def test_the_interpreters_own_stack_is_read_outermost_first():

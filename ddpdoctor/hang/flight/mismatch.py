@@ -10,14 +10,17 @@ from dataclasses import dataclass
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.hang.flight.teams import Team
+from ddpdoctor.text import listing, shorten
 
+_SIGNATURE = re.compile(r"(\S+) \[(.*)\] \[(.*)\]")
+_LONGEST_CALL = 80
 _SHAPE = re.compile(r"\[([\d, ]*)\]")
 _COMPARED = 8
 """Calls that follow, which tell whether one was left out."""
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class FirstMismatch:
     """Calls that met each other and differ."""
 
     team: Team
@@ -32,7 +35,7 @@ class Mismatch:
     """What the culprits called more, where the further calls of the others are theirs, one later."""
 
 
-def first_mismatch(team: Team, dumps: Mapping[int, Dump]) -> Mismatch | None:
+def first_mismatch(team: Team, dumps: Mapping[int, Dump]) -> FirstMismatch | None:
     """The first position where two ranks, whose rings both have it, called different things."""
     present = [dumps[rank] for rank in team.members if rank in dumps and team.name in dumps[rank].rings]
     for number in sorted(_numbers_that_differ(team.name, present)):
@@ -68,7 +71,9 @@ def _numbers_that_differ(group: str, dumps: Sequence[Dump]) -> set[int]:
     return differing
 
 
-def _judge(team: Team, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]) -> Mismatch:
+def _judge(
+    team: Team, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]
+) -> FirstMismatch:
     ordered = sorted(calls.items(), key=lambda pair: (-len(pair[1]), pair[1]))
     (_, most), *fewer = ordered
     divided = len(fewer[0][1]) == len(most)
@@ -76,7 +81,7 @@ def _judge(team: Team, number: int, calls: Mapping[str, list[int]], dumps: Mappi
     suspect, other = dumps[fewer[0][1][0]], dumps[most[0]]
     skipped = _leads(other, suspect, team.name, number)
     extra = _leads(suspect, other, team.name, number)
-    return Mismatch(
+    return FirstMismatch(
         team,
         number,
         {call: tuple(ranks) for call, ranks in ordered},
@@ -93,3 +98,12 @@ def _leads(one: Dump, other: Dump, group: str, number: int) -> bool:
     ]
     both = [(its, own) for its, own in steps if its is not None and own is not None]
     return bool(both) and all(its == own for its, own in both)
+
+
+def call_phrase(signature: str) -> str:
+    """``all_reduce of Float [1024]`` of a signature."""
+    found = _SIGNATURE.fullmatch(signature)
+    if found is None or not found[2]:
+        return shorten(found[1] if found else signature, _LONGEST_CALL)
+    types = listing(sorted(set(found[3].replace("'", "").split(", "))))
+    return shorten(f"{found[1]} of {types} {found[2]}", _LONGEST_CALL)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.hang.flight import folder
-from ddpdoctor.hang.flight.case import case_of
 from ddpdoctor.hang.flight.reduce import reduce
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.model import Finding, Level, Report
 from ddpdoctor.redact import clean
+from tests.support.diagnosis import diagnosis_of_dumps
 from tests.support.flight import batch, dump, half, ring, waiting
 
 RANKS = 3
@@ -93,7 +93,7 @@ def reduced(said: list[dict[str, Any]]) -> dict[int, Dump]:
 @example([(1, ("pg_config", "0", "ranks"), "[9]"), (0, ("pg_config", "0", "ranks"), "[]")])
 @example([(0, ("entries", 5, "profiling_name"), "nccl:recv 0<-999")])
 def test_odd_values_end_in_a_refusal_or_a_verdict(changes):
-    found = case_of(reduced(changed(changes)))
+    found = diagnosis_of_dumps(reduced(changed(changes)))
     if found is None:
         return
     finding = Finding(found.code, Level.FAIL, found.headline, found.why, found.fix, evidence=found.evidence)
@@ -123,4 +123,4 @@ def test_changed_bytes_end_in_a_dump_or_a_refusal(files):
         dumps = folder.read_files(named)
     assert len(dumps.ranks) + len(dumps.refused) == len(files)
     assert all(reason.isprintable() for reason in dumps.refused.values())
-    case_of(dumps.ranks)
+    diagnosis_of_dumps(dumps.ranks)

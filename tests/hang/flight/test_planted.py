@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.hang.flight.case import case_of
 from ddpdoctor.hang.flight.reduce import reduce
+from tests.support.diagnosis import diagnosis_of_dumps
 from tests.support.flight import batch, dump, entry, half, job, ring, waiting
 
 SIZES = (8, 64, 256, 1024)
@@ -161,7 +161,7 @@ FAULTS = {
 @pytest.mark.parametrize("size", SIZES)
 def test_the_planted_rank_is_named(size, fault):
     for culprit in (0, size * 3 // 5, size - 1) if size < 100 else (size * 3 // 5,):
-        found = case_of(job(size, fault.entries(culprit, size), **fault.groups(culprit, size)))
+        found = diagnosis_of_dumps(job(size, fault.entries(culprit, size), **fault.groups(culprit, size)))
         assert found is not None
         assert (found.code, found.culprits) == (fault.code, (culprit,)), found.headline
         assert fault.says.format(culprit) in found.headline
@@ -178,7 +178,7 @@ def test_a_circle_of_groups_is_told_with_all_who_stand_in_it(size):
     def entries(rank):
         return [*ring(1, 3), *([waiting(1, group=str(rank // third + 1))] if rank < 3 * third else [])]
 
-    found = case_of(job(size, entries, **groups))
+    found = diagnosis_of_dumps(job(size, entries, **groups))
     assert found is not None
     assert found.code == "DD302"
     assert len({rank // third for rank in found.culprits}) == 3
@@ -191,7 +191,7 @@ def test_groups_made_in_another_order_are_told_by_their_members(size):
     culprit = 0
     dumps = job(size, lambda rank: [*ring(1, 3), waiting(1, group="1")], g1=range(0, size, 2))
     own = job(size, lambda rank: [*ring(1, 3), waiting(1, group="1")], g1=range(size // 2))
-    found = case_of({**dumps, culprit: own[culprit]})
+    found = diagnosis_of_dumps({**dumps, culprit: own[culprit]})
     assert found is not None
     assert (found.code, found.culprits) == ("DD309", (culprit,))
     assert found.headline.startswith("group 1 is of")
@@ -201,7 +201,7 @@ def test_groups_made_in_another_order_are_told_by_their_members(size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_two_receives_that_face_each_other(size):
-    found = case_of(
+    found = diagnosis_of_dumps(
         job(
             size,
             lambda rank: [
@@ -219,7 +219,7 @@ def test_two_receives_that_face_each_other(size):
 
 
 def test_a_send_and_a_receive_of_different_sizes():
-    found = case_of(
+    found = diagnosis_of_dumps(
         job(
             4,
             lambda rank: [
@@ -246,7 +246,7 @@ def test_a_pipeline_that_works_blames_nobody(size):
         sent = [half("send", rank, rank + 1, n + 3) for n in range(1, 4)] if rank < size - 1 else []
         return [*received, *sent, *batch([half("send", rank, rank ^ 1, 9), half("recv", rank, rank ^ 1, 9)])]
 
-    assert case_of(job(size, entries)) is None
+    assert diagnosis_of_dumps(job(size, entries)) is None
 
 
 def test_coalesced_collectives_are_one_and_complete_together():
@@ -254,7 +254,7 @@ def test_coalesced_collectives_are_one_and_complete_together():
         parts = [entry(2, state="scheduled", retired=False, input_sizes=[[n]]) for n in range(3)]
         return [*ring(1, 1), *parts, entry(2, operation="allreduce_coalesced"), entry(3)]
 
-    assert case_of(job(8, entries)) is None
+    assert diagnosis_of_dumps(job(8, entries)) is None
 
 
 def test_split_groups_that_share_a_name_are_groups_of_their_own():
@@ -263,14 +263,14 @@ def test_split_groups_that_share_a_name_are_groups_of_their_own():
     for rank in range(8):
         held = [*ring(1, 3), *ring(1, 2, group="1"), *([waiting(3, group="1")] if rank in (4, 5, 6) else [])]
         dumps[rank] = job(8, lambda _, held=held: held, g1=halves[rank])[rank]
-    found = case_of(dumps)
+    found = diagnosis_of_dumps(dumps)
     assert found is not None
     assert (found.code, found.culprits) == ("DD301", (7,))
     assert found.headline == "rank 7 did not join all_reduce 3 of group 1, in which ranks 4-6 wait"
 
 
 def test_the_line_of_the_script_is_told_for_who_waits_and_where_the_culprit_was_last():
-    found = case_of(job(4, missing(2, 4)))
+    found = diagnosis_of_dumps(job(4, missing(2, 4)))
     assert found is not None
     assert (found.where.file, found.where.line, found.where.function) == ("/jobs/train.py", 88, "train_step")
     assert [(one.ranks, one.text) for one in found.evidence] == [
@@ -280,14 +280,14 @@ def test_the_line_of_the_script_is_told_for_who_waits_and_where_the_culprit_was_
 
 
 def test_shapes_of_as_many_elements_can_meet():
-    assert case_of(job(4, lambda rank: ring(1, 3, input_sizes=[[4, 2] if rank else [8]]))) is None
+    assert diagnosis_of_dumps(job(4, lambda rank: ring(1, 3, input_sizes=[[4, 2] if rank else [8]]))) is None
 
 
 def test_gloo_counts_receives_too_so_its_count_says_nothing_of_collectives():
     dumps = job(4, lambda rank: ring(1, 3) + ([waiting(4)] if rank else []))
     late = dumps[0].groups["0"]
     dumps[0].groups["0"] = type(late)(late.name, late.description, (), enqueued=9, completed=9)
-    found = case_of(dumps)
+    found = diagnosis_of_dumps(dumps)
     assert found is not None
     assert found.culprits == (0,)
 
@@ -295,7 +295,7 @@ def test_gloo_counts_receives_too_so_its_count_says_nothing_of_collectives():
 def test_a_group_that_only_its_entries_describe():
     said = dump([*ring(1, 3), waiting(4)], {"0": range(2)})
     said["pg_config"] = {"": {"name": "", "desc": "", "ranks": "[]"}}  # as gloo has it
-    found = case_of({1: reduce(said, 1, Path("rank_1")), 0: job(2, lambda rank: ring(1, 3))[0]})
+    found = diagnosis_of_dumps({1: reduce(said, 1, Path("rank_1")), 0: job(2, lambda rank: ring(1, 3))[0]})
     assert found is not None
     assert found.headline == "rank 0 did not join all_reduce 4 of the default group, in which rank 1 waits"
     assert found.evidence[1].text.startswith("waits in all_reduce 4 of the default group")
@@ -314,7 +314,7 @@ def test_a_mismatch_behind_a_rank_that_never_came_is_not_the_cause():
             waiting(6),
         ]
 
-    found = case_of(job(8, entries))
+    found = diagnosis_of_dumps(job(8, entries))
     assert found is not None
     assert (found.code, found.culprits) == ("DD301", (3,))
 
@@ -324,6 +324,6 @@ def test_a_mismatch_in_a_group_that_went_on_does_not_hide_who_keeps_another_wait
         went_on = entry(1, group="1", operation="reduce" if rank == 1 else "all_reduce")
         return [*ring(1, 3), went_on, *([] if rank == 2 else [waiting(4)])]
 
-    found = case_of(job(4, entries, g1=range(4)))
+    found = diagnosis_of_dumps(job(4, entries, g1=range(4)))
     assert found is not None
     assert (found.code, found.culprits) == ("DD301", (2,))

@@ -16,7 +16,7 @@ import pytest
 
 from ddpdoctor.model import Level
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.verdict import verdict_of
+from tests.support.diagnosis import diagnosis_of
 from tests.support.expectations import Expected, as_expected, expectations
 from tests.support.forked import Ran, run_forked
 
@@ -57,7 +57,7 @@ def assert_stacks_say_no_more_than_they_show(trace: Trace, expected: list[Expect
     assert trace.standstill is not None
     processes = tuple(replace(one, handles=None) for one in trace.standstill.processes)
     alone = replace(trace.standstill, processes=processes, flight={}, world_size=len(trace.ranks))
-    verdict = verdict_of(Trace((), standstill=alone))
+    verdict = diagnosis_of(Trace((), standstill=alone))
     assert verdict is not None
     assert verdict.code in OF_STACKS
     if expected[0].code in ("DD306", "DD307"):

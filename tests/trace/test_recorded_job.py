@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep, Wrapper
-from ddpdoctor.trace.verdict import verdict_of
+from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, recording, step, where
 from tests.support.standstills import backward, collective, forward, hung, queue, standstill
@@ -27,13 +26,13 @@ def running(rank: int, size: int, **changes: object) -> Recording:
     return replace(recording(rank, size), **{"trailing": trailing, "exit": None, "groups": groups, **changes})
 
 
-def judged(still: Standstill, own: dict[int, Recording]) -> Verdict:
-    found = verdict_of(hung(still, own))
+def judged(still: Standstill, own: dict[int, Recording]) -> Diagnosis:
+    found = diagnosis_of(hung(still, own))
     assert found is not None
     return found
 
 
-def one_elsewhere(size: int, culprit: int, stack: tuple, change: Change) -> Verdict:
+def one_elsewhere(size: int, culprit: int, stack: tuple, change: Change) -> Diagnosis:
     """All ranks wait in backward, but one."""
     stacks = {rank: stack if rank == culprit else IN_BACKWARD for rank in range(size)}
     own = {rank: running(rank, size) for rank in range(size)}
@@ -188,7 +187,7 @@ def test_a_rank_that_ended_with_status_0():
 
 def test_who_was_ended_by_fast_forward_is_no_culprit():
     ended = replace(running(1, 2), exit=Exit("shortened", 4.3, 0))
-    assert verdict_of(hung(standstill({0: IN_BACKWARD}), {0: running(0, 2), 1: ended})) is None
+    assert diagnosis_of(hung(standstill({0: IN_BACKWARD}), {0: running(0, 2), 1: ended})) is None
 
 
 def test_a_message_without_another_end():
@@ -284,7 +283,7 @@ def test_a_job_that_ranks_never_joined():
     joining = GroupEvent("joining", 1.0, where(20), environ={"WORLD_SIZE": "4"})
     own = {rank: running(rank, 4, groups=(joining,), trailing=None, steps=()) for rank in range(2)}
     stacks = {rank: collective("init_process_group", 20) for rank in range(2)}
-    found = verdict_of(hung(standstill(stacks), own, world_size=None))
+    found = diagnosis_of(hung(standstill(stacks), own, world_size=None))
     assert found is not None
     assert (found.code, found.culprits) == ("DD301", (2, 3))
     assert found.headline.startswith("ranks 0-1 wait in init_process_group at train.py:20 for ranks 2-3")

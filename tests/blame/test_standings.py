@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
-from ddpdoctor.hang.verdict import Verdict
 from ddpdoctor.model import Confidence, Level, Source
-from ddpdoctor.trace.verdict import verdict_of
+from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, skipped
 from tests.support.standstills import (
     backward,
@@ -27,8 +26,8 @@ from tests.support.standstills import (
 BARRIER = collective("barrier", 30)
 
 
-def judged(still: Standstill) -> Verdict:
-    found = verdict_of(hung(still))
+def judged(still: Standstill) -> Diagnosis:
+    found = diagnosis_of(hung(still))
     assert found is not None
     return found
 
@@ -218,8 +217,8 @@ def test_forward_of_layers_is_no_wait():
 
 def test_nobody_who_waits_for_a_rank_is_no_hang():
     busy = {rank: process(rank, (script(12),), doing=Doing.COMPUTES) for rank in range(2)}
-    assert verdict_of(hung(standstill(busy))) is None
-    assert verdict_of(hung(standstill({0: queue(3), 1: busy[1]}))) is None
+    assert diagnosis_of(hung(standstill(busy))) is None
+    assert diagnosis_of(hung(standstill({0: queue(3), 1: busy[1]}))) is None
 
 
 def test_everybody_blocked_outside_of_collectives():

@@ -1,29 +1,24 @@
-"""What a rank did together with the others, in order: where ranks parted, and which collective nobody joined."""
+"""What a rank did together with the others, in order: the first position where ranks diverge."""
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from ddpdoctor.hang.verdict import Verdict
+from ddpdoctor.blame.causes import Call, CalledAlone, Mismatch
+from ddpdoctor.blame.place import OF_TWO
+from ddpdoctor.blame.wording import at
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.outliers import by_state
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.odd import by_state
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
 
-_OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
-"""Operations of two ranks, which the others have no part in."""
-_FIX_FORWARD = "model.module(x)     # the bare model: no rank waits for another"
-_FIX_CALL = (
-    "take the call out of the condition on the rank, so that every rank makes it\n"
-    "if rank == 0:\n    ...    # only what one rank can do alone"
-)
-_OF_ONE_SIZE = (
+OF_ONE_SIZE = (
     *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base"),
     *("gather", "reduce_scatter", "reduce_scatter_tensor"),
 )
@@ -31,7 +26,7 @@ _OF_ONE_SIZE = (
 
 
 @dataclass(frozen=True)
-class Station:
+class SequencePoint:
     """Something that a rank does only together with the others; or its leaving."""
 
     kind: str
@@ -62,16 +57,12 @@ class Station:
         return "backward" if self.kind == "backward" else self.what
 
 
-@dataclass(frozen=True)
-class Parting:
-    """The first position at which ranks did different things."""
-
-    stations: Mapping[int, Station]
-    """By rank; a rank whose record ends before is not there."""
+Row: TypeAlias = "dict[int, SequencePoint]"
+"""What each rank did at one position; a rank whose record ends before is not there."""
 
 
-def parting_of(trace: Trace) -> Parting | None:
-    """Where the ranks of a run parted.
+def divergence_of(trace: Trace) -> Row | None:
+    """Where the ranks of a run diverged.
 
     Raises:
         NotMeasured: one rank alone, or a rank that failed by itself, whose peers could only wait for it.
@@ -87,7 +78,7 @@ def parting_of(trace: Trace) -> Parting | None:
     )
     if trace.out_of_time or by_itself:
         raise NotMeasured(trace.broken or "a rank failed")
-    return parting(recordings)
+    return divergence(recordings)
 
 
 def _is_abort(one: RankTrace) -> bool:
@@ -95,92 +86,82 @@ def _is_abort(one: RankTrace) -> bool:
     return one.killed_by == signal.SIGABRT
 
 
-def parting(recordings: Mapping[int, Recording], now: Mapping[int, Station] | None = None) -> Parting | None:
-    """Where ranks of the default group parted; None where they did not, or the records do not show all.
+def divergence(
+    recordings: Mapping[int, Recording], now: Mapping[int, SequencePoint] | None = None
+) -> Row | None:
+    """Where ranks of the default group diverged; None where they did not, or the records do not show all.
 
     Args:
         now: in what ranks were seen to stand, of a job that stands still.
     """
-    courses = {rank: _course(one, (now or {}).get(rank)) for rank, one in recordings.items()}
-    known = {rank: course for rank, course in courses.items() if course is not None}
-    if len(known) < len(courses) or len(known) < 2:
+    sequences = {rank: _sequence(one, (now or {}).get(rank)) for rank, one in recordings.items()}
+    known = {rank: sequence for rank, sequence in sequences.items() if sequence is not None}
+    if len(known) < len(sequences) or len(known) < 2:
         return None
     for position in range(max(map(len, known.values()))):
-        row = {rank: course[position] for rank, course in known.items() if position < len(course)}
-        if len({one.key for one in row.values()}) > 1 or len(_sizes(row)) > 1 or len(roots(row.values())) > 1:
-            return Parting(row)
+        row = {rank: sequence[position] for rank, sequence in known.items() if position < len(sequence)}
+        if differ(row):
+            return row
     return None
 
 
-def _sizes(row: Mapping[int, Station]) -> set[tuple[int, str]]:
-    return {one.size for one in row.values() if one.size is not None}
+def differ(row: Row) -> bool:
+    """Whether ranks did different things there, with tensors of different sizes, or named different roots."""
+    points = row.values()
+    sizes = {one.size for one in points if one.size is not None}
+    roots = {one.root for one in points if one.root is not None}
+    return max(len({one.key for one in points}), len(sizes), len(roots)) > 1
 
 
-def roots(row: Iterable[Station]) -> set[int]:
-    """The ranks that calls of one collective named as the one that gives to all, or gets from all."""
-    return {one.root for one in row if one.root is not None}
-
-
-def is_extra(station: Station) -> bool:
+def is_extra(point: SequencePoint) -> bool:
     """Whether the script called it on its own: not a step of training, in which all ranks are to meet."""
-    return station.kind == "collective" or (station.kind == "forward" and not station.learns)
+    return point.kind == "collective" or (point.kind == "forward" and not point.learns)
 
 
-def mismatch(row: Mapping[int, Station]) -> Verdict:
-    """Ranks that called different collectives at one position (DD302)."""
-    calls = {rank: _call(one) for rank, one in row.items()}
+def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
+    """Ranks that called different collectives at one position."""
+    calls = {rank: _call(point) for rank, point in row.items()}
     rank, *others = calls
     other = next((one for one in others if calls[one] != calls[rank]), others[0])
-    return Verdict(
-        "DD302",
-        f"rank {rank} called {calls[rank]} where rank {other} called {calls[other]}",
-        why="Collectives are matched by their order alone, so these two met each other: the ranks wait for what "
-        "never comes, get each other's bytes, or end with an error about sizes.",
-        fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
-        "largest before a gather, or dist.all_gather_object for what differs in length",
+    return Mismatch(
+        first=Call((rank,), calls[rank]),
+        second=Call((other,), calls[other]),
         culprits=tuple(calls),
         where=row[rank].at,
-        evidence=by_state({rank: _line(one, calls[rank]) for rank, one in row.items()}),
+        states=by_state({rank: f"{calls[rank]}{at(point.at)}" for rank, point in row.items()}),
     )
 
 
-def alone(row: Mapping[int, Station]) -> Verdict | None:
-    """Ranks that called a collective while the others went on (DD303); None where they parted otherwise."""
-    extra = {rank: one for rank, one in row.items() if is_extra(one)}
-    others = {rank: one for rank, one in row.items() if rank not in extra}
-    if not extra or not others or any(one.what == "end" for one in others.values()):
+def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
+    """Ranks that called a collective while the others went on; None where they diverged otherwise."""
+    extra = {rank: point for rank, point in row.items() if is_extra(point)}
+    others = {rank: point for rank, point in row.items() if rank not in extra}
+    if not extra or not others or any(point.what == "end" for point in others.values()):
         return None
     first, went_on = next(iter(extra.values())), next(iter(others.values()))
-    where_to = "the next training step" if went_on.kind == "forward" and went_on.learns else went_on.name
-    who, rest = ranks_phrase(extra), ranks_phrase(others)
-    return Verdict(
-        "DD303",
-        f"{who} alone called {first.name}, while {rest} went on to {where_to}",
-        why=f"It is a collective, which needs every rank of the group: {who} waited there for {rest}, or met a "
-        "collective that was meant for something else.",
-        fix=_FIX_FORWARD if first.kind == "forward" else _FIX_CALL,
+    next_step = went_on.kind == "forward" and went_on.learns
+    return CalledAlone(
+        call=first.name,
+        others=Call(tuple(others), "the next training step" if next_step else went_on.name),
+        of_forward=first.kind == "forward",
         culprits=tuple(extra),
         waiting=tuple(others),
         where=first.at,
-        evidence=by_state({rank: _line(row[rank], row[rank].name) for rank in sorted(row)}),
+        states=by_state({rank: f"{row[rank].name}{at(row[rank].at)}" for rank in sorted(row)}),
     )
 
 
-def _call(station: Station) -> str:
+def _call(point: SequencePoint) -> str:
     """``all_gather of float32 [6, 1]``, ``broadcast of float32 [4] with rank 0 as its root``."""
-    root = "" if station.root is None else f" with rank {station.root} as its root"
-    if station.shape is None or station.size is None:
-        return station.name + root
-    return f"{station.what} of {station.size[1]} {list(station.shape)}{root}"
+    root = "" if point.root is None else f" with rank {point.root} as its root"
+    if point.shape is None or point.size is None:
+        return point.name + root
+    return f"{point.what} of {point.size[1]} {list(point.shape)}{root}"
 
 
-def _line(station: Station, call: str) -> str:
-    return f"{call} at {station.at.file}:{station.at.line}" if station.at else call
-
-
-def _course(recording: Recording, now: Station | None = None) -> list[Station] | None:
+def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[SequencePoint] | None:
     """All that a rank did together with the others; None where not all was written down, or some of it is hidden."""
-    own = [one for one in recording.collectives if one.group is None and one.operation not in _OF_TWO]
+    own = [one for one in recording.collectives if one.group is None and one.operation not in OF_TWO]
     complete = sorted(one.number for one in own if one.number is not None) == list(range(len(own)))
     hidden = any(one.sharded or one.averages for one in recording.optimizers)
     if not complete or hidden or recording.step_count > len(recording.steps):
@@ -189,7 +170,7 @@ def _course(recording: Recording, now: Station | None = None) -> list[Station] |
     steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
     if any(step.joined for step in steps):
         return None
-    found += [station for step in steps for station in _of_step(step, recording)]
+    found += [point for step in steps for point in _of_step(step, recording)]
     if now is None:
         found += _under_way(recording)
     elif now.kind != "left" and not any(one.operation == now.what and not one.ended for one in own):
@@ -198,13 +179,13 @@ def _course(recording: Recording, now: Station | None = None) -> list[Station] |
     return [*found, *_leaving(recording)]
 
 
-def _of_collective(one: Collective) -> Station:
-    sized = one.operation in _OF_ONE_SIZE and one.shape is not None and one.dtype is not None
+def _of_collective(one: Collective) -> SequencePoint:
+    sized = one.operation in OF_ONE_SIZE and one.shape is not None and one.dtype is not None
     size = (math.prod(one.shape or ()), str(one.dtype)) if sized else None
-    return Station("collective", one.operation, one.at, one.time, size, one.shape, root=one.peer)
+    return SequencePoint("collective", one.operation, one.at, one.time, size, one.shape, root=one.peer)
 
 
-def _of_step(step: TrainingStep, recording: Recording) -> Iterator[Station]:
+def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:
     broadcasting = {
         wrapper.index
         for wrapper in recording.wrappers
@@ -213,10 +194,12 @@ def _of_step(step: TrainingStep, recording: Recording) -> Iterator[Station]:
     grouped = {wrapper.index for wrapper in recording.wrappers if wrapper.ranks is not None}
     for forward in step.forwards:
         if _meets(forward) and forward.wrapper in broadcasting:
-            yield Station("forward", str(forward.wrapper), forward.at, forward.time, learns=forward.grad)
+            yield SequencePoint(
+                "forward", str(forward.wrapper), forward.at, forward.time, learns=forward.grad
+            )
     for backward in step.backwards:
         if _averages(backward, recording) and not grouped & set(backward.reduced):
-            yield Station("backward", "", backward.at, backward.time)
+            yield SequencePoint("backward", "", backward.at, backward.time)
 
 
 def _meets(forward: Forward) -> bool:
@@ -229,7 +212,7 @@ def _averages(backward: Backward, recording: Recording) -> bool:
     return bool(backward.reduced) or (raised is not None and raised.at == backward.at)
 
 
-def _under_way(recording: Recording) -> Iterator[Station]:
+def _under_way(recording: Recording) -> Iterator[SequencePoint]:
     """The backward in which a rank stood when it was stopped: it came out of the forward, and did nothing since."""
     last = recording.trailing
     stopped = recording.exit is None and recording.raised is None
@@ -244,12 +227,12 @@ def _under_way(recording: Recording) -> Iterator[Station]:
     times = [*(one.time for one in last.backwards), *(one.time for one in recording.collectives)]
     known = [one.at for step in recording.steps for one in step.backwards]
     if last.forwards[-1].grad and known and max(times, default=0.0) < begun:
-        yield Station("backward", "", known[-1], begun)
+        yield SequencePoint("backward", "", known[-1], begun)
 
 
-def _leaving(recording: Recording) -> Iterator[Station]:
+def _leaving(recording: Recording) -> Iterator[SequencePoint]:
     destroyed = next((one for one in recording.groups if one.action == "destroy"), None)
     if destroyed is not None:
-        yield Station("left", "destroy_process_group", destroyed.at, destroyed.time)
+        yield SequencePoint("left", "destroy_process_group", destroyed.at, destroyed.time)
     elif recording.exit is not None and recording.raised is None:
-        yield Station("left", "end", recording.exit.at, recording.exit.time)
+        yield SequencePoint("left", "end", recording.exit.at, recording.exit.time)

@@ -8,7 +8,7 @@ from ddpdoctor.blame.standstill import Handled, Process
 from ddpdoctor.model import Source, Where
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.verdict import verdict_of
+from tests.support.diagnosis import diagnosis_of
 from tests.support.judging import only_finding
 from tests.support.recordings import recording
 from tests.support.standstills import backward, collective, hung, process, script, standstill
@@ -93,7 +93,7 @@ def code_of(
     for rank in on:
         places[rank] = process(rank, standing, handles=handles)
     own = {rank: trained(rank, file, update) for rank in range(3)}
-    return verdict_of(hung(standstill(places), own))
+    return diagnosis_of(hung(standstill(places), own))
 
 
 def test_who_fails_and_waits_in_its_finally(file):

@@ -1,14 +1,16 @@
 import pytest
 
-from ddpdoctor.hang.flight.blame import Blame, Kind, blame
+from ddpdoctor.blame.causes import CallCircle, Cause, LeftCallOut, Mismatch, NeverCame, NobodyLate
+from ddpdoctor.blame.reasoning import cause_of
+from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.hang.flight.folder import read_folder
 from tests.support.flight import entry, ring, waiting, write_job
 
 SIZES = (2, 8, 64, 256)
 
 
-def judged(folder, world_size, entries, **more) -> Blame:
-    return blame(read_folder(write_job(folder / "dumps", world_size, entries, **more)).ranks)
+def judged(folder, world_size, entries, **more) -> Cause | None:
+    return cause_of(DumpedJob(read_folder(write_job(folder / "dumps", world_size, entries, **more)).ranks))
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -21,7 +23,8 @@ def test_the_rank_that_never_came(tmp_path, world_size, as_json):
         lambda rank: ring(1, 9) + ([] if rank == culprit else [waiting(10)]),
         as_json=as_json,
     )
-    assert (found.kind, found.group, found.number) == (Kind.NOT_JOINED, "0", 10)
+    assert isinstance(found, NeverCame)
+    assert found.what == "all_reduce 10 of the default group"
     assert found.culprits == (culprit,)
     assert culprit not in found.waiting
     assert len(found.waiting) == world_size - 1
@@ -30,20 +33,23 @@ def test_the_rank_that_never_came(tmp_path, world_size, as_json):
 @pytest.mark.parametrize("world_size", SIZES)
 def test_the_first_rank_is_found_too(tmp_path, world_size):
     found = judged(tmp_path, world_size, lambda rank: ring(1, 9) + ([waiting(10)] if rank else []))
-    assert (found.kind, found.culprits) == (Kind.NOT_JOINED, (0,))
+    assert isinstance(found, NeverCame)
+    assert found.culprits == (0,)
 
 
 @pytest.mark.parametrize("world_size", SIZES)
 def test_most_ranks_that_stay_away_are_not_excused_by_their_number(tmp_path, world_size):
     found = judged(tmp_path, world_size, lambda rank: ring(1, 9) + ([] if rank else [waiting(10)]))
-    assert (found.kind, found.culprits, found.waiting) == (Kind.NOT_JOINED, tuple(range(1, world_size)), (0,))
+    assert isinstance(found, NeverCame)
+    assert (found.culprits, found.waiting) == (tuple(range(1, world_size)), (0,))
 
 
 @pytest.mark.parametrize("world_size", SIZES)
 def test_a_rank_that_left_no_dump(tmp_path, world_size):
     culprit = world_size - 1
     found = judged(tmp_path, world_size, lambda rank: None if rank == culprit else [*ring(1, 9), waiting(10)])
-    assert (found.kind, found.culprits, found.missing) == (Kind.NOT_JOINED, (culprit,), (culprit,))
+    assert isinstance(found, NeverCame)
+    assert (found.culprits, found.no_dump) == ((culprit,), True)
 
 
 @pytest.mark.parametrize("world_size", SIZES[1:])
@@ -53,16 +59,18 @@ def test_a_rank_that_calls_something_else(tmp_path, world_size):
         return [*ring(1, 9), own, waiting(11)]
 
     found = judged(tmp_path, world_size, entries)
-    assert (found.kind, found.number, found.culprits) == (Kind.MISMATCH, 10, (3,))
-    assert list(found.calls.values())[1] == (3,)
+    assert isinstance(found, Mismatch)
+    assert (found.position, found.culprits) == ("position 10 of the default group", (3,))
+    assert (found.first.ranks, len(found.second.ranks)) == ((3,), world_size - 1)
 
 
 def test_of_two_that_disagree_none_is_blamed(tmp_path):
     found = judged(
         tmp_path, 2, lambda rank: [*ring(1, 9), waiting(10, operation="barrier" if rank else "all_reduce")]
     )
-    assert (found.kind, found.culprits) == (Kind.MISMATCH, ())
-    assert sorted(found.calls.values()) == [(0,), (1,)]
+    assert isinstance(found, Mismatch)
+    assert found.culprits == ()
+    assert sorted((found.first.ranks, found.second.ranks)) == [(0,), (1,)]
 
 
 @pytest.mark.parametrize("world_size", SIZES[1:])
@@ -75,11 +83,11 @@ def test_a_rank_that_left_one_out_is_told_by_what_follows(tmp_path, world_size):
         return [*own[:-1], {**own[-1], "state": "started", "retired": False}]
 
     found = judged(tmp_path, world_size, entries)
-    assert (found.kind, found.number, found.culprits, found.skipped) == (
-        Kind.MISMATCH,
-        7,
+    assert isinstance(found, LeftCallOut)
+    assert (found.position, found.culprits, found.call) == (
+        "position 7 of the default group",
         (5,),
-        "all_gather [[4]] ['Float']",
+        "all_gather of Float [4]",
     )
 
 
@@ -89,7 +97,8 @@ def test_blame_follows_the_wait_into_another_group(tmp_path):
         return {0: ring(1, 5), 1: [*ring(1, 5), waiting(3, group="1")]}.get(rank, [*ring(1, 5), waiting(6)])
 
     found = judged(tmp_path, 4, entries, g1=(0, 1))
-    assert (found.kind, found.culprits) == (Kind.NOT_JOINED, (0,))
+    assert isinstance(found, NeverCame)
+    assert found.culprits == (0,)
 
 
 def test_groups_used_in_different_orders_wait_in_a_circle(tmp_path):
@@ -97,24 +106,27 @@ def test_groups_used_in_different_orders_wait_in_a_circle(tmp_path):
         return [*ring(1, 5), waiting(1, group="1" if rank == 0 else "2")]
 
     found = judged(tmp_path, 2, entries, g1=(0, 1), g2=(0, 1))
-    assert (found.kind, found.culprits) == (Kind.ORDER, (0, 1))
+    assert isinstance(found, CallCircle)
+    assert found.culprits == (0, 1)
 
 
 def test_all_came_and_it_does_not_complete(tmp_path):
     found = judged(tmp_path, 8, lambda rank: [*ring(1, 9), waiting(10)])
-    assert (found.kind, found.number, found.culprits) == (Kind.STUCK, 10, ())
+    assert isinstance(found, NobodyLate)
+    assert (found.what, found.culprits) == ("all_reduce 10 of the default group", ())
 
 
 def test_rings_that_wrapped_at_different_places(tmp_path):
     found = judged(
         tmp_path, 8, lambda rank: ring(100 + rank * 50, 900) + ([waiting(901)] if rank != 2 else [])
     )
-    assert (found.kind, found.culprits) == (Kind.NOT_JOINED, (2,))
+    assert isinstance(found, NeverCame)
+    assert found.culprits == (2,)
 
 
 @pytest.mark.parametrize("world_size", SIZES)
 def test_a_healthy_job_has_nobody_to_blame(tmp_path, world_size):
-    assert judged(tmp_path, world_size, lambda rank: ring(1, 20)).kind is Kind.NOTHING
+    assert judged(tmp_path, world_size, lambda rank: ring(1, 20)) is None
 
 
 def test_uneven_parts_of_gather_and_all_to_all_are_no_mismatch(tmp_path):
@@ -132,11 +144,11 @@ def test_uneven_parts_of_gather_and_all_to_all_are_no_mismatch(tmp_path):
             for n, op in enumerate(operations, 1)
         ]
 
-    assert judged(tmp_path, 4, entries).kind is Kind.NOTHING
+    assert judged(tmp_path, 4, entries) is None
 
 
 def test_a_root_and_the_others_may_give_different_shapes(tmp_path):
     def entries(rank):
         return [entry(1, operation="gather", input_sizes=[[4]], output_sizes=[[4]] * (0 if rank else 4))]
 
-    assert judged(tmp_path, 4, entries).kind is Kind.NOTHING
+    assert judged(tmp_path, 4, entries) is None

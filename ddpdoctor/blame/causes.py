@@ -1,0 +1,248 @@
+"""Why a job stands still: a closed set of causes, each with what is known of it. A check says which are its own, and
+puts them into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ddpdoctor.blame.place import Place
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.standstill import Handled
+from ddpdoctor.model import Confidence, Evidence, Where
+
+Members: TypeAlias = "tuple[int, ...] | None"
+"""Of a process group, as ranks of the job; None for all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """What all causes have."""
+
+    culprits: tuple[int, ...] = ()
+    """The ranks to look at; empty where it is not one of them."""
+    waiting: tuple[int, ...] = ()
+    """The ranks that wait for them."""
+    waits_in: Place | None = None
+    """In what those wait, or most of them."""
+    where: Where | None = None
+    """The line to look at."""
+    states: tuple[Evidence, ...] = ()
+    """What each rank does, and what was seen of it."""
+    confidence: Confidence = Confidence.CERTAIN
+
+
+@dataclass(frozen=True)
+class Call:
+    """What some ranks called, at a position where others called something else."""
+
+    ranks: tuple[int, ...]
+    text: str
+    """``all_reduce of float32 [4]``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockedOutside(Cause):
+    """Ranks wait for something that is no rank: a lock, a pipe, a DataLoader worker, a person."""
+
+    state: Standing
+    """Of the first of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorksAlone(Cause):
+    """Ranks compute, read, write or sleep while the others wait for them."""
+
+    state: Standing
+    seconds: float
+    """Since the last sign of progress; 0 where nobody had watched."""
+    timeout: float | None
+    """Of the process group, in seconds."""
+    out_of_time: bool
+    """Whether it was looked at because the time for the examination was over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsElsewhere(Cause):
+    """Ranks are on another line than those that wait for them, and what they do there is not known."""
+
+    state: Standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeverCame(Cause):
+    """Ranks did not call what the others wait in, and no more than their calls is known."""
+
+    what: str
+    """``all_reduce 10 of the default group``."""
+    here: tuple[int, ...]
+    """The ranks that are seen to wait in just that."""
+    end: str = ""
+    """Of a message: ``send`` or ``recv``, the end at which they wait."""
+    no_dump: bool = False
+    """Whether none of the culprits left a dump."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unseen(Cause):
+    """Ranks of which there is neither a stack nor a record, while the others wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NobodyLate(Cause):
+    """Every rank came to one collective, and it does not end."""
+
+    what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mismatch(Cause):
+    """Ranks called different collectives, or with different tensors, at one position."""
+
+    first: Call
+    second: Call
+    position: str = ""
+    """``position 10 of the default group``; empty where it is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalledAlone(Cause):
+    """Ranks called a collective that the others did not call."""
+
+    call: str
+    others: Call
+    """What those did instead."""
+    position: str = ""
+    of_forward: bool = False
+    """Whether it is the forward of a wrapped model, which broadcasts buffers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftCallOut(Cause):
+    """Ranks left a collective out that the others called, and went on with what these called next."""
+
+    call: str
+    others: tuple[int, ...]
+    position: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoPartner(Cause):
+    """A rank waits at one end of a message, and its peer never comes to the other."""
+
+    what: str
+    at: Where | None
+    rank: int
+    peer: Standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageCircle(Cause):
+    """Ranks wait for messages of each other in a circle."""
+
+    what: str
+    peers: Mapping[int, int]
+    """By the rank that waits for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupCircle(Cause):
+    """Ranks wait for each other in the collectives of groups that share ranks."""
+
+    groups: Mapping[int, tuple[int, ...]]
+    """The members, by the rank that waits in it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallCircle(Cause):
+    """Ranks came first to what another of them comes to later, by the order of their calls."""
+
+    first: str
+    """In what the first culprit waits."""
+    other: int
+    """The rank that it waits for."""
+    its_place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DifferentLines(Cause):
+    """Ranks wait for each other in collectives on different lines, and no record tells how they came there."""
+
+    places: tuple[tuple[tuple[int, ...], Place], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsOutOfOrder(Cause):
+    """Ranks made different groups at one position."""
+
+    members: Mapping[int, Members]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupMadeAlone(Cause):
+    """Ranks called new_group, and the others did not."""
+
+    others: tuple[int, ...]
+    made: bool
+    """Whether it is known for which members."""
+    members: Members = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupsDisagree(Cause):
+    """Ranks know different members of one group."""
+
+    group: str
+    known: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """The members, and the ranks that know these; most ranks first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientsMissing(Cause):
+    """Ranks came out of backward without a gradient for some parameters, so that nothing was averaged there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfBatches(Cause):
+    """Ranks have run out of batches in a pass of which others have more."""
+
+    drawn: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftLoop(Cause):
+    """Ranks left a loop that others go on with, although they had batches for more."""
+
+    steps: int
+    """Which they took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftStepsOut(Cause):
+    """Ranks drew as many batches as the others and trained on fewer."""
+
+    fewer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftBackwardOut(Cause):
+    """Ranks went forward as often as the others, and left a backward out."""
+
+    step: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndedEarly(Cause):
+    """Ranks ended their script with status 0 while others wait for them."""
+
+    state: Standing
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedAndWaits(Cause):
+    """Ranks raised, and wait for the others before their exception can end them."""
+
+    handled: Handled
+    own_wait: Place
+    """In what they wait."""

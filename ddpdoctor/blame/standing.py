@@ -1,0 +1,105 @@
+"""Where one rank of a job that stands still is, and what it does there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ddpdoctor.blame.frames import function
+from ddpdoctor.blame.graph import End, Meeting
+from ddpdoctor.blame.place import Kind, Place
+from ddpdoctor.blame.standstill import Doing, Process
+from ddpdoctor.model import Where
+
+_WORKS = (Doing.COMPUTES, Doing.DISK, Doing.SLEEPS)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One rank, by its stack, by its record, or as one that has left."""
+
+    rank: int
+    place: Place | None = None
+    """None where neither stack nor record tells."""
+    process: Process | None = None
+    workers: tuple[Process, ...] = ()
+    left: str = ""
+    """How it ended, with status 0: ``returned``, ``exit``, ``os._exit``; empty where it did not."""
+    left_at: Where | None = None
+    failed: bool = False
+    group: tuple[int, ...] | None = None
+    """The members of the group in whose collective it waits; None for every rank."""
+    peer: int | None = None
+    """The other end of the message in which it waits."""
+    number: int | None = None
+    """Of the collective in which it waits, in its group."""
+    tensor: tuple[object, ...] = ()
+    """The shape and type of what it gave, where all ranks have to give alike."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other ranks, by what can be seen."""
+        return not self.left and not self.stopped and self.place is not None and self.place.waits
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a signal or a debugger holds it."""
+        return self.process is not None and self.process.doing is Doing.STOPPED
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is there, and it is known where."""
+        return not self.left and (self.place is not None or self.stopped)
+
+    @property
+    def works(self) -> bool:
+        """Whether it was seen to work, or to sleep."""
+        return self.process is not None and self.process.doing in _WORKS
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for something that is no rank."""
+        if self.stopped:
+            return True
+        if self.left or self.place is None or self.place.waits:
+            return False
+        if self.place.blocks:
+            return True
+        process = self.process
+        if process is None or process.doing in (Doing.COMPUTES, Doing.DISK):
+            return False
+        in_a_sample = self.place.fetching and process.doing is Doing.SLEEPS
+        return in_a_sample or (process.doing is Doing.WAITS and process.stands)
+
+    @property
+    def asks_store(self) -> bool:
+        """Whether it waits for a key of the store, which another rank sets."""
+        return self.place is not None and self.place.kind is Kind.STORE
+
+    @property
+    def where(self) -> Where | None:
+        """The innermost line of the script's own."""
+        return self.place.where if self.place else None
+
+    @property
+    def meeting(self) -> Meeting:
+        """What it waits in, as all ranks have it that wait in the same."""
+        assert self.place is not None
+        kind, what = self.place.kind, self.place.what
+        if kind is Kind.PAIR:
+            return Meeting(
+                self.group, what=what, end=End(what, self.rank, -1 if self.peer is None else self.peer)
+            )
+        return Meeting(self.group, self.number, what, more=(kind, *self.tensor))
+
+    @property
+    def stuck_worker(self) -> Process | None:
+        """The DataLoader worker in the script's code, for which it waits; None where none is seen to be."""
+        if self.place is None or self.place.kind is not Kind.LOADER:
+            return None
+        return next((worker for worker in self.workers if is_loading(worker)), None)
+
+
+def is_loading(worker: Process) -> bool:
+    """Whether a worker fetches a sample: one that has nothing to do waits in its loop for an index."""
+    names = {function(frame) for frame in worker.stack if "torch/utils/data/" in frame.file}
+    return "_worker_loop" in names and bool(names - {"_worker_loop"}) and "fetch" in names

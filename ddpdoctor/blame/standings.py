@@ -1,0 +1,266 @@
+"""A job that stands still, by where each of its ranks is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from ddpdoctor.blame.causes import (
+    BlockedOutside,
+    Cause,
+    DifferentLines,
+    EndedEarly,
+    GroupCircle,
+    GroupMadeAlone,
+    IsElsewhere,
+    MessageCircle,
+    NobodyLate,
+    NoPartner,
+    Unseen,
+    WorksAlone,
+)
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.graph import WaitGraph
+from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.reasoning import Scene
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.standstill import Process, Standstill
+from ddpdoctor.blame.tree import lines, merge
+from ddpdoctor.blame.wording import doing, place_phrase
+from ddpdoctor.model import Confidence, Evidence
+from ddpdoctor.outliers import by_state
+from ddpdoctor.text import shorten
+
+C = TypeVar("C", bound=Cause)
+
+
+class Standings(Scene):
+    """What stacks tell; what records and flight recorders tell besides, in a subclass.
+
+    Args:
+        ranks: every rank of the job.
+        out_of_time: whether it was looked at because the time for the examination was over.
+    """
+
+    def __init__(
+        self, ranks: Mapping[int, Standing], standstill: Standstill, *, out_of_time: bool = False
+    ) -> None:
+        self.ranks, self.standstill, self.out_of_time = ranks, standstill, out_of_time
+        self.here = {rank: one for rank, one in ranks.items() if one.seen or one.left}
+        self.waiting = tuple(rank for rank, one in ranks.items() if one.waits)
+
+    @cached_property
+    def graph(self) -> WaitGraph:
+        """Of the ranks that were seen, or have left."""
+        stands = {rank: (one.meeting,) for rank, one in self.here.items() if one.waits}
+        first = {meeting: rank for rank, (meeting,) in reversed(stands.items())}
+        late = {
+            meeting: tuple(other for other in self._wanted(rank) if stands.get(other) != (meeting,))
+            for meeting, rank in first.items()
+        }
+        return WaitGraph(stands, late)
+
+    def _wanted(self, rank: int) -> Iterator[int]:
+        """The ranks without which its wait does not end."""
+        standing = self.here[rank]
+        peer = self._peer(standing)
+        if peer in self.here:
+            return iter((peer,))
+        members = self.here if standing.group is None else standing.group
+        return (other for other in members if other in self.here and other != rank)
+
+    @staticmethod
+    def _peer(standing: Standing) -> int:
+        """The other end of the message in which a rank waits; -1 where it waits in none."""
+        is_message = standing.place is not None and standing.place.kind is Kind.PAIR
+        return standing.peer if is_message and standing.peer is not None else -1
+
+    def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
+        """A cause of this kind, at the line of the first culprit unless another is given."""
+        ranks = tuple(culprits)
+        return self.seen(
+            kind(culprits=ranks, **{"where": self.ranks[ranks[0]].where if ranks else None, **fields})
+        )
+
+    def seen(self, cause: C) -> C:
+        """A cause with what was seen: who waits for the culprits, unless that is given, in what, and what all do."""
+        waiting = cause.waiting or tuple(rank for rank in self.waiting if rank not in cause.culprits)
+        states = (*cause.states, *self.states)
+        return replace(cause, waiting=waiting, waits_in=self.waits_in(waiting), states=states)
+
+    def waits_in(self, ranks: Iterable[int]) -> Place | None:
+        """In what the first of these ranks waits that does."""
+        return next((self.ranks[rank].place for rank in ranks if self.ranks[rank].waits), None)
+
+    @cached_property
+    def states(self) -> tuple[Evidence, ...]:
+        """Where all ranks are, their stacks as a tree, and what could not be seen."""
+        processes = {rank: one.process for rank, one in self.ranks.items() if one.process}
+        stacks = {rank: process.stack for rank, process in processes.items() if process.stack}
+        stuck = ((rank, one.stuck_worker) for rank, one in self.ranks.items())
+        workers = [
+            Evidence(f"worker process {worker.pid}:\n" + "\n".join(map(str, worker.stack)), (rank,))
+            for rank, worker in stuck
+            if worker
+        ]
+        tree = "stacks of all ranks, innermost call last:\n" + "\n".join(lines(merge(stacks)))
+        unseen = {rank: shorten(one.unseen, 200) for rank, one in processes.items() if one.unseen}
+        return (
+            *self.short_states,
+            *((Evidence(tree),) if stacks else ()),
+            *workers[:1],
+            *by_state(unseen),
+            *(Evidence(sentence) for sentence in self.standstill.unseen),
+        )
+
+    @property
+    def short_states(self) -> tuple[Evidence, ...]:
+        """What each rank does, equal states once."""
+        return by_state({rank: doing(one) for rank, one in self.ranks.items()})
+
+    @property
+    def judged_already(self) -> bool:
+        return any(one.failed or one.left == "shortened" for one in self.ranks.values())
+
+    def groups_differ(self) -> Cause | None:
+        """Whether somebody waits in new_group for ranks that do not come."""
+        called = [rank for rank in self.waiting if self.stands_in(rank, Kind.GROUP)]
+        others = tuple(rank for rank in self.waiting if rank not in called)
+        if not called or not others:
+            return None
+        more = {"made": False, "others": others, "confidence": Confidence.LIKELY}
+        return self.tell(GroupMadeAlone, called, waiting=others, **more)
+
+    def stands_in(self, rank: int, kind: Kind) -> bool:
+        """Whether a rank is in such a place."""
+        place = self.ranks[rank].place
+        return place is not None and place.kind is kind
+
+    def nobody_waits(self) -> Cause | None:
+        blocked = [rank for rank, one in self.ranks.items() if one.blocked]
+        everybody = blocked and all(one.left or rank in blocked for rank, one in self.ranks.items())
+        return self._blocked(self._not_for_a_key(blocked) or blocked) if everybody else None
+
+    def without_wait(self, ranks: Sequence[int]) -> Cause:
+        """Who is blocked comes before who works, and that before who has left."""
+        blocked = [rank for rank in ranks if self.ranks[rank].blocked]
+        at_work = [rank for rank in ranks if not self.ranks[rank].left and rank not in blocked]
+        if by_itself := self._not_for_a_key(blocked):
+            return self._blocked(by_itself)
+        if at_work:
+            return self._at_work(at_work)
+        return self._blocked(blocked) if blocked else self.gone(ranks)
+
+    def _not_for_a_key(self, ranks: Sequence[int]) -> list[int]:
+        """Those that wait for no key of the store, which another of the ranks that are blocked would have set."""
+        return [rank for rank in ranks if not self.ranks[rank].asks_store]
+
+    def _blocked(self, ranks: Sequence[int]) -> Cause:
+        first = self.ranks[ranks[0]]
+        worker = first.stuck_worker
+        place = place_of(worker) if worker else None
+        where = place.where if place and place.where else first.where
+        return self.tell(BlockedOutside, ranks, state=first, where=where)
+
+    def _at_work(self, ranks: Sequence[int]) -> Cause:
+        first = self.ranks[ranks[0]]
+        if not first.works:
+            return self.tell(IsElsewhere, ranks, state=first)
+        seconds, timeout = self.standstill.seconds, self.standstill.timeout
+        more = {"seconds": seconds, "timeout": timeout, "out_of_time": self.out_of_time}
+        return self.tell(WorksAlone, ranks, state=first, **more)
+
+    def gone(self, ranks: Sequence[int]) -> Cause:
+        """Why ranks whose script ended with status 0 are missed by the others."""
+        first, waits = self.ranks[ranks[0]], self.waits_in(self.waiting)
+        return self.tell(
+            EndedEarly, ranks, state=first, where=first.left_at or (waits.where if waits else None)
+        )
+
+    def knot(self, ranks: Sequence[int]) -> Cause | None:
+        return (
+            self._no_partner(ranks)
+            or self._groups_in_a_circle(ranks)
+            or self.diverged(ranks)
+            or self.by_dumps()
+            or self._different_lines(ranks)
+        )
+
+    def diverged(self, ranks: Sequence[int]) -> Cause | None:
+        """What records tell of where these ranks parted; None where they do not."""
+        return None
+
+    def by_dumps(self) -> Cause | None:
+        """What flight recorders tell."""
+        return None
+
+    def nobody_late(self) -> Cause:
+        missing = [rank for rank in self.ranks if rank not in self.here]
+        parted = not missing and len({one.where for one in self.here.values()}) > 1
+        cause = (self.diverged(tuple(self.here)) if parted else None) or self.by_dumps()
+        waits = self.waits_in(self.waiting)
+        more = {"where": waits.where if waits else None, "confidence": Confidence.LIKELY}
+        if cause is None and missing:
+            return self.tell(Unseen, missing, waiting=self.waiting, **more)
+        if cause is None and parted:
+            return self._different_lines(tuple(self.here))
+        return cause or self.tell(NobodyLate, (), what=place_phrase(waits), **more)
+
+    def _no_partner(self, ranks: Sequence[int]) -> Cause | None:
+        """A message whose other end is in something else, or waits for a message itself, and so on."""
+        peers = {rank: peer for rank in ranks if (peer := self._peer(self.ranks[rank])) in self.ranks}
+        first = self.ranks[ranks[0]]
+        if len(peers) == len(ranks) and first.place:
+            return self.tell(MessageCircle, ranks, what=first.place.what, peers=peers)
+        for rank, peer in peers.items():
+            place = self.ranks[rank].place
+            if peer not in peers and self.ranks[peer].waits and place:
+                others = tuple(other for other in ranks if other != peer)
+                fields = {"rank": rank, "what": place.what, "at": place.where, "peer": self.ranks[peer]}
+                return self.tell(NoPartner, (peer,), waiting=others, **fields)
+        return None
+
+    def _groups_in_a_circle(self, ranks: Sequence[int]) -> Cause | None:
+        """Groups that share ranks, used in different orders."""
+        groups = {rank: group for rank in ranks if (group := self.ranks[rank].group) is not None}
+        if len(groups) < len(ranks) or len(set(groups.values())) < 2:
+            return None
+        return self.tell(GroupCircle, ranks, groups=groups)
+
+    def _different_lines(self, ranks: Sequence[int]) -> Cause:
+        """What stacks support where no record tells: who waits in what."""
+        by_line: dict[tuple[object, ...], list[int]] = {}
+        known = {
+            rank: place for rank in ranks if (place := self.ranks[rank].place) and self.ranks[rank].waits
+        }
+        for rank, place in known.items():
+            by_line.setdefault((place.what, place.where), []).append(rank)
+        most, *fewer = sorted(by_line.values(), key=len, reverse=True)
+        few = sorted(rank for some in fewer for rank in some)
+        culprits = few if few and len(most) > len(few) else sorted(known)
+        places = tuple((tuple(some), known[some[0]]) for some in sorted(by_line.values()))
+        waiting = tuple(rank for rank in sorted(known) if rank not in culprits)
+        more = {"waiting": waiting, "places": places, "confidence": Confidence.LIKELY}
+        return self.tell(DifferentLines, culprits, **more)
+
+
+def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int]) -> tuple[int, ...]:
+    """The ranks that the others wait for; none where all wait alike, which points at what is between them.
+
+    Args:
+        stacks: each stopped rank's stack, outermost frame first; empty where it showed none, as a process that
+            SIGSTOP halted does.
+        progress: how many steps each rank took; the rank behind is the one that never came.
+    """
+    places = {rank: place_of(Process(0, rank, stack=tuple(stack))) for rank, stack in sorted(stacks.items())}
+    least = min(progress.values(), default=0)
+    for suspects in (
+        tuple(rank for rank, place in places.items() if place and not place.waits),
+        tuple(rank for rank, place in places.items() if place is None),
+        tuple(rank for rank, steps in sorted(progress.items()) if steps == least),
+    ):
+        if suspects and len(suspects) < len(stacks):
+            return suspects
+    return ()

@@ -1,0 +1,125 @@
+"""How ranks that stand still are put into sentences; what the checks that tell of a standstill share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ddpdoctor.blame.causes import Cause
+from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.model import Where
+from ddpdoctor.text import ranks_phrase
+
+_LEFT = {
+    "returned": "came to the end of its script",
+    "exit": "ended by sys.exit",
+    "os._exit": "ended by os._exit",
+}
+_SELF = {
+    Kind.LOADER: "waits for the next batch of its DataLoader",
+    Kind.INPUT: "waits for input on its standard input",
+    Kind.CHILD: "waits for a process that it started",
+    Kind.SLEEP: "sleeps",
+}
+_SEVERAL = {"waits": "wait", "is": "are", "sleeps": "sleep", "works": "work"}
+
+
+_LONGEST_WHO = 60
+
+
+def who(ranks: Iterable[int]) -> str:
+    """``rank 2``, ``ranks 0-1, 3``; of very many how many, and the first of them."""
+    known = set(ranks)
+    phrase = ranks_phrase(known)
+    if len(phrase) <= _LONGEST_WHO:
+        return phrase
+    return f"{len(known)} ranks ({phrase[len('ranks ') : _LONGEST_WHO].rpartition(', ')[0]}, ...)"
+
+
+def told_of(cause: Cause) -> dict[str, Any]:
+    """The fields of a finding that are so for every cause: ``self.fail(..., **told_of(cause))``."""
+    return {
+        "ranks": cause.culprits or cause.waiting,
+        "where": cause.where,
+        "evidence": cause.states,
+        "confidence": cause.confidence,
+    }
+
+
+def verb(ranks: Iterable[int], one: str, several: str) -> str:
+    """A verb, or a pronoun, in the number of its subject."""
+    return one if len(set(ranks)) == 1 else several
+
+
+def at(where: Where | None) -> str:
+    """`` at train.py:12``; empty where there is none."""
+    return f" at {where.file}:{where.line}" if where else ""
+
+
+def place_phrase(place: Place | None) -> str:
+    """``barrier at train.py:12``."""
+    return f"{place.what}{at(place.where)}" if place else "a collective"
+
+
+def wait_phrase(ranks: Iterable[int], place: Place | None, wait: str = "wait") -> str:
+    """``ranks 0, 2 wait in barrier at train.py:12``."""
+    known = list(ranks)
+    adverb, _, word = wait.rpartition(" ")
+    said = f"{adverb} {verb(known, f'{word}s', word)}".strip()
+    return f"{who(known)} {said} in {place_phrase(place)}"
+
+
+def others_wait(cause: Cause, wait: str = "wait") -> str:
+    """The same of those that wait for the culprits."""
+    return wait_phrase(cause.waiting, cause.waits_in, wait)
+
+
+def all_do(ranks: tuple[int, ...], first: Standing) -> str:
+    """``ranks 1-3 wait in Queue.get at train.py:12``, as the first of them does."""
+    said = doing(first)
+    word, _, rest = said.partition(" ")
+    several = f"{_SEVERAL.get(word, word)} {rest}"
+    return f"{who(ranks)} {said if len(ranks) == 1 else several}"
+
+
+def doing(standing: Standing) -> str:
+    """What a rank does, for a sentence whose subject it is: ``waits in Queue.get at train.py:12``."""
+    if standing.left:
+        return _LEFT.get(standing.left, "has ended")
+    if standing.stopped:
+        return f"is stopped, by SIGSTOP or a debugger{at(standing.where)}"
+    if standing.place is None:
+        return _unseen(standing)
+    return f"{_verb(standing, standing.place)}{at(standing.where)}{_worker(standing)}"
+
+
+def _unseen(standing: Standing) -> str:
+    if standing.process is None:
+        return "was not seen"
+    return "has ended" if standing.process.doing is Doing.GONE else "did not show its stack"
+
+
+def _verb(standing: Standing, place: Place) -> str:
+    process = standing.process
+    if place.waits:
+        return f"waits in {place.what}"
+    if place.kind in _SELF:
+        return _SELF[place.kind]
+    if place.blocks:
+        told = process is not None and place.kind is Kind.READ and process.call not in ("", place.what)
+        call = f", in {process.call}" if process is not None and told else ""
+        return f"waits in {place.what}{call}"
+    if process is not None and process.doing is Doing.COMPUTES:
+        return "works"
+    if process is not None and process.doing is Doing.DISK:
+        return "reads or writes"
+    return "is"
+
+
+def _worker(standing: Standing) -> str:
+    """Where the DataLoader worker is for which the rank waits."""
+    worker = standing.stuck_worker
+    place = place_of(worker) if worker else None
+    return f"; worker process {worker.pid} is{at(place.where)}" if worker and place else ""

@@ -1,0 +1,347 @@
+"""Why a job stands still, from the dumps of its flight recorders alone.
+
+A rank that stands in a collective waits for every member of its group that has not come to that collective. The
+majority is usually the victim, so numbers do not vote, but where ranks disagree about what to call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from ddpdoctor.blame.causes import (
+    Call,
+    CallCircle,
+    CalledAlone,
+    Cause,
+    GroupsDisagree,
+    LeftCallOut,
+    Mismatch,
+    NeverCame,
+    NobodyLate,
+)
+from ddpdoctor.blame.dump import Dump, Entry
+from ddpdoctor.blame.frames import is_of_script, where_of
+from ddpdoctor.blame.graph import End, Meeting, WaitGraph
+from ddpdoctor.blame.reasoning import Scene
+from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
+from ddpdoctor.hang.flight.reading import entry as read_again
+from ddpdoctor.hang.flight.teams import Team, teams_of
+from ddpdoctor.model import Confidence, Evidence, Where
+
+CAUSES = (
+    *(CallCircle, CalledAlone, GroupsDisagree, LeftCallOut),
+    *(Mismatch, NeverCame, NobodyLate),
+)
+"""What dumps can show."""
+_OTHER_END = {"send": "recv", "recv": "send"}
+
+
+class DumpedJob(Scene):
+    """A job of which nothing but dumps is known.
+
+    Args:
+        dumps: by rank.
+        world_size: of the job, where it is known and groups do not tell their members.
+        groups: members by the name of the group, where another source tells them.
+    """
+
+    def __init__(
+        self,
+        dumps: Mapping[int, Dump],
+        world_size: int | None = None,
+        groups: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.dumps = dumps
+        self.teams = teams_of(dumps, world_size, groups or {})
+        self.entries = {rank: found for rank, dump in sorted(dumps.items()) if (found := self._entries(dump))}
+
+    def _entries(self, dump: Dump) -> dict[Meeting, Entry]:
+        """In what a rank stands, oldest first, peers as ranks of the job."""
+        found: dict[Meeting, Entry] = {}
+        for entry in dump.waits:
+            team = self.teams.of_rank.get((dump.rank, entry.group))
+            if team and entry.peer is None:
+                found[Meeting(team, entry.number)] = entry
+            elif (
+                team and entry.peer is not None and entry.peer < len(team.members)
+            ):  # else the dump is broken
+                end = End(entry.operation, entry.rank, team.members[entry.peer])
+                found[Meeting(team, entry.turn, end=end)] = replace(entry, peer=end.peer)
+        return found
+
+    @cached_property
+    def graph(self) -> WaitGraph:
+        """Of all ranks that stand in something."""
+        first: dict[Meeting, Entry] = {}
+        for meetings in self.entries.values():
+            for meeting, entry in meetings.items():
+                first.setdefault(meeting, entry)
+        late = {meeting: self._late(meeting, entry) for meeting, entry in first.items()}
+        return WaitGraph({rank: tuple(meetings) for rank, meetings in self.entries.items()}, late)
+
+    def _late(self, meeting: Meeting, entry: Entry) -> tuple[int, ...]:
+        if meeting.end:
+            return () if self._partner_came(meeting, meeting.end, entry) else (meeting.end.peer,)
+        team, number = _team(meeting), meeting.number or 0
+        return tuple(
+            rank
+            for rank in team.members
+            if rank not in self.dumps or self.dumps[rank].came_to(team.name) < number
+        )
+
+    def _partner_came(self, meeting: Meeting, end: End, entry: Entry) -> bool:
+        """Whether the other end was issued: it stands there too, or was counted.
+
+        Where a ring has dropped some, nothing can be counted: what completed belongs to another, unless it was issued
+        together with what did not.
+        """
+        other = self.dumps.get(end.peer)
+        if other is None:
+            return False
+        if self._other_end(meeting, end) is not None:
+            return True
+        if other.wrapped or self.dumps[end.rank].wrapped:
+            return entry.batched
+        key = (entry.group, _OTHER_END[end.operation], _team(meeting).members.index(end.rank))
+        return other.traffic.get(key, 0) >= entry.turn
+
+    def _other_end(self, meeting: Meeting, end: End) -> Entry | None:
+        """The send of a receive, or the receive of a send, in which the other rank stands; None where it does not."""
+        team = _team(meeting)
+        wanted = (team.name, _OTHER_END[end.operation], team.members.index(end.rank))
+        waits = self.dumps[end.peer].waits if end.peer in self.dumps else ()
+        return next((one for one in waits if (one.group, one.operation, one.peer) == wanted), None)
+
+    def groups_differ(self) -> Cause | None:
+        """Ranks that know different members of one group."""
+        disagreement = self.teams.disagreement
+        if disagreement is None:
+            return None
+        known = sorted(disagreement.told.items(), key=lambda pair: -len(pair[1]))
+        (_, most), (_, fewer), *_ = known
+        divided = len(most) == len(fewer)
+        culprits = () if divided else tuple(sorted(rank for _, ranks in known[1:] for rank in ranks))
+        return GroupsDisagree(
+            group=disagreement.name,
+            known=tuple(known),
+            culprits=culprits,
+            waiting=tuple(self.entries),
+            where=self._last_line(culprits or fewer),
+        )
+
+    def calls_differ(self) -> Cause | None:
+        """The first mismatch of a group in which somebody waits, or of any where nobody does.
+
+        One that comes after a collective to which a rank never came did not bring the wait about.
+        """
+        late = {meeting: ranks for meeting, ranks in self.graph.late.items() if not meeting.end}
+        waited = {meeting.group for meeting in late}
+        missed: dict[object, int] = {}
+        for meeting in (one for one, ranks in late.items() if ranks):
+            number = meeting.number or 0
+            missed[meeting.group] = min(number, missed.get(meeting.group, number))
+        for team in dict.fromkeys(self.teams.of_rank.values()):
+            if self.entries and team not in waited:
+                continue
+            mismatch = first_mismatch(team, self.dumps)
+            if mismatch and mismatch.number <= missed.get(team, mismatch.number):
+                return self._of_mismatch(mismatch)
+        return None
+
+    def _of_mismatch(self, mismatch: FirstMismatch) -> Cause:
+        team, number = mismatch.team, mismatch.number
+        shown = [ranks[0] for ranks in mismatch.calls.values()][:8]
+        read = {rank: read_again(self.dumps[rank], team.name, number) for rank in shown}
+        (most, majority), (_, fewer), *_ = mismatch.calls.items()
+        fields: dict[str, Any] = {
+            "position": f"position {number} of {team.title}",
+            "culprits": mismatch.culprits,
+            "waiting": tuple(self.entries),
+            "where": _line(read.get(fewer[0])) or _line(read.get(majority[0])),
+            "states": _called(mismatch.calls, read),
+        }
+        if mismatch.skipped:
+            return LeftCallOut(call=call_phrase(mismatch.skipped), others=majority, **fields)
+        if mismatch.extra:
+            others = Call(majority, call_phrase(most))
+            return CalledAlone(call=call_phrase(mismatch.extra), others=others, **fields)
+        return _mismatch(mismatch.calls, fields)
+
+    def without_wait(self, ranks: Sequence[int]) -> Cause:
+        """Named is the meeting in which most ranks wait for them directly."""
+        outside = tuple(sorted(ranks))
+        direct = Counter(
+            meeting
+            for meetings in self.entries.values()
+            for meeting in meetings
+            if not set(outside).isdisjoint(self.graph.late[meeting])
+        )
+        meeting = direct.most_common(1)[0][0]
+        stands = self._stands(meeting)
+        here = tuple(rank for rank, entry in stands.items() if entry is self.entries[rank].get(meeting))
+        missing = [rank for rank in outside if rank not in self.dumps]
+        return NeverCame(
+            what=self._what(meeting, here),
+            here=here,
+            end=meeting.end.operation if meeting.end else "",
+            no_dump=len(missing) == len(outside),
+            culprits=outside,
+            waiting=tuple(self.entries),
+            where=self._last_line(outside) or _line(stands[here[0]]),
+            states=self._states(stands, outside),
+            confidence=Confidence.LIKELY if missing else Confidence.CERTAIN,
+        )
+
+    def knot(self, ranks: Sequence[int]) -> Cause | None:
+        circle = self.graph.circle(self.graph.stands)
+        return self._circle(circle) if circle else None
+
+    def nobody_late(self) -> Cause:
+        sinks = self.graph.sinks()
+        return (None if sinks else self._crossed()) or self._stuck(
+            sinks[0] if sinks else next(iter(self.entries))
+        )
+
+    def _crossed(self) -> Cause | None:
+        """All were called everywhere, without waiting for them, but not in one order, and so they block each other."""
+        firsts = {rank: next(iter(meetings)) for rank, meetings in self.entries.items()}
+        late = {
+            meeting: tuple(
+                rank
+                for rank in _team(meeting).members
+                if rank in firsts and firsts[rank] != meeting and meeting in self.entries[rank]
+            )
+            for meeting in dict.fromkeys(firsts.values())
+        }
+        behind = WaitGraph({rank: (meeting,) for rank, meeting in firsts.items()}, late)
+        circle = behind.circle(firsts)
+        return self._circle(circle) if circle else None
+
+    def _circle(self, ranks: list[int]) -> Cause:
+        """Whoever uses groups in another order than most is to blame; all of the circle where there is no most."""
+        firsts = {rank: next(iter(meetings)) for rank, meetings in self.entries.items()}
+        sides = Counter(firsts.values())
+        (least, fewest), *others = sorted(
+            ((one, sides[one]) for one in {firsts[rank] for rank in ranks}), key=lambda pair: pair[1]
+        )
+        culprits = sorted(ranks)
+        if others and fewest < others[0][1] and not least.end:
+            culprits = [rank for rank, meeting in firsts.items() if meeting == least]
+        stands = self._stands(firsts[ranks[0]])
+        first, *more = culprits
+        other = more[0] if more else next(one for one in stands if not _equal(stands[one], stands[first]))
+        return CallCircle(
+            first=self._title(stands[first]),
+            other=other,
+            its_place=self._title(stands[other]),
+            culprits=tuple(culprits),
+            waiting=tuple(self.entries),
+            where=_line(stands[first]),
+            states=self._states(stands, culprits),
+        )
+
+    def _stuck(self, rank: int) -> Cause:
+        """Everybody came; of a send and its receive, with different tensors."""
+        meeting, entry = next(iter(self.entries[rank].items()))
+        stands, waiting = self._stands(meeting), tuple(self.entries)
+        other = self._other_end(meeting, meeting.end) if meeting.end else None
+        if other is not None:
+            calls = {f"{one.operation} {one.shapes} {one.dtypes}": (one.rank,) for one in (entry, other)}
+            if differ([text.partition(" ")[2] for text in calls]):
+                states = _called(calls, {one.rank: stands.get(one.rank) for one in (entry, other)})
+                where = _line(stands[other.rank]) or _line(stands[entry.rank])
+                return _mismatch(calls, {"waiting": waiting, "where": where, "states": states})
+        return NobodyLate(
+            what=self._what(meeting, stands),
+            waiting=waiting,
+            where=_line(next(iter(stands.values()))),
+            states=self._states(stands, ()),
+            confidence=Confidence.LIKELY,
+        )
+
+    def _stands(self, meeting: Meeting) -> dict[int, Entry]:
+        """The oldest thing in which each rank stands; of those who stand in this meeting, it."""
+        return {
+            rank: meetings[meeting] if meeting in meetings else next(iter(meetings.values()))
+            for rank, meetings in self.entries.items()
+        }
+
+    def _what(self, meeting: Meeting, ranks: Iterable[int]) -> str:
+        """``all_reduce 10 of the default group``."""
+        operation = next((self._stands(meeting)[rank].operation for rank in ranks), "a collective")
+        return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_team(meeting).title}"
+
+    def _title(self, entry: Entry) -> str:
+        """In what a rank stands: ``all_reduce 10 of the default group``, ``recv from rank 1``."""
+        if entry.peer is not None:
+            return f"{entry.operation} {'from' if entry.operation == 'recv' else 'to'} rank {entry.peer}"
+        group = self.dumps[entry.rank].groups[entry.group]
+        return f"{entry.operation} {entry.number} of {Team(group.name, group.description, group.ranks).title}"
+
+    def _states(self, stands: Mapping[int, Entry], culprits: Iterable[int]) -> tuple[Evidence, ...]:
+        """Where each rank stands, and where those that keep it waiting were last; ranks in the same state are one."""
+        states: defaultdict[str, list[int]] = defaultdict(list)
+        for rank in culprits:
+            if rank not in stands:
+                states[self._was(rank)].append(rank)
+        for rank, entry in stands.items():
+            states[f"waits in {self._title(entry)}{_at(_line(entry))}"].append(rank)
+        return tuple(Evidence(text, tuple(ranks)) for text, ranks in states.items())
+
+    def _was(self, rank: int) -> str:
+        if rank not in self.dumps:
+            return "left no dump"
+        last = _last(self.dumps[rank])
+        if last is None:
+            return "came to no collective"
+        return f"came last to {self._title(last)}{_at(_line(last))}"
+
+    def _last_line(self, ranks: Iterable[int]) -> Where | None:
+        """The line from which one of them called its last collective."""
+        known = (_line(_last(self.dumps[rank])) for rank in ranks if rank in self.dumps)
+        return next((line for line in known if line), None)
+
+
+def _mismatch(calls: Mapping[str, tuple[int, ...]], fields: Mapping[str, Any]) -> Mismatch:
+    (most, majority), (call, fewer), *_ = calls.items()
+    first = Call(fields.get("culprits") or fewer, call_phrase(call))
+    return Mismatch(first=first, second=Call(majority, call_phrase(most)), **fields)
+
+
+def _called(
+    calls: Mapping[str, tuple[int, ...]], entries: Mapping[int, Entry | None]
+) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(f"called {call_phrase(call)}{_at(_line(entries.get(ranks[0])))}", ranks)
+        for call, ranks in calls.items()
+    )
+
+
+def _team(meeting: Meeting) -> Team:
+    assert isinstance(meeting.group, Team)
+    return meeting.group
+
+
+def _equal(one: Entry, other: Entry) -> bool:
+    return (one.group, one.number, one.peer) == (other.group, other.number, other.peer)
+
+
+def _last(dump: Dump) -> Entry | None:
+    """The last collective of a rank, of all groups."""
+    return max(dump.last.values(), key=lambda one: one.position, default=None)
+
+
+def _line(entry: Entry | None) -> Where | None:
+    """The innermost line of the script's own."""
+    frames = entry.frames if entry else ()
+    frame = next((one for one in frames if is_of_script(one)), None)
+    return where_of(frame) if frame else None
+
+
+def _at(where: Where | None) -> str:
+    """For the end of a sentence; empty where the line is not known."""
+    return f" at {where.file}:{where.line} in {where.function}" if where else ""

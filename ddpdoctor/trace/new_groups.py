@@ -1,0 +1,56 @@
+"""The process groups that ranks make by new_group, which all of them have to make in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpdoctor.blame.causes import GroupsOutOfOrder, Members
+from ddpdoctor.outliers import odd_ranks
+from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.trace.recording import Recording
+
+
+def groups_made(recording: Recording) -> list[GroupEvent]:
+    """The groups that a rank has called for, in order."""
+    return [one for one in recording.groups if one.action in ("making", "new_group") and not one.local]
+
+
+def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
+    """What each rank made at the first position at which they differ."""
+    for position in range(max(map(len, orders.values()))):
+        row = {rank: made[position] if position < len(made) else None for rank, made in orders.items()}
+        if len({one.ranks if one else None for one in row.values()}) > 1:
+            return row
+    return None
+
+
+def out_of_order(row: Mapping[int, GroupEvent]) -> GroupsOutOfOrder:
+    """Ranks that made different groups at one position."""
+    members = {rank: event.ranks for rank, event in row.items()}
+    odd = odd_ranks(members)
+    others = tuple(rank for rank in members if rank not in odd)
+    return GroupsOutOfOrder(members=members, culprits=odd, waiting=others, where=row[odd[0]].at)
+
+
+def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
+    """The few ranks that made one group more, and then those that the others made."""
+    lists = {rank: [one.ranks for one in made] for rank, made in orders.items()}
+    heads = _heads(lists)
+    for group in {head[0] for head in heads.values() if head}:
+        with_it = [rank for rank, head in heads.items() if head[:1] == [group]]
+        others = [rank for rank in heads if rank not in with_it]
+        goes_on = {head[1] for head in heads.values() if head[:1] == [group] and len(head) > 1}
+        unknown = all(group not in lists[rank] for rank in others)
+        common = goes_on & {one for rank in others for one in heads[rank][:1]}
+        if unknown and 2 * len(with_it) <= len(heads) and common:
+            return with_it
+    return []
+
+
+def _heads(lists: Mapping[int, list[Members]]) -> dict[int, list[Members]]:
+    """What each rank made at the first position at which they differ, and next; nothing where they do not."""
+    for position in range(max(map(len, lists.values()))):
+        heads = {rank: made[position : position + 2] for rank, made in lists.items()}
+        if len({tuple(head[:1]) for head in heads.values()}) > 1:
+            return heads
+    return {}

@@ -1,0 +1,266 @@
+"""Why a recorded job stands still: what its ranks' records tell besides their stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ddpdoctor import registry
+from ddpdoctor.blame.causes import (
+    CalledAlone,
+    Cause,
+    FailedAndWaits,
+    GradientsMissing,
+    GroupMadeAlone,
+    OutOfBatches,
+)
+from ddpdoctor.blame.frames import where_of
+from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.reasoning import cause_of
+from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.check import Check
+from ddpdoctor.hang.flight.dumped_job import DumpedJob
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Confidence, Finding, Where
+from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.text import shorten
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.handling import ends_its_work
+from ddpdoctor.trace.leaving import (
+    backward_left_out,
+    backwards_of,
+    last_pass,
+    leavers,
+    loop_left,
+    out_of_batches,
+    skippers,
+)
+from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
+from ddpdoctor.trace.standing_ranks import standings
+from ddpdoctor.trace.training import TrainingStep
+
+_AS_POINT = {Kind.BACKWARD: "backward", Kind.FORWARD: "forward", Kind.DESTROY: "left"}
+
+
+class RecordedJob(Standings):
+    """A job of which stacks, records and flight recorders are known, or some of them."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(standings(trace), trace.standstill or Standstill(), out_of_time=trace.out_of_time)
+        self.recordings = {one.rank: one.recording for one in trace.ranks if one.recording is not None}
+
+    def by_dumps(self) -> Cause | None:
+        """What flight recorders tell, of which one says nothing without the others."""
+        flight = self.standstill.flight
+        return cause_of(DumpedJob(flight, self.standstill.world_size)) if len(flight) > 1 else None
+
+    def groups_differ(self) -> Cause | None:
+        """Whether somebody waits in new_group for ranks that made other groups, or none."""
+        called = [rank for rank in self.waiting if self.stands_in(rank, Kind.GROUP)]
+        others = [rank for rank in self.waiting if rank not in called]
+        if not called:
+            return None
+        orders = {rank: groups_made(recording) for rank, recording in self.recordings.items()}
+        if len(orders) < len(self.ranks):
+            return self._made_alone(called, others) if others else None
+        extra = made_alone(orders)
+        if extra:
+            return self._made_alone(extra, [rank for rank in self.ranks if rank not in extra])
+        row = first_difference(orders)
+        return None if row is None else self._out_of_order(row)
+
+    def _out_of_order(self, row: Mapping[int, GroupEvent | None]) -> Cause | None:
+        made = {rank: event for rank, event in row.items() if event is not None}
+        others = [rank for rank in row if rank not in made]
+        if not others:
+            return self.seen(out_of_order(made))
+        # Who is busy before it comes to new_group is judged for that.
+        idle = all(self.ranks[rank].waits or self.ranks[rank].left for rank in others)
+        return self._made_alone(list(made), others) if idle else None
+
+    def _made_alone(self, called: Sequence[int], others: Sequence[int]) -> Cause:
+        first = self.recordings.get(called[0])
+        made = groups_made(first) if first else []
+        of_others = [{event.ranks for event in groups_made(one)} for one in self.recordings.values()]
+        alone = next((one for one in made if any(one.ranks not in known for known in of_others)), None)
+        event = alone or (made[-1] if made else None)
+        return self.tell(
+            GroupMadeAlone,
+            called,
+            waiting=tuple(others),
+            others=tuple(others),
+            made=event is not None,
+            members=event.ranks if event else None,
+            where=event.at if event else self.ranks[called[0]].where,
+            confidence=Confidence.CERTAIN if made else Confidence.LIKELY,
+        )
+
+    def gone(self, ranks: Sequence[int]) -> Cause:
+        if early := [rank for rank in out_of_batches(self.recordings) if rank in ranks]:
+            return self._out_of_batches(early)
+        if early := [rank for rank in leavers(self.recordings) if rank in ranks]:
+            return self._left_loop(early)
+        return super().gone(ranks)
+
+    def failed(self) -> Cause | None:
+        """Whether some ranks, which all others wait for, have raised; None also where that is not sure."""
+        handled = {
+            rank: one.process.handles
+            for rank, one in self.ranks.items()
+            if one.process and one.process.handles
+        }
+        if not handled or len(handled) == len(self.ranks) or len(self.waiting) < len(self.ranks):
+            return None
+        if not all(ends_its_work(self.ranks[rank], self.recordings.get(rank)) for rank in handled):
+            return None
+        first, *_ = ranks = sorted(handled)
+        place, frames = self.ranks[first].place, handled[first].frames
+        texts = by_state({rank: shorten(f"{one.type}: {one.message}", 200) for rank, one in handled.items()})
+        where = where_of(frames[-1]) if frames else self.ranks[first].where
+        return self.tell(
+            FailedAndWaits, ranks, states=texts, handled=handled[first], own_wait=place, where=where
+        )
+
+    def diverged(self, ranks: Sequence[int]) -> Cause | None:
+        known = {rank: self.recordings[rank] for rank in ranks if rank in self.recordings}
+        if len(known) < len(ranks):
+            return None
+        in_backward = [rank for rank in ranks if self.stands_in(rank, Kind.BACKWARD)]
+        places = {rank: self.ranks[rank].where for rank in ranks}
+        rules = (
+            (self._gradients_missing, _without_average(known, in_backward)),
+            (self._out_of_batches, out_of_batches(known)),
+            (self._left_backward_out, skippers(known, in_backward)),
+            (self._left_loop, leavers(known, places)),
+        )
+        for tell, culprits in rules:
+            if culprits and len(culprits) < len(known):
+                return tell(culprits)
+        return self._by_sequence(known)
+
+    def _gradients_missing(self, ranks: Sequence[int]) -> Cause:
+        others = tuple(rank for rank in self.ranks if self.stands_in(rank, Kind.BACKWARD))
+        step = _last_step(self.recordings[ranks[0]])
+        where = step.backwards[-1].at if step else None
+        return self.tell(GradientsMissing, ranks, waiting=others, where=where)
+
+    def _out_of_batches(self, ranks: Sequence[int]) -> Cause:
+        first = self.recordings[ranks[0]]
+        last = last_pass(first)
+        assert last is not None
+        loader = next((one for one in first.loaders if one.index == last.loader), None)
+        where = (loader.at if loader else None) or last.at
+        return self.tell(OutOfBatches, ranks, drawn=last.drawn, where=where)
+
+    def _left_backward_out(self, ranks: Sequence[int]) -> Cause:
+        return self.seen(backward_left_out(self.recordings, ranks))
+
+    def _left_loop(self, ranks: Sequence[int]) -> Cause:
+        return self.seen(loop_left(self.recordings, ranks, self.ranks[ranks[0]].where))
+
+    def _by_sequence(self, known: Mapping[int, Recording]) -> Cause | None:
+        """By the first position at which they did different things; by where they are, where records are thinned."""
+        now = {rank: point for rank in known if (point := self._point(rank))}
+        row = divergence(known, now) or now
+        if len(row) < len(known) or not differ(row):
+            return None
+        cause = called_alone(row) or mismatch(row)
+        culprits = cause.culprits if isinstance(cause, CalledAlone) else _fewest(row)
+        where = row[culprits[0]].at if culprits else cause.where
+        waiting = tuple(rank for rank in known if rank not in culprits)
+        return self.seen(replace(cause, culprits=culprits, waiting=waiting, where=where))
+
+    def _point(self, rank: int) -> SequencePoint | None:
+        """Where a rank waits, as a point of its sequence; None where it does not."""
+        standing, recording = self.ranks[rank], self.recordings[rank]
+        if not standing.waits or standing.place is None:
+            return None
+        kind, what, where = standing.place.kind, standing.place.what, standing.where
+        if kind is Kind.FORWARD:
+            wrapper, learns = _forward_at(where, recording)
+            return SequencePoint("forward", wrapper, where, recording.last, learns=learns)
+        name = "" if kind is Kind.BACKWARD else what
+        return SequencePoint(_AS_POINT.get(kind, "collective"), name, where, recording.last)
+
+
+def _without_average(known: Mapping[int, Recording], in_backward: Sequence[int]) -> list[int]:
+    """The ranks whose last backward ended without the all-reduce in which the others still are."""
+    if not in_backward:
+        return []
+    most = max(_averaged(known[rank]) for rank in in_backward)
+    outside = (rank for rank in known if rank not in in_backward)
+    return [rank for rank in outside if _left_unreduced(known[rank]) and _averaged(known[rank]) == most]
+
+
+def _left_unreduced(recording: Recording) -> bool:
+    step = _last_step(recording)
+    if not recording.wrappers or step is None or not step.backwards or step.backwards[-1].reduced:
+        return False
+    return any(forward.grad and forward.synced and not forward.around for forward in step.forwards)
+
+
+def _last_step(recording: Recording) -> TrainingStep | None:
+    if recording.trailing and recording.trailing.backwards:
+        return recording.trailing
+    return recording.steps[-1] if recording.steps else None
+
+
+def _averaged(recording: Recording) -> int:
+    return sum(bool(one.reduced) for one in backwards_of(recording))
+
+
+def _fewest(row: Row) -> tuple[int, ...]:
+    """The ranks that did something else than most; all where most did not agree."""
+    by_call: dict[object, list[int]] = {}
+    for rank, point in row.items():
+        by_call.setdefault((point.key, point.size, point.root), []).append(rank)
+    most = max(by_call.values(), key=len)
+    if 2 * len(most) <= len(row):
+        return tuple(sorted(row))
+    return tuple(rank for rank in sorted(row) if rank not in most)
+
+
+def _forward_at(where: Where | None, recording: Recording) -> tuple[str, bool]:
+    """Which wrapper's forward a line calls, and whether it learns, as that line did before."""
+    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
+    known = [forward for step in steps for forward in step.forwards] + list(recording.evaluation_forwards)
+    here = [f for f in known if where and f.at and (f.at.file, f.at.line) == (where.file, where.line)]
+    if here:
+        return str(here[-1].wrapper), here[-1].grad
+    return (str(known[-1].wrapper), False) if known else ("0", True)
+
+
+_LAST: list[tuple[Trace, Cause | None]] = []
+"""Every check asks about the same trace, and a thousand dumps take half a second."""
+
+
+def cause_of_run(trace: Trace) -> Cause | None:
+    """Why a run stands still; None where it does not, or where no rank waits in vain."""
+    standstill = trace.standstill
+    if standstill is None:
+        return None
+    if not (_LAST and _LAST[0][0] is trace):
+        recorded = any(one.recording for one in trace.ranks)
+        only_dumps = not standstill.processes and not recorded
+        job = DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)
+        _LAST[:] = [(trace, cause_of(job))]
+    return _LAST[0][1]
+
+
+def claim(check: Check, trace: Trace) -> list[Finding] | None:
+    """The finding of a check that tells why the job stands still; None where it does not stand still.
+
+    Raises:
+        NotMeasured: it does, for a cause that is another check's.
+    """
+    cause = cause_of_run(trace)
+    if cause is None:
+        return None
+    teller = registry.by_cause(type(cause))
+    if teller.code != check.code:
+        raise NotMeasured(f"the job stands still ({teller.code})")
+    return [check.tell(cause)]

@@ -1,0 +1,130 @@
+"""Where each rank of a job that stands still is: by its stack, by its record, or as one that has left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+
+from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Kind, Place, place_of
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sequence import OF_ONE_SIZE
+from ddpdoctor.trace.training import Collective
+
+_UNDER_WAY = {
+    "joining": (Kind.JOIN, "init_process_group"),
+    "making": (Kind.GROUP, "new_group"),
+    "destroy": (Kind.DESTROY, "destroy_process_group"),
+}
+
+
+def standings(trace: Trace) -> dict[int, Standing]:
+    """Every rank of the job, by rank."""
+    standstill = trace.standstill or Standstill()
+    by_rank = {one.rank: one for one in trace.ranks}
+    processes = standstill.ranks
+    size = standstill.world_size or trace.world_size or _wanted(trace)
+    known = {*by_rank, *processes, *standstill.flight, *range(size)}
+    workers: dict[int, list[Process]] = {}
+    for process in standstill.processes:
+        if process.role is Role.WORKER and process.rank is not None:
+            workers.setdefault(process.rank, []).append(process)
+    return {
+        rank: _standing(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
+        for rank in sorted(known)
+    }
+
+
+def _wanted(trace: Trace) -> int:
+    """How many ranks those that wait to join a group have been told of; 0 where none was."""
+    events = [event for one in trace.ranks if one.recording for event in one.recording.groups]
+    told = (event.arguments.get("world_size", event.environ.get("WORLD_SIZE", "")) for event in events)
+    return max((int(size) for size in map(str, told) if size.isdigit()), default=0)
+
+
+def _standing(
+    rank: int, traced: RankTrace | None, process: Process | None, workers: tuple[Process, ...]
+) -> Standing:
+    recording = traced.recording if traced else None
+    failed = _failed(traced, process)
+    left = "" if failed else _left(traced, process)
+    place = None if left or failed else _place(process, recording)
+    left_at = recording.exit.at if recording and recording.exit else None
+    standing = Standing(rank, place, process, workers, left, left_at, failed)
+    return _with_call(standing, recording, place) if recording and place else standing
+
+
+def _with_call(standing: Standing, recording: Recording, place: Place) -> Standing:
+    """The same with what the record tells of the call in which it stands."""
+    if place.kind in (Kind.BACKWARD, Kind.FORWARD):
+        groups = {wrapper.ranks for wrapper in recording.wrappers}
+        return replace(standing, group=next(iter(groups)) if len(groups) == 1 else None)
+    if place.kind not in (Kind.COLLECTIVE, Kind.PAIR):
+        return standing
+    call = open_call(recording) or (_message(recording) if place.kind is Kind.PAIR else None)
+    if call is None:
+        return standing
+    tensor = (call.shape, call.dtype) if call.shape and call.operation in OF_ONE_SIZE else ()
+    return replace(standing, group=call.group, peer=call.peer, number=call.number, tensor=tensor)
+
+
+def _failed(traced: RankTrace | None, process: Process | None) -> bool:
+    if traced is not None and traced.failure is not None and not traced.finished:
+        return True
+    return process is not None and process.doing is Doing.GONE and bool(process.exit_status)
+
+
+def _left(traced: RankTrace | None, process: Process | None) -> str:
+    recording = traced.recording if traced else None
+    ended = recording.exit if recording else None
+    if ended is not None and not (recording and recording.raised) and not ended.status:
+        return ended.how
+    if process is not None and process.doing is Doing.GONE and process.exit_status == 0:
+        return "returned"
+    return "returned" if traced is not None and traced.finished and process is None else ""
+
+
+def _place(process: Process | None, recording: Recording | None) -> Place | None:
+    """By its stack; by its record where there is none."""
+    place = place_of(process, nccl=_uses_nccl(recording)) if process is not None else None
+    if place is not None and place.what == ASYNCHRONOUS and recording and (message := _message(recording)):
+        return replace(place, kind=Kind.PAIR, what=message.operation)
+    if place is not None or (process is not None and process.doing is Doing.STOPPED):
+        return place
+    return _recorded_place(recording) if recording is not None else None
+
+
+def _uses_nccl(recording: Recording | None) -> bool:
+    groups = recording.groups if recording else ()
+    return any("nccl" in (event.backend or "") for event in groups)
+
+
+def _recorded_place(recording: Recording) -> Place | None:
+    last = recording.groups[-1] if recording.groups else None
+    if last is not None and last.action in _UNDER_WAY:
+        kind, what = _UNDER_WAY[last.action]
+        return Place(kind, what, last.at)
+    if call := open_call(recording):
+        return Place(Kind.PAIR if call.operation in OF_TWO else Kind.COLLECTIVE, call.operation, call.at)
+    wrapper = next((one for one in recording.wrappers if not one.ready and one.failed is None), None)
+    if wrapper is not None:
+        return Place(Kind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
+    return None
+
+
+def open_call(recording: Recording) -> Collective | None:
+    """The collective that a rank has begun and not ended."""
+    begun = [one for one in recording.collectives if not one.ended]
+    return max(begun, key=lambda one: one.time, default=None)
+
+
+def _message(recording: Recording) -> Collective | None:
+    """The message that a rank started last, where it called no collective since; with its peer where all had one."""
+    calls = sorted(recording.collectives, key=lambda one: one.time, reverse=True)
+    messages = list(takewhile(lambda one: one.operation in OF_TWO, calls))
+    if not messages:
+        return None
+    peers = {one.peer for one in messages}
+    return replace(messages[0], peer=peers.pop() if len(peers) == 1 else None)
