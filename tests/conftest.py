@@ -5,8 +5,13 @@ import signal
 import subprocess
 
 import pytest
+from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.support")
+pytest_plugins = ("tests.support.fast",)
+
+settings.register_profile("on a busy machine", deadline=None)
+settings.load_profile("on a busy machine")
 
 # A shell ignores SIGINT for what it starts in the background, nohup SIGHUP; commands of tests would inherit it.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -167,6 +167,7 @@ def loads_torch(*arguments: str, names: str = "torch") -> bool:
     return re.search(rf"\| +({names})$", done.stderr, re.MULTILINE) is not None
 
 
+@pytest.mark.slow
 def test_the_probe_sees_an_import_of_torch():
     assert loads_torch("-c", "import torch")
 

@@ -10,6 +10,7 @@ from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 
 
+@pytest.mark.slow
 def test_a_quick_benchmark_measures_everything_and_leaves_nothing(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -29,6 +30,7 @@ def test_a_quick_benchmark_measures_everything_and_leaves_nothing(tmp_path):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -54,6 +56,7 @@ if os.environ.get("DDPDOCTOR_RUN"):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("instead", "expected"),
     [

@@ -14,6 +14,8 @@ from tests.support import faults
 from tests.support.command import SECONDS, check, environment, free_port
 from tests.support.processes import carrying
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 60.0
 """Generous; how fast it really is, benchmarks/ctrl_c.py measures."""
 MARK = "DDPDOCTOR_TEST"
@@ -62,7 +64,7 @@ def stuck_check(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[subp
     finally:
         for left in ours(mark):
             os.kill(left, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
 @pytest.mark.parametrize(

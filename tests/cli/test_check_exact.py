@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.command import Done, ddpdoctor
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import sys
 import torch, torch.distributed as dist

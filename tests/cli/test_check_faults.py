@@ -11,6 +11,8 @@ import pytest
 from tests.support import faults
 from tests.support.command import Done, check, free_port
 
+pytestmark = pytest.mark.slow
+
 
 def only(done: Done, code: str) -> dict[str, object]:
     """The finding, where it is the only one above info and the exit status says so."""

@@ -12,6 +12,8 @@ from tests.support import faults
 from tests.support.command import SECONDS, Done, apart, check, ddpdoctor, environment, free_port
 from tests.support.processes import wait_until
 
+pytestmark = pytest.mark.slow
+
 AS_INSTALLED = "import sys; sys.path[:] = filter(None, sys.path); from ddpdoctor.__main__ import main; main()"
 """The command as its console script runs it: unlike ``python -m``, it does not search the current directory."""
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.command import SECONDS, environment
 
+pytestmark = pytest.mark.slow
+
 PORT = "20500"
 ADDRESSES = ("10.213.0.1", "10.213.0.2")
 

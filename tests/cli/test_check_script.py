@@ -13,6 +13,8 @@ from tests.support.command import Done, apart, ddpdoctor
 from tests.support.processes import running_below, wait_until
 from tests.support.timelines import events_of
 
+pytestmark = pytest.mark.slow
+
 GROUP = """
     import os, sys, time
     import torch

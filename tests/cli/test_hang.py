@@ -100,7 +100,7 @@ class Job:
         for one in self.ranks.values():
             if one.poll() is None:
                 os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
+            one.communicate()
 
 
 @contextmanager
@@ -162,6 +162,7 @@ def test_a_person_reads_it_at_80_columns(looked, stuck):
     assert done.err == ""
 
 
+@pytest.mark.slow
 def test_a_job_of_two_hosts_is_judged_from_what_both_kept(tmp_path):
     script = SCRIPT.format(late=LOCK)
     for host, ranks in (("node-a", (0, 1)), ("node-b", (2, 3))):
@@ -178,6 +179,7 @@ def test_a_job_of_two_hosts_is_judged_from_what_both_kept(tmp_path):
     assert done.report["notes"] == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_works_while_others_wait_is_slow_and_not_stuck(tmp_path):
     with running(tmp_path, SCRIPT.format(late=WORK)) as job:
         done = ddpdoctor("hang", job.pids[0], "--format", "json", cwd=tmp_path)
@@ -186,6 +188,7 @@ def test_a_rank_that_works_while_others_wait_is_slow_and_not_stuck(tmp_path):
     assert (finding["code"], finding["level"], finding["ranks"]) == ("DD306", "warn", [0])
 
 
+@pytest.mark.slow
 def test_a_job_that_goes_on_hangs_nowhere(tmp_path):
     with running(tmp_path, GOES_ON) as job:
         done = ddpdoctor("hang", job.pids[0], "--verbose", cwd=tmp_path)
@@ -193,6 +196,7 @@ def test_a_job_that_goes_on_hangs_nowhere(tmp_path):
     assert "no rank waits for one that does not come" in done.out
 
 
+@pytest.mark.slow
 def test_several_jobs_are_listed_and_none_is_chosen(stuck, tmp_path):
     with running(tmp_path, GOES_ON) as other:
         done = ddpdoctor("hang", "--quiet", cwd=tmp_path)

@@ -7,10 +7,13 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.stillness import Stillness, stillness
 from tests.support.command import SECONDS
+
+pytestmark = pytest.mark.slow
 
 ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 HEALTHY = """\
@@ -62,5 +65,6 @@ def test_a_healthy_job_that_is_looked_at_trains_to_the_same_weights(tmp_path):
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
+        job.stdout.close()
     digests = {one.read_text() for one in tmp_path.glob("l*.[01]")}
     assert len(digests) == 1

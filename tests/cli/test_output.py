@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.command import SECONDS, environment
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m ddpdoctor check --select host --ignore DD002,DD010 --quiet"
 """Without the checks that would find another test's group on the port."""
 

@@ -43,6 +43,7 @@ def test_an_unknown_check_is_a_usage_error_with_the_nearest(wanted, message):
     assert str(error.value) == message
 
 
+@pytest.mark.slow
 def test_a_page_is_whole_where_python_drops_docstrings() -> None:
     command = ["-m", "ddpdoctor", "explain", "DD002"]
     pages_said = [

@@ -29,6 +29,7 @@ def last_line(text: str) -> str:
 # -- real runs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_and_kept(tmp_path):
     temporary = tmp_path / "tmp"
     temporary.mkdir()
@@ -44,6 +45,7 @@ def test_a_run_is_trained_and_kept(tmp_path):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_the_trainer_refuses_is_one_line(tmp_path):
     done = ddpdoctor("train", *SHORT, "--nproc", "2", "--data", "absent.txt", cwd=tmp_path)
     assert done.status == 2
@@ -52,6 +54,7 @@ def test_what_the_trainer_refuses_is_one_line(tmp_path):
     assert "absent.txt" in line
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_the_configuration_and_makes_no_run(tmp_path):
     done = ddpdoctor("train", "--dry-run", "--nproc", "1", "train.epochs=7", cwd=tmp_path)
     assert done.status == 0, done.err
@@ -100,6 +103,7 @@ def ranks_below(folder: Path) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_every_process_and_keeps_the_run(training, tmp_path):
     assert set(ranks_below(tmp_path)) == {0, 1}
     training.send_signal(signal.SIGINT)
@@ -115,6 +119,7 @@ def test_ctrl_c_ends_every_process_and_keeps_the_run(training, tmp_path):
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_is_named_and_takes_all_with_it(training, tmp_path):
     os.kill(ranks_below(tmp_path)[1], signal.SIGKILL)
     _, err = training.communicate(timeout=SECONDS)

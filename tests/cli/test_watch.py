@@ -13,6 +13,8 @@ from tests.support.command import ROOT, SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 from tests.support.timelines import events_of
 
+pytestmark = pytest.mark.slow
+
 FORKS = ROOT / "tests/job/scripts/forks.py"
 
 

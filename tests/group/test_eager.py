@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import environment, free_port
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import sys

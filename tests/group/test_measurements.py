@@ -22,6 +22,8 @@ from ddpdoctor.plan import Plan
 from tests.support.group import run_group
 from tests.support.judging import ask, only_finding, passed, skipped
 
+pytestmark = pytest.mark.slow
+
 ALL = (variables, collectives, transport, weights, uneven, sampler, checkpoint)
 CODES = ("DD001", "DD014", "DD103", "DD104", "DD106", "DD206", "DD228", "DD313", "DD401", "DD605")
 

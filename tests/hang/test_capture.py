@@ -62,6 +62,7 @@ def seen(tmp_path_factory) -> Iterator[tuple[Standstill, dict[str, Process]]]:
             if one.poll() is None:
                 os.killpg(one.pid, signal.SIGKILL)
             one.wait()
+            one.stdout.close()
 
 
 @pytest.mark.parametrize(

@@ -51,17 +51,22 @@ def guard(run_id: str, *command: str, **options: object) -> "subprocess.Popen[by
     return subprocess.Popen(guard_command(run_id, *command, **options), stderr=subprocess.PIPE)
 
 
+def status_of(process: "subprocess.Popen[bytes]") -> int:
+    with process:  # closes its pipe
+        return process.wait(60)
+
+
 def pids_up(folder: Path, count: int) -> list[int]:
     wait_until(lambda: len(list(folder.glob("*.up"))) == count)
     return [int(path.stem) for path in folder.glob("*.up")]
 
 
 def test_the_exit_status_is_the_commands():
-    assert guard(new_run_id(), "sh", "-c", "exit 7").wait(60) == 7
+    assert status_of(guard(new_run_id(), "sh", "-c", "exit 7")) == 7
 
 
 def test_a_signal_is_128_and_its_number():
-    assert guard(new_run_id(), "sh", "-c", "kill -SEGV $$").wait(60) == 128 + signal.SIGSEGV
+    assert status_of(guard(new_run_id(), "sh", "-c", "kill -SEGV $$")) == 128 + signal.SIGSEGV
 
 
 def test_a_command_that_is_not_there_is_127_with_a_message():
@@ -74,7 +79,7 @@ def test_a_command_that_is_not_there_is_127_with_a_message():
 
 def test_a_file_that_may_not_be_executed_is_126(tmp_path):
     (tmp_path / "plain").write_text("")
-    assert guard(new_run_id(), str(tmp_path / "plain")).wait(60) == 126
+    assert status_of(guard(new_run_id(), str(tmp_path / "plain"))) == 126
 
 
 def test_the_command_carries_the_mark_and_its_own_dashes():
@@ -91,7 +96,7 @@ def test_workers_that_ignore_sigterm_in_their_own_sessions_are_gone(tmp_path, nu
     process = guard(run_id, sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path))
     workers = pids_up(tmp_path, 3)
     process.send_signal(number)
-    assert process.wait(60) == 128 + signal.SIGKILL
+    assert status_of(process) == 128 + signal.SIGKILL
     assert not any(map(alive, workers))
     assert not carrying(run_id)
 
@@ -101,7 +106,7 @@ def test_a_daemon_of_a_stopped_command_is_gone(tmp_path, script):
     process = guard(new_run_id(), sys.executable, "-c", script + "\ntime.sleep(600)", str(tmp_path))
     (daemon,) = pids_up(tmp_path, 1)
     process.terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM
+    assert status_of(process) == 128 + signal.SIGTERM
     assert not alive(daemon)
 
 
@@ -121,7 +126,7 @@ def test_what_a_command_leaves_behind_is_killed_and_reported(tmp_path):
     report = tmp_path / "guard.json"
     script = FORGETS + "\nwhile not os.listdir(sys.argv[1]): time.sleep(0.01)"
     process = guard(new_run_id(), sys.executable, "-c", script, str(tmp_path), report=report)
-    assert process.wait(60) == 0
+    assert status_of(process) == 0
     (daemon,) = pids_up(tmp_path, 1)
     assert not alive(daemon)
     said = json.loads(report.read_text())
@@ -131,7 +136,7 @@ def test_what_a_command_leaves_behind_is_killed_and_reported(tmp_path):
 
 def test_a_helper_that_ends_by_itself_is_not_left_behind(tmp_path):
     report = tmp_path / "guard.json"
-    assert guard(new_run_id(), "sh", "-c", "sleep 0.2 &", grace=10, report=report).wait(60) == 0
+    assert status_of(guard(new_run_id(), "sh", "-c", "sleep 0.2 &", grace=10, report=report)) == 0
     assert json.loads(report.read_text()) == {"status": 0, "stopped": False, "left_behind": []}
 
 
@@ -139,7 +144,7 @@ def test_no_grace_kills_at_once(tmp_path):
     process = guard(new_run_id(), sys.executable, "-c", IGNORES_SIGTERM, str(tmp_path), grace=0)
     workers = pids_up(tmp_path, 3)
     process.terminate()
-    assert process.wait(60) == 128 + signal.SIGKILL
+    assert status_of(process) == 128 + signal.SIGKILL
     assert not any(map(alive, workers))
 
 
@@ -151,7 +156,7 @@ def test_a_second_signal_ends_the_grace(tmp_path):
     process.terminate()
     wait_until((tmp_path / "told").exists)  # two signals that come at once are one
     process.terminate()
-    assert process.wait(60) == 128 + signal.SIGKILL
+    assert status_of(process) == 128 + signal.SIGKILL
 
 
 def test_sigkill_to_the_guards_parent_ends_everything(tmp_path):

@@ -20,6 +20,8 @@ from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 from tests.support.processes import running_below, wait_until
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).parents[2]
 

@@ -101,6 +101,7 @@ def test_a_line_without_end_takes_little_memory(piece):
     assert most < 16 * 2**20
 
 
+@pytest.mark.slow
 def test_a_failure_repeated_without_end_takes_little_memory():
     chunk = "".join(raised(rank, "ValueError", f"sample {rank}") for rank in range(2000)).encode()
     tracemalloc.start()

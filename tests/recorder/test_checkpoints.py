@@ -1,7 +1,11 @@
 """Checkpoints, other files, loggers and printed lines under the recorder."""
 
+import pytest
+
 from tests.recorder.scripts import recorded, recordings, run
 from tests.support.forked import Ran
+
+pytestmark = pytest.mark.slow
 
 CHECKPOINT = """
 import io

@@ -10,6 +10,8 @@ import pytest
 
 from ddpdoctor.trace.reader import Recorded, read_run
 
+pytestmark = pytest.mark.slow
+
 INJECT = Path(__file__).resolve().parents[2] / "ddpdoctor" / "recorder" / "inject"
 JOIN = """
 import os, sys, torch, torch.distributed as dist

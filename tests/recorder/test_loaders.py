@@ -6,6 +6,8 @@ from ddpdoctor.job.command import RECORD
 from ddpdoctor.trace.reader import read_run
 from tests.recorder.scripts import recorded, run
 
+pytestmark = pytest.mark.slow
+
 LOADERS = """
 data = TensorDataset(torch.arange(40.0).reshape(40, 1), torch.arange(40))
 train, held = random_split(data, [30, 10])

@@ -4,6 +4,8 @@ import pytest
 
 from tests.recorder.scripts import recorded, recordings, run
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 data = TensorDataset(torch.randn(400, 3), torch.randn(400, 1))
 sampler = DistributedSampler(data)

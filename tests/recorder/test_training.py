@@ -6,6 +6,8 @@ from ddpdoctor.recorder.training import Ration, is_detailed, is_digested
 from tests.recorder.trained import HEAD, line_of, record, run, write
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 STEP = """
 model = DDP(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1), nn.Linear(4, 3)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from tests.recorder.test_injection import run, write
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = """
 import builtins, json, logging, sys, torch

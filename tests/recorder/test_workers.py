@@ -4,6 +4,8 @@ import pytest
 
 from tests.recorder.scripts import recorded, recordings, run
 
+pytestmark = pytest.mark.slow
+
 STREAM = """
 class Stream(IterableDataset):
     def __iter__(self):

@@ -5,6 +5,8 @@ import pytest
 from tests.recorder.trained import line_of, record, reduced, run, write
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 
 def test_accumulation(tmp_path):
     seen = record(

@@ -12,6 +12,8 @@ import pytest
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 TRAINER = FOLDER / "trainer.py"
 
 

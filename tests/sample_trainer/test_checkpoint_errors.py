@@ -12,6 +12,8 @@ import pytest
 from tests.sample_trainer.bundled import FOLDER, module
 from tests.support.forked import Ran, run_forked
 
+pytestmark = pytest.mark.slow
+
 files = module("checkpoint_files")
 
 SMALL = ("train.steps=3", "train.epochs=1", "data.batch_size=2", "data.context=16", "checkpoint.every=1")

@@ -10,6 +10,8 @@ from torch import nn
 
 from tests.support.forked import Ran, run_forked
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).with_name("saves_and_loads.py")
 
 

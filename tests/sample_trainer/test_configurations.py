@@ -15,6 +15,8 @@ from ddpdoctor.model import Level
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 SCRIPTS = Path(__file__).parent / "scripts"
 CONFIGURATIONS = sorted((FOLDER / "configs").glob("*.yaml"))
 needs_sklearn = pytest.mark.skipif(

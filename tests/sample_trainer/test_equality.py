@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 RANKS = 3
 SCRIPTS = Path(__file__).parent / "scripts"
 

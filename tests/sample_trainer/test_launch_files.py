@@ -75,6 +75,7 @@ def slurm(tmp_path: Path, srun: str, **variables: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_slurm_script_trains_on_two_nodes_that_meet(tmp_path):
     """srun here starts what it is given once for each node, all on this machine."""
     srun = (

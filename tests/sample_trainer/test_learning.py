@@ -8,6 +8,8 @@ import pytest
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 
 def final_evaluation(folder: Path, *words: str) -> dict[str, float]:
     ran = run_forked(FOLDER / "trainer.py", folder / "ran", *words, "run.folder=out", nproc=2, record=False)

@@ -16,6 +16,8 @@ import pytest
 from tests.sample_trainer.bundled import FOLDER, module
 from tests.support.forked import Ran, run_forked
 
+pytestmark = pytest.mark.slow
+
 files = module("checkpoint_files")
 
 DIES = Path(__file__).with_name("dies.py")

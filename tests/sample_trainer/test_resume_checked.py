@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from ddpdoctor.model import Level
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import Ran, run_forked
+
+pytestmark = pytest.mark.slow
 
 
 def train(folder: Path, name: str, epochs: int) -> Ran:

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import run_forked
+
+pytestmark = pytest.mark.slow
 
 SHORT = ("train.steps=2", "data.held_out=0.01", "checkpoint.resume=true", "train.epochs=3")
 

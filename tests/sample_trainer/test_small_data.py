@@ -5,6 +5,8 @@ import pytest
 from tests.sample_trainer.bundled import FOLDER
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.slow
+
 CONTEXT, SAMPLES = 10, 7
 SIZE = CONTEXT * SAMPLES + 1 + CONTEXT + 1  # and one sample that is held out
 

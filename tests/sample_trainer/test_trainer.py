@@ -12,6 +12,8 @@ import torch
 
 from tests.sample_trainer.bundled import FOLDER, module
 
+pytestmark = pytest.mark.slow
+
 TRAINER = FOLDER / "trainer.py"
 RANKS = 3
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))

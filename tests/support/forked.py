@@ -29,6 +29,7 @@ from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
+from tests.support.watcher import sitecustomize as watcher
 
 ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 0.2
@@ -83,7 +84,8 @@ def run_forked(
     plan = Plan(nproc=nproc)
     job = Job(Kind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
     write_job(run, job, plan)
-    variables = {**(job.recorder.variables(run / RECORD, nproc) if record else {}), **(environ or {})}
+    asked = replace(job.recorder, record=str(run / RECORD), nproc=nproc)
+    variables = {**(asked.to_environment() if record else {}), **(environ or {})}
     began = time.monotonic()
     server = _server(slot)
     supervisor = Supervisor(job, plan, run / RECORD, server.pid, hang_after) if hang_after else None
@@ -200,6 +202,7 @@ class _Server:
         """Have the ranks of a script run to their end, or until it is said that they have stopped."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        watcher.note("starts ranks")
         print(json.dumps(request), file=self._process.stdin, flush=True)
         while stops and not select.select([self._process.stdout], [], [], _LOOK_SECONDS)[0]:
             if stops():

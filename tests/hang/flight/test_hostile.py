@@ -59,6 +59,7 @@ def test_what_is_no_dump_is_refused_in_a_sentence(tmp_path, said):
     assert "\n" not in refused(tmp_path, said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [
@@ -74,6 +75,7 @@ def test_a_file_that_asks_for_much_memory_gets_little(tmp_path, monkeypatch, sai
         folder.read_folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_file_that_takes_years_is_given_up_and_the_others_are_read(tmp_path, monkeypatch):
     """A key of tuples in tuples: to hash it takes 2 ** 60 steps."""
     monkeypatch.setattr(folder, "SECONDS", 1)

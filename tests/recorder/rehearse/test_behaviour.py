@@ -4,6 +4,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_the_rehearsal_is_faithful_and_leaves_nothing():
     script = Path(__file__).with_name("behaviour.py")
