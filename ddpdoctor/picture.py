@@ -22,21 +22,11 @@ COLOURS = ("#3e8ede", "#e07b39", "#2ca58d", "#d1495b", "#9b6fd4", "#b08d1e", "#c
 """Each is seen on white and on black, and told from its neighbours without red and green."""
 
 
-class NoMatplotlib(Exception):
-    """matplotlib is not installed."""
-
-
 def new_figure(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, two in a row.
+    """A figure with panels side by side, two in a row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-    Raises:
-        NoMatplotlib: it is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as missing:
-        raise NoMatplotlib(str(missing)) from None
     columns = min(2, panels)
     rows = math.ceil(panels / columns)
     figure = Figure(figsize=(4.8 * columns, 3.1 * rows), layout="constrained")

@@ -20,7 +20,6 @@ def draw(results: Results, path: Path) -> None:
     """Efficiency, where a step goes, bucket sizes and bandwidth; the last two where there are several ranks.
 
     Raises:
-        NoMatplotlib: it is not installed.
         OSError: the file cannot be written.
     """
     figure, panels = new_figure(4 if results.buckets else 2)

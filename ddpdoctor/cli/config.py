@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.model import Level
 
 if sys.version_info >= (3, 11):
@@ -20,17 +21,19 @@ else:  # the dependency of the same content
 
 @dataclass(frozen=True)
 class Config:
-    """What the project asks for; None where it does not."""
+    """What the project asks for."""
 
     folder: Path = field(default_factory=Path.cwd)
     """Where the file is; its patterns of file names begin there."""
-    select: tuple[str, ...] | None = None
-    ignore: tuple[str, ...] | None = None
-    nproc: int | None = None
-    batches: int | None = None
-    fail_on: Level | None = None
-    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The values of options, by the fields of :class:`CheckOptions`."""
+    per_file_ignores: Mapping[str, list[str]] = field(default_factory=dict)
     """Selectors of checks, by pattern of the file that a finding names."""
+
+    def fill(self, options: CheckOptions) -> CheckOptions:
+        """The options, with the project's values for those that were not given."""
+        given = {name for name in self.options if getattr(options, name) not in (None, [])}
+        return replace(options, **{name: self.options[name] for name in self.options.keys() - given})
 
 
 def read_config(folder: Path) -> Config:
@@ -71,37 +74,33 @@ def _config(folder: Path, table: Mapping[str, Any]) -> Config:
             read[key.replace("-", "_")] = _KEYS[key](value)
         except (TypeError, ValueError) as wrong:
             raise UsageError(f"{where}: {key} in [tool.ddpdoctor] {wrong}") from None
-    return Config(folder, **read)
+    ignores = read.pop("per_file_ignores", {})
+    return Config(folder, read, ignores)
 
 
-def _selectors(value: Any) -> tuple[str, ...]:
+def _selectors(value: Any) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise TypeError("is not a list of codes")
     registry.verify_selectors(value)
-    return tuple(value)
+    return value
 
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise TypeError(f"is {value!r}, and a number from 1 on is needed")
+        raise TypeError(f"is {value!r}, not a number from 1 on")
     return value
 
 
 def _level(value: Any) -> Level:
     if value not in (Level.FAIL.value, Level.WARN.value):
-        raise TypeError(f"is {value!r}, and 'fail' or 'warn' is needed")
+        raise TypeError(f"is {value!r}, neither 'fail' nor 'warn'")
     return Level(value)
 
 
-def _patterns(value: Any) -> dict[str, tuple[str, ...]]:
+def _patterns(value: Any) -> dict[str, list[str]]:
     if not isinstance(value, dict):
         raise TypeError("is not a table of file patterns and lists of codes")
-    return dict(_pairs(value))
-
-
-def _pairs(table: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for pattern, selectors in table.items():
-        yield pattern, _selectors(selectors)
+    return {pattern: _selectors(selectors) for pattern, selectors in value.items()}
 
 
 _KEYS: dict[str, Callable[[Any], Any]] = {

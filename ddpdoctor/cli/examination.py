@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.check import Check
-from ddpdoctor.cli.judging import Judging, Request
+from ddpdoctor.cli.judging import Judging
+from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
@@ -38,7 +39,7 @@ def examine(request: Request, progress: Progress) -> Report:
     keep = False
     try:
         report = _Examination(request, progress, folder).report()
-        keep = (report.exit_status != 0 or request.keep) and any(folder.iterdir())
+        keep = (report.exit_status != 0 or request.options.keep) and any(folder.iterdir())
         if keep:
             mask_files(folder, request.host.environ)
         return replace(report, run={**report.run, "folder": str(folder) if keep else None})
@@ -56,8 +57,8 @@ class _Examination(Judging):
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
-        if self.request.trace:
-            self._judge_again(self.request.trace)
+        if self.request.earlier:
+            self._judge_again(self.request.earlier)
             return self.compose()
         plan = self.request.host.plan
         with ExitStack() as started:
@@ -113,13 +114,13 @@ class _Examination(Judging):
             self.job.release()
 
     def _new_job(self) -> JobRun:
-        plan, folder = self.request.host.plan, self.subfolder("job")
+        plan, folder = self.request.host.plan, self.subfolder(JOB_FOLDER)
         job = self.request.job
         if job is None:
             plan = trainer_plan(plan)
             job = bundled_trainer(plan, folder)
         follow = None if job.bundled else self.request.follow
-        care = Care(self.request.hang_after, tell=self.progress.stage)
+        care = Care(self.request.options.hang_after, tell=self.progress.stage)
         torch, orphaned = self._torch(), [self.folder]
         return JobRun(job, plan, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
 
@@ -141,21 +142,14 @@ class _Examination(Judging):
         trace = self.job.finish(self._deadline_of_job())
         if self.request.job and self.request.job.recorder.exact:
             self.progress.stage(f"running {name} again, in one process")
-            torch = self.request.host.torch
-            version = torch.version if torch else None
-            trace = replay(
-                self.request.job,
-                self.request.host.plan,
-                self.folder / "job",
-                self._deadline_of_job(),
-                version,
-            )
-        self.judge_run(trace, self.folder / "job")
+            plan, folder = self.request.host.plan, self.folder / JOB_FOLDER
+            trace = replay(self.request.job, plan, folder, self._deadline_of_job(), self._torch())
+        self.judge_run(trace, self.folder / JOB_FOLDER)
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:
             return min(self.deadline, trainer_deadline(self.request.host.plan))
-        limit = self.request.time_limit
+        limit = self.request.options.time_limit
         # The recorder ends it in order at a training step; by force, somewhat later.
         slack = 0.0 if self.request.job.recorder.full else TIME_LIMIT_SLACK
         return self.deadline if limit is None else min(self.deadline, time.monotonic() + limit + slack)

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ddpdoctor import __version__, registry
 from ddpdoctor.cli.dumps import judge_dumps, take_apart, without_messengers
-from ddpdoctor.cli.errors import INTERRUPTED, UsageError
-from ddpdoctor.cli.output import open_output, write_report, write_text
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import ExplainOptions
+from ddpdoctor.cli.output import ReportOutput, open_output, write_text
 from ddpdoctor.judge import Verdict, exit_status, merge
 from ddpdoctor.logs import blame
 from ddpdoctor.logs.facts import read_facts, table
@@ -25,58 +26,46 @@ from ddpdoctor.report.terminal import width_of_stdout
 from ddpdoctor.text import plural
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of ``explain`` for files, as they were given."""
-
-    paths: tuple[str, ...]
-    facts: bool = False
-    fail_on: Level = Level.WARN
-    format: str = "terminal"
-    output: str | None = None
-    verbose: bool = False
-
-
-def run_explain(options: Options) -> int:
+def run_explain(options: ExplainOptions) -> int:
     """Read, judge, write the report, and return the exit status.
 
     Raises:
         UsageError: a file cannot be read, or the report cannot be written.
     """
-    output = open_output(options.output)
+    output = ReportOutput(options)
     try:
-        report = _facts(options) if options.facts else _report(options)
+        if options.facts:
+            write_text(
+                _facts_text(clean(_facts(options), os.environ), options.format), open_output(options.output)
+            )
+            return 0
+        report = _report(options)
     except UnreadableInput as unreadable:
         raise UsageError(str(unreadable)) from None
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    cleaned = clean(report, os.environ)
-    if options.facts:
-        write_text(_facts_text(cleaned, options.format), output)
-        return report.exit_status
-    shown = cleaned if options.verbose or options.format != "terminal" else _in_one_screen(cleaned)
-    write_report(shown, Format(options.format), output, verbose=options.verbose)
+    output.write(
+        report if options.verbose or options.format is not Format.TERMINAL else _in_one_screen(report)
+    )
     return report.exit_status
 
 
-def _report(options: Options) -> Report:
+def _report(options: ExplainOptions) -> Report:
     started = time.monotonic()
-    given = take_apart(options.paths)
+    given = take_apart(options.subjects)
     verdicts, notes = judge_dumps(given.dumps, _to_stderr) if given.dumps else ([], ())
     lines = 0
     if given.others:
         of_log, lines = _judge_output(given.others, needed=not given.dumps)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
-    merged = merge(verdicts)
+    merged, fail_on = merge(verdicts), options.fail_on or Level.WARN
     return Report(
         version=__version__,
         command=tuple(sys.argv[1:]),
-        exit_status=exit_status(merged.findings, merged.results, options.fail_on, None),
+        exit_status=exit_status(merged.findings, merged.results, fail_on, None),
         seconds=time.monotonic() - started,
         checks=merged.results,
         findings=merged.findings,
-        run={"files": list(options.paths), "lines": lines, "fail_on": options.fail_on.value},
+        run={"files": options.subjects, "lines": lines, "fail_on": fail_on.value},
         notes=notes,
     )
 
@@ -98,11 +87,11 @@ def _to_stderr(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _facts(options: Options) -> Report:
+def _facts(options: ExplainOptions) -> Report:
     """A report that holds nothing but the facts."""
-    if options.format not in ("terminal", "json"):
+    if options.format not in (Format.TERMINAL, Format.JSON):
         raise UsageError("--facts are written as --format terminal or json")
-    facts = read_facts(streams(list(options.paths)))
+    facts = read_facts(streams(options.subjects))
     if not facts.by_rank:
         raise UsageError("no line is NCCL's; NCCL_DEBUG=INFO makes it write them")
     note = "no line tells ranks, so processes are numbered in the order of their appearance"
@@ -116,9 +105,9 @@ def _facts(options: Options) -> Report:
     )
 
 
-def _facts_text(report: Report, format: str) -> str:
+def _facts_text(report: Report, format: Format) -> str:
     rows = report.run["facts"]
-    if format == "json":
+    if format is Format.JSON:
         values = [{"ranks": list(row.ranks), "text": row.text} for row in rows]
         return json.dumps({"facts": values, "notes": list(report.notes)}, indent=2) + "\n"
     lines = [*evidence_lines(rows, width_of_stdout()), *(f"note:  {note}" for note in report.notes)]

@@ -1,46 +1,175 @@
-"""``ddpdoctor hang``: its options. Imports little."""
+"""``ddpdoctor hang``: who waits for whom in a job that is stuck now, or was when somebody kept what it showed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 
-import typer
+from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
+from ddpdoctor.cli.hang_report import Looked, report_of
+from ddpdoctor.cli.options import HangOptions
+from ddpdoctor.cli.output import ReportOutput, open_output, write_timeline
+from ddpdoctor.hang import attach, kept
+from ddpdoctor.hang.flight.folder import read_folder
+from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.hang.jobs import Job, NoJob, script_of
+from ddpdoctor.hang.stillness import stillness
+from ddpdoctor.job.remains import read_job, read_trace
+from ddpdoctor.progress import Progress
+from ddpdoctor.redact import mask_files, quote
+from ddpdoctor.text import quote_command, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.live import live_trace, read_records
+from ddpdoctor.trace.reader import Recorded, read_run
 
-from ddpdoctor.cli.formats import ReportFormat
 
+def run_hang(options: HangOptions) -> int:
+    """Look, judge, write the report, and return the exit status.
 
-def hang(
-    subjects: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PID... | FOLDER...]",
-            help="A launcher or any rank of a job; or what --dump kept. [default: the job on this host]",
-        ),
-    ] = None,
-    dump: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Keep what was seen, to be judged again.")
-    ] = None,
-    flight_recorder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Judge the dumps of PyTorch's flight recorder.")
-    ] = None,
-    format_: Annotated[ReportFormat, typer.Option("--format", help="How to write the report.")] = (
-        ReportFormat.TERMINAL
-    ),
-    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
-    timeline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write what each rank did when, for ui.perfetto.dev.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Tell where each rank is, though nothing hangs.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
-) -> int:
-    """Say who waits for whom in a job that is stuck, and who is to blame. The job goes on as it was.
-
-    Exit status: 0 nothing hangs, 1 a hang was found, 2 could not look.
+    Raises:
+        UsageError: there is nothing to look at, or it may not be looked at.
     """
-    from ddpdoctor.cli.hang_run import Options, run_hang
+    started, output = time.monotonic(), ReportOutput(options)
+    timeline = open_output(options.timeline, "--timeline")
+    _verify_dump(options.dump)
+    with Progress(quiet=options.quiet) as progress:
+        looked = _look(options, progress)
+        if looked is None:
+            return CANNOT_EXAMINE
+        report = report_of(looked, time.monotonic() - started)
+        _keep(looked, options.dump)
+        write_timeline(looked.trace, timeline)
+    output.write(report)
+    return report.exit_status
 
-    return run_hang(
-        Options(tuple(subjects or ()), dump, flight_recorder, format_.value, output, verbose, quiet, timeline)
+
+def _look(options: HangOptions, progress: Progress) -> Looked | None:
+    subjects = options.subjects or []
+    pids = [int(subject) for subject in subjects if subject.isdecimal() and len(subject) < 10]
+    folders = [Path(subject) for subject in subjects if not subject.isdecimal()]
+    if options.flight_recorder is not None:
+        if subjects:
+            raise UsageError("--flight-recorder takes its folder alone, without process ids or other folders")
+        return _by_flight(Path(options.flight_recorder))
+    if folders and pids:
+        raise UsageError("give process ids or folders, not both")
+    if folders:
+        return _by_folders(folders)
+    return _live(pids, progress)
+
+
+def _by_flight(folder: Path) -> Looked:
+    if not folder.parent.is_dir():
+        raise UsageError(f"--flight-recorder {quote(str(folder))} does not exist")
+    try:
+        dumps = read_folder(folder)
+    except Refused as why:
+        raise UsageError(f"--flight-recorder {quote(str(folder))}: {why}") from None
+    standstill = Standstill(flight=dumps.ranks, unseen=dumps.left_out)
+    return Looked(Trace(ranks=(), standstill=standstill))
+
+
+def _by_folders(folders: Sequence[Path]) -> Looked:
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{quote(str(folder))} is neither a folder nor a process id")
+    job = read_job(folders[0]) if len(folders) == 1 and not kept.is_kept(folders[0]) else None
+    if job is not None:
+        trace = read_trace(folders[0])
+        if trace.standstill is None:
+            raise UsageError(f"{quote(str(folders[0]))} holds a run that did not stand still")
+        return Looked(trace, command=job[0].words)
+    try:
+        standstill = kept.read(*folders)
+        trace = live_trace(standstill, read_records(*folders))
+        return Looked(trace, stillness(standstill), _script(standstill))
+    except Refused as why:
+        raise UsageError(f"{', '.join(quote(str(one)) for one in folders)}: {why}") from None
+
+
+def _script(standstill: Standstill) -> tuple[str, ...]:
+    """What the ranks ran; empty where that is not told, or was too long to be kept as a whole."""
+    command = next((one.command for one in standstill.ranks.values()), "")
+    try:
+        return script_of(tuple(shlex.split(command)))
+    except ValueError:
+        return ()
+
+
+def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
+    progress.stage("looking for ranks")
+    try:
+        jobs = attach.find(pids)
+        if len(jobs) > 1:
+            progress.hide()
+            print(_choice(jobs), file=sys.stderr)
+            return None
+        if not jobs:
+            raise UsageError(
+                "no process on this host has RANK in its environment; give the process id of the launcher"
+            )
+        standstill = attach.look_at(jobs[0], progress.stage)
+    except NoJob as why:
+        raise UsageError(str(why)) from None
+    records = jobs[0].records
+    recorded = read_run(records) if records and records.is_dir() else Recorded()
+    return Looked(
+        live_trace(standstill, recorded), stillness(standstill), script_of(jobs[0].command), records
     )
+
+
+def _choice(jobs: Sequence[Job]) -> str:
+    lines = [f"ddpdoctor: error: {len(jobs)} jobs run here; give a process id of one of them:"]
+    for job in jobs:
+        ranks = [rank for rank in job.ranks.values() if rank is not None]
+        lines.append(
+            f"  ddpdoctor hang {min(job.ranks)}    # {ranks_phrase(ranks)}: {quote_command(script_of(job.command))}"
+        )
+    return "\n".join(lines)
+
+
+def _verify_dump(folder: str | None) -> None:
+    """Refuse a folder that cannot be written before anything else is done.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if folder is None:
+        return
+    try:
+        _staging(folder).rmdir()
+    except OSError as failed:
+        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
+
+
+def _keep(looked: Looked, folder: str | None) -> None:
+    """Write down what was looked at, for another time or another host.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    if folder is None:
+        return
+    try:
+        staging = _staging(folder)
+        kept.write(looked.trace.standstill or Standstill(), staging, looked.records)
+        mask_files(staging, os.environ)
+        kept.move_into(staging, Path(folder))
+    except OSError as failed:
+        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
+
+
+def _staging(folder: str) -> Path:
+    """A folder inside it, made anew, in which everything is written before it is moved.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    staging = Path(folder, f".{os.getpid()}.part")
+    staging.mkdir(parents=True, exist_ok=True)
+    return staging

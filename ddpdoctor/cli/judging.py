@@ -1,63 +1,22 @@
-"""What is to be examined, and the judging of it into one report."""
+"""The judging of what was examined into one report."""
 
 from __future__ import annotations
 
+import sys
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import __version__, registry
-from ddpdoctor.check import Check
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.output import write_timeline
-from ddpdoctor.host import Host
-from ddpdoctor.job.command import Job
-from ddpdoctor.job.run import Follow
+from ddpdoctor.cli.request import Request
 from ddpdoctor.judge import Verdict, exit_status, merge, skip_all
 from ddpdoctor.judge import judge as judge_all
-from ddpdoctor.model import Level, Report, Source
-from ddpdoctor.silence import Silencer, note_of
+from ddpdoctor.model import Report, Source
+from ddpdoctor.silence import note_of
 from ddpdoctor.trace import Trace
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be examined."""
-
-    host: Host
-    selected: tuple[str, ...]
-    ignored: tuple[str, ...]
-    fail_on: Level
-    command: tuple[str, ...]
-    job: Job | None = None
-    """The user's; None for the bundled trainer."""
-    time_limit: float | None = None
-    """Seconds after which the user wants the job ended."""
-    hang_after: float | None = None
-    """Seconds without progress after which the job has stopped, where the user chose them."""
-    trace: Path | None = None
-    """The folder of an earlier job, which is judged again; nothing is run then."""
-    keep: bool = False
-    """Whether the run folder stays whatever is found."""
-    silencer: Silencer = field(default_factory=Silencer)
-    follow: Follow | None = None
-    """Passes the output of the user's job on."""
-    timeline: Path | None = None
-    """Where the timeline of the run goes, where it was asked for."""
-
-    def checks(self, source: Source) -> tuple[Check, ...]:
-        """The checks wanted of one source."""
-        return registry.select(source, self.selected, self.ignored)
-
-    def checks_of_output(self) -> tuple[Check, ...]:
-        """The checks wanted of what the script prints, which belongs to its run."""
-        run, log = Source.RUN.value, Source.LOG.value
-        selected, ignored = (
-            tuple(log if one == run else one for one in given) for given in (self.selected, self.ignored)
-        )
-        return registry.select(Source.LOG, selected, ignored)
 
 
 class Judging:
@@ -103,7 +62,7 @@ class Judging:
         """Judge a training run, and where it broke its output, too."""
         write_timeline(trace, self.request.timeline)
         checks = self.request.checks(Source.RUN)
-        self.unfinished = unfinished(trace, self.request.time_limit)
+        self.unfinished = unfinished(trace, self.request.options.time_limit)
         cause = self.cause_on_host() if trace.broken else None
         if cause:
             what = "the trainer" if trace.bundled else "the script"
@@ -112,12 +71,12 @@ class Judging:
             self.judge(Source.RUN, trace)
             self._read_output(trace, folder)
         of_run = merge([verdict for verdict in self.verdicts if verdict.source is Source.RUN])
-        self.notes += notes(trace, of_run.results, self.request.time_limit)
+        self.notes += notes(trace, of_run.results, self.request.options.time_limit)
         self.run.update(facts(trace))
 
     def _read_output(self, trace: Trace, folder: Path) -> None:
         """Of a script that broke, what it printed may tell more than its exception."""
-        checks = self.request.checks_of_output()
+        checks = self.request.checks(Source.LOG)
         if trace.broken and not (trace.timed_out or trace.bundled) and checks:
             rest = [one for one in self.verdicts if one.source is not Source.RUN]
             run = [one for one in self.verdicts if one.source is Source.RUN]
@@ -143,7 +102,7 @@ class Judging:
         run["fail_on"] = self.request.fail_on.value
         return Report(
             version=__version__,
-            command=self.request.command,
+            command=tuple(sys.argv[1:]),
             exit_status=status,
             seconds=time.monotonic() - self.started,
             checks=merged.results,

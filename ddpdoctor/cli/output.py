@@ -5,11 +5,16 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import ReportOptions
+from ddpdoctor.job.output import Output, Stream
+from ddpdoctor.job.run import Follow
 from ddpdoctor.model import Report
-from ddpdoctor.redact import quote
+from ddpdoctor.picture import FORMATS
+from ddpdoctor.redact import clean, quote
 from ddpdoctor.report import Format, render
 from ddpdoctor.trace import Trace
 
@@ -54,6 +59,21 @@ def open_output(path: str | None, option: str = "--output") -> Path | None:
         raise UsageError(f"{option} {quote(path)} cannot be written: {failed.strerror}") from None
 
 
+def verify_picture(path: str) -> Path:
+    """Refuse a picture that cannot be drawn before anything else is done.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise UsageError(f"{quote(path)} ends with neither .png nor .svg")
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise UsageError("pictures require matplotlib: pip install matplotlib") from None
+    return Path(path)
+
+
 def write_timeline(trace: Trace, file: Path | None) -> None:
     """Write what the ranks did and when, where that was asked for.
 
@@ -70,13 +90,45 @@ def write_timeline(trace: Trace, file: Path | None) -> None:
         raise UsageError(f"--timeline {quote(str(file))} cannot be written: {failed.strerror}") from None
 
 
-def write_report(report: Report, format: Format, output: Path | None, *, verbose: bool) -> None:
-    """Write a cleaned report to the output file, or to stdout where there is none.
+class ReportOutput:
+    """Where a report goes, and around it what the job writes itself.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written; so it is refused before anything else is done.
     """
-    write_text(render(report, format, verbose=verbose, to_terminal=output is None), output)
+
+    def __init__(self, options: ReportOptions) -> None:
+        self._options, self._file = options, open_output(options.output)
+        self._job: Output | None = None
+        # Where the report goes to stdout for a program, nothing else may.
+        self._has_stdout = options.format is not Format.TERMINAL and self._file is None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person reads it on stdout."""
+        return self._options.format is Format.TERMINAL and self._file is None
+
+    def follow(self, before_first: Callable[[], object]) -> Follow:
+        """What passes the output of a job on; ``before_first`` is called before it writes anything."""
+
+        def begin(find: Callable[[], Iterable[Stream]]) -> Output:
+            out = sys.stderr if self._has_stdout else sys.stdout
+            self._job = Output(find, out.buffer, sys.stderr.buffer, before_first)
+            return self._job
+
+        return begin
+
+    def write(self, report: Report) -> None:
+        """Write a report, with what is secret masked.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        if self.is_terminal and self._job and self._job.said_something:
+            write_out("\n")
+        cleaned, to_terminal = clean(report, os.environ), self._file is None
+        text = render(cleaned, self._options.format, verbose=self._options.verbose, to_terminal=to_terminal)
+        write_text(text, self._file)
 
 
 def write_text(text: str, output: Path | None) -> None:
@@ -92,8 +144,3 @@ def write_text(text: str, output: Path | None) -> None:
         output.write_text(text, encoding="utf-8")
     except OSError as failed:
         raise UsageError(f"--output {quote(str(output))} cannot be written: {failed.strerror}") from None
-
-
-def split_selectors(selectors: tuple[str, ...]) -> tuple[str, ...]:
-    """``("DD1,DD2", "host")`` as ``("DD1", "DD2", "host")``."""
-    return tuple(one.strip() for text in selectors for one in text.split(",") if one.strip())

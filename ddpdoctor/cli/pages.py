@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.output import write_out
 from ddpdoctor.redact import quote
 from ddpdoctor.report import pages
 from ddpdoctor.report.terminal import width_of_stdout
@@ -20,6 +21,12 @@ def list_checks(format: str) -> str:
     if format == "json":
         return json.dumps(pages.list_values(checks), indent=2)
     return pages.text_list(checks, width_of_stdout())
+
+
+def write(text: str) -> int:
+    """Write a page to stdout; returns the exit status."""
+    write_out(text + "\n")
+    return 0
 
 
 def is_subject(subjects: Sequence[str]) -> bool:
@@ -46,4 +53,4 @@ def _nearest(wanted: str) -> str:
     known = {text.lower(): check for check in registry.all_checks() for text in (check.code, check.name)}
     near = [known[text] for text in difflib.get_close_matches(wanted.lower(), known, n=3)]
     names = list(dict.fromkeys(f"{check.code} ({check.name})" for check in near))
-    return f"near it: {', '.join(names)}" if names else "`ddpdoctor checks` lists them all"
+    return f"did you mean {' or '.join(names)}?" if names else "`ddpdoctor checks` lists them all"

@@ -17,7 +17,6 @@ app = typer.Typer(help="List, show, compare and draw the runs of `ddpdoctor trai
 FOLDER = "runs"
 """Where the trainer puts its runs."""
 LATEST = "latest"
-MATPLOTLIB = "pictures need matplotlib: pip install matplotlib"
 
 
 class RunFormat(str, Enum):
@@ -157,7 +156,7 @@ def export(
     try:
         written = export_run(chosen, into)
     except NoTensorBoard:
-        raise UsageError("event files need TensorBoard: pip install tensorboard") from None
+        raise UsageError("event files require TensorBoard: pip install tensorboard") from None
     except OSError as failed:
         raise UsageError(f"{quote(str(into))} cannot be written: {failed.strerror}") from None
     typer.echo(f"{written} values in {into}")
@@ -165,20 +164,16 @@ def export(
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
     from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.picture import FORMATS, NoMatplotlib
+    from ddpdoctor.cli.output import verify_picture
     from ddpdoctor.redact import quote
     from ddpdoctor.runs import plot as pictures
 
-    path = Path(output)
-    if path.suffix.lower() not in FORMATS:
-        raise UsageError(f"{quote(output)} ends neither with .png nor with .svg")
+    path = verify_picture(output)
     try:
         if what is Picture.CURVES:
             pictures.draw_curves(runs, path)
         else:
             pictures.draw_scaling(_summaries(runs, folder), path)
-    except NoMatplotlib:
-        raise UsageError(MATPLOTLIB) from None
     except OSError as failed:
         raise UsageError(f"{quote(output)} cannot be written: {failed.strerror}") from None
     except ValueError as empty:
@@ -259,5 +254,5 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
     if found:
         raise UsageError(f"{quote(name)} may be {' or '.join(escape(path.name) for path in found[:5])}")
     near = difflib.get_close_matches(name, known, n=3)
-    hint = f"near it: {', '.join(map(escape, near))}" if near else "`ddpdoctor runs list` lists them"
+    hint = f"did you mean {' or '.join(map(escape, near))}?" if near else "`ddpdoctor runs list` lists them"
     raise UsageError(f"no run in {quote(folder)} is called {quote(name)}; {hint}")

@@ -1,4 +1,4 @@
-"""What the words of a command line name: a script, a module or a launch line; refused where it cannot run."""
+"""What the words of a command line name: a script, a module or a whole command line; refused where it cannot run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,28 @@ import tokenize
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import LINE, JobOptions
 from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.text import quote_command
 
 
-def job_of(words: tuple[str, ...], kind: Kind, recorder: RecorderOptions) -> Job | None:
-    """The job that these words mean; None where there are none.
+def kind_of(options: JobOptions) -> Kind:
+    """What the words are."""
+    if options.words and options.words[0] == LINE:
+        return Kind.LINE
+    return Kind.MODULE if options.module else Kind.SCRIPT
+
+
+def job_of(options: JobOptions, recorder: RecorderOptions) -> Job | None:
+    """The job that is asked for; None where none is.
 
     Raises:
         UsageError: it is not there, or is not Python.
     """
+    kind = kind_of(options)
+    words = tuple(options.words or ())[kind is Kind.LINE :]
     if kind is Kind.MODULE:
         _verify_module(words)
     elif words and kind is Kind.LINE:
@@ -33,18 +43,18 @@ def job_of(words: tuple[str, ...], kind: Kind, recorder: RecorderOptions) -> Job
 
 def _verify_module(words: tuple[str, ...]) -> None:
     if not words:
-        raise UsageError("-m needs the name of a module")
+        raise UsageError("-m requires the name of a module")
     top = words[0].partition(".")[0]
     # Only the outermost package is looked for: finding what is in it would import it.
     if importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
-        raise UsageError(f"-m {words[0]}: no module {quote(top)} is found from here")
+        raise UsageError(f"-m {words[0]}: no module named {quote(top)}")
 
 
 def _verify_line(words: tuple[str, ...]) -> None:
     program = words[0]
     if shutil.which(program) is None:
-        hint = f"; a script stands without --: ddpdoctor check {program}" if program.endswith(".py") else ""
-        raise UsageError(f"{quote(program)} is no program that PATH finds{hint}")
+        hint = f"; for a script, leave out --: ddpdoctor check {program}" if program.endswith(".py") else ""
+        raise UsageError(f"{quote(program)}: command not found{hint}")
 
 
 def _verify_script(words: tuple[str, ...]) -> None:
@@ -56,10 +66,10 @@ def _verify_script(words: tuple[str, ...]) -> None:
             raise UsageError(f"{quote(words[0])} is a folder without a __main__.py")
         return
     if not script.is_file():
-        raise UsageError(f"{quote(words[0])} is no file")
+        raise UsageError(f"{quote(words[0])} is not a regular file")
     if not _may_be_python(script):
         line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words])
-        raise UsageError(f"{quote(words[0])} is not a Python script; a launch line stands behind --: {line}")
+        raise UsageError(f"{quote(words[0])} is not a Python script; for any other command, use --: {line}")
 
 
 def _may_be_python(script: Path) -> bool:

@@ -3,100 +3,56 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
-import typer
-
-if TYPE_CHECKING:
-    from ddpdoctor.job.launch import Ending
-    from ddpdoctor.job.training import TrainingRun
-    from ddpdoctor.plan import Plan
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError
+from ddpdoctor.cli.launch import launch_of
+from ddpdoctor.cli.options import TrainOptions
+from ddpdoctor.cli.output import write_out
+from ddpdoctor.cli.training_bar import TrainingBar
+from ddpdoctor.host import Host
+from ddpdoctor.host.gpus import DEFAULT_NPROC
+from ddpdoctor.job.launch import Ending
+from ddpdoctor.job.output import Output
+from ddpdoctor.job.training import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
+from ddpdoctor.plan import Plan
+from ddpdoctor.redact import quote
+from ddpdoctor.runs.follow import Follower
+from ddpdoctor.runs.stopped import note_stopped
 
 RUNS = Path("runs")
 FAILED = 1
 _LOOK_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
-class Launch:
-    """torchrun's options as they were given."""
+def run_train(options: TrainOptions) -> int:
+    """Train, or list the configurations, and return the exit status.
 
-    nproc: int | None
-    nnodes: int
-    node_rank: int
-    master_addr: str | None
-    master_port: int | None
-    standalone: bool
-    rendezvous: Mapping[str, str | None]
-
-
-def train(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE...]", help="Settings, such as train.epochs=2 data.batch_size=16."),
-    ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option("--config", "-c", metavar="NAME | FILE", help="A bundled configuration, or yours."),
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the bundled configurations.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the configuration and the distributed environment only.")
-    ] = False,
-    data: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Train on this text, or this folder; data.source=PATH.")
-    ] = None,
-    nproc: Annotated[
-        int | None,
-        typer.Option(
-            "--nproc",
-            "--nproc-per-node",
-            metavar="N",
-            help="Ranks on this node. [default: parallel.world_size, or its GPUs, or 2]",
-        ),
-    ] = None,
-    nnodes: Annotated[int, typer.Option(metavar="N", help="Nodes; run the same command on each.")] = 1,
-    node_rank: Annotated[
-        int, typer.Option(metavar="N", help="This node's number, 0 for the one at --master-addr.")
-    ] = 0,
-    master_addr: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where node 0 is.")] = None,
-    master_port: Annotated[
-        int | None,
-        typer.Option(metavar="PORT", help="Where ranks meet. [default: a free one; 29500 on nodes]"),
-    ] = None,
-    standalone: Annotated[bool, typer.Option("--standalone", help="Let torchrun find a port.")] = False,
-    rdzv_backend: Annotated[str | None, typer.Option(metavar="NAME", help="torchrun's rendezvous.")] = None,
-    rdzv_endpoint: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where it is.")] = None,
-    rdzv_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's name in it.")] = None,
-    rdzv_conf: Annotated[str | None, typer.Option(metavar="KEY=VALUE,...", help="More of it.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
-) -> int:
-    """Train with the bundled trainer, under torchrun; the run is kept in runs/.
-
-    Exit status: 0 trained, 1 the run failed, 2 asked for what cannot be.
+    Raises:
+        UsageError: an option or a setting asks for what cannot be.
     """
-    if list_:
+    if options.list_configs:
         return _list()
-    rendezvous = {"backend": rdzv_backend, "endpoint": rdzv_endpoint, "id": rdzv_id, "conf": rdzv_conf}
-    launch = Launch(nproc, nnodes, node_rank, master_addr, master_port, standalone, rendezvous)
-    settings = [*(words or ()), *([f"data.source={data}"] if data is not None else [])]
-    return _train(_config_file(config), settings, launch, dry_run, quiet)
+    settings = [
+        *(options.settings or ()),
+        *([f"data.source={options.data}"] if options.data is not None else []),
+    ]
+    return _train(_config_file(options.config), settings, options)
 
 
 def _list() -> int:
-    from ddpdoctor.job.training import about, bundled_configs
-
     configs = bundled_configs()
     width = max(map(len, configs), default=0)
     for name, path in configs.items():
-        typer.echo(f"{name:<{width}}  {about(path)}")
+        write_out(f"{name:<{width}}  {about(path)}\n")
     return 0
 
 
@@ -106,12 +62,6 @@ def _config_file(name: str | None) -> Path | None:
     Raises:
         UsageError: there is neither.
     """
-    import difflib
-
-    from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.job.training import bundled_configs
-    from ddpdoctor.redact import quote
-
     if name is None:
         return None
     configs = bundled_configs()
@@ -121,21 +71,16 @@ def _config_file(name: str | None) -> Path | None:
     if bundled:
         return bundled
     near = difflib.get_close_matches(name, configs, n=3)
-    hint = f"near it: {', '.join(near)}" if near else "`ddpdoctor train --list` lists the bundled ones"
+    hint = f"did you mean {' or '.join(near)}?" if near else "`ddpdoctor train --list` lists the bundled ones"
     raise UsageError(f"--config {quote(name)} is neither a file nor a bundled configuration; {hint}")
 
 
-def _train(file: Path | None, settings: list[str], launch: Launch, dry_run: bool, quiet: bool) -> int:
-    from ddpdoctor.cli.errors import INTERRUPTED, UsageError
-    from ddpdoctor.cli.signals import stopped_by_signals
-    from ddpdoctor.job.training import BadConfiguration, TrainingRun, read_config
-    from ddpdoctor.runs.stopped import note_stopped
-
+def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int:
     try:
         resolved = read_config(file, settings)
     except BadConfiguration as bad:
         raise UsageError(str(bad)) from None
-    plan = _plan(launch, resolved)
+    plan, dry_run = launch_of_training(options, resolved["parallel"]), options.dry_run
     words = ["--config", str(file.absolute())] if file else []
     words += ["--dry-run", *settings] if dry_run else settings
     made = _new_folder(resolved["run"]["name"]) if _needs_folder(resolved, plan, dry_run) else None
@@ -143,12 +88,11 @@ def _train(file: Path | None, settings: list[str], launch: Launch, dry_run: bool
     words += [f"run.folder={made}"] if made else []
     scratch = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
     try:
-        with stopped_by_signals():
-            run = TrainingRun(words, plan, scratch)
-            try:
-                ending = _watch(run, Path(folder) if folder else None, quiet or dry_run)
-            finally:
-                run.stop()
+        run = TrainingRun(words, plan, scratch)
+        try:
+            ending = _watch(run, Path(folder) if folder else None, options.quiet or dry_run)
+        finally:
+            run.stop()
         return _end(run, ending, folder)
     except KeyboardInterrupt:
         if folder:
@@ -163,10 +107,6 @@ def _train(file: Path | None, settings: list[str], launch: Launch, dry_run: bool
 
 def _watch(run: TrainingRun, folder: Path | None, quiet: bool) -> Ending:
     """Show what the run does until it ends."""
-    from ddpdoctor.cli.training_bar import TrainingBar
-    from ddpdoctor.job.output import Output
-    from ddpdoctor.runs.follow import Follower
-
     follower = Follower(folder) if folder else None
     with TrainingBar(quiet) as bar:
         output = Output(run.streams, bar.sink(sys.stdout), bar.sink(sys.stderr))
@@ -180,15 +120,13 @@ def _watch(run: TrainingRun, folder: Path | None, quiet: bool) -> Ending:
             output.finish()
 
 
-def _show(follower: Any, bar: Any) -> None:
+def _show(follower: Follower | None, bar: TrainingBar) -> None:
     position = follower.look() if follower else None
     if position:
         bar.show(position)
 
 
 def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
-    from ddpdoctor.job.training import REFUSED
-
     if ending.status == 0:
         return 0
     failure = run.failure(ending.status)
@@ -213,8 +151,6 @@ def _new_folder(name: str) -> Path:
     Raises:
         UsageError: it cannot be made.
     """
-    from ddpdoctor.cli.errors import UsageError
-
     begun = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     for number in range(1, 1000):
@@ -229,50 +165,28 @@ def _new_folder(name: str) -> Path:
     raise UsageError(f"{RUNS} has a thousand runs of this second")
 
 
-def _plan(launch: Launch, resolved: Mapping[str, Any]) -> Plan:
-    from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.cli.request import verify_nproc
-    from ddpdoctor.host import Host
-    from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
+def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> Plan:
+    """The launch: what the command line leaves open is as configured, in the section ``parallel``.
 
-    parallel = resolved["parallel"]
-    if launch.nnodes < 1 or not 0 <= launch.node_rank < launch.nnodes:
-        raise UsageError(f"--node-rank {launch.node_rank} is not a node of --nnodes {launch.nnodes}")
+    Raises:
+        UsageError: it cannot be.
+    """
     # What a configuration does not say is its default, by which nobody asked for anything.
-    address = launch.master_addr or (
-        parallel["master_addr"] if parallel["master_addr"] != "127.0.0.1" else None
+    address = configured["master_addr"] if configured["master_addr"] != "127.0.0.1" else None
+    options = replace(
+        options,
+        nproc=_nproc(options, configured) if options.nproc is None else options.nproc,
+        master_addr=options.master_addr or address,
+        master_port=options.master_port or configured["master_port"] or None,
     )
-    port = launch.master_port or parallel["master_port"] or None
-    if port is not None and not 0 < port < 65536:
-        raise UsageError(f"--master-port {port} is not between 1 and 65535")
-    given = tuple((name, value) for name, value in launch.rendezvous.items() if value is not None)
-    if launch.nnodes > 1 and address is None and not given:
-        raise UsageError("--nnodes above 1 needs --master-addr, the same on every node, or --rdzv-endpoint")
-    host = Host(Plan())
-    return Plan(
-        nproc=verify_nproc(_nproc(launch, parallel, host), host),
-        nnodes=launch.nnodes,
-        node_rank=launch.node_rank,
-        master_addr=address or "127.0.0.1",
-        master_port=port or DEFAULT_MASTER_PORT,
-        rendezvous=given,
-        standalone=launch.standalone,
-        explicit=frozenset(
-            name for name, value in (("master_addr", address), ("master_port", port)) if value
-        ),
-    )
+    return launch_of(options, Host(Plan()))
 
 
-def _nproc(launch: Launch, parallel: Mapping[str, Any], host: Any) -> int:
-    """The ranks of this node: as asked for, or this node's part of the configuration's, or one for each GPU, or 2."""
-    from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.host.gpus import DEFAULT_NPROC, default_nproc
-
-    if launch.nproc is not None:
-        return launch.nproc
-    world_size = parallel["world_size"]
+def _nproc(options: TrainOptions, configured: Mapping[str, Any]) -> int | None:
+    """This node's part of the ranks that are configured; None for as many as it has GPUs."""
+    world_size = configured["world_size"]
     if world_size is None:
-        return DEFAULT_NPROC if parallel["device"] == "cpu" else default_nproc(host)
-    if world_size % launch.nnodes:
-        raise UsageError(f"parallel.world_size {world_size} does not divide among {launch.nnodes} nodes")
-    return int(world_size) // launch.nnodes
+        return DEFAULT_NPROC if configured["device"] == "cpu" else None
+    if world_size % options.nnodes:
+        raise UsageError(f"parallel.world_size {world_size} is not a multiple of --nnodes {options.nnodes}")
+    return int(world_size) // options.nnodes

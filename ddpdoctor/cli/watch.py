@@ -1,95 +1,161 @@
-"""``ddpdoctor watch``: its options."""
+"""``ddpdoctor watch``: a job run at its full length, and why it hung or broke where it did."""
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+import contextlib
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from types import FrameType
 
-import typer
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.judging import Judging
+from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
+from ddpdoctor.cli.output import ReportOutput
+from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
+from ddpdoctor.job.run import Care, JobRun
+from ddpdoctor.model import Report
+from ddpdoctor.progress import Progress
+from ddpdoctor.redact import clean, mask_files
+from ddpdoctor.report import Format, render
+from ddpdoctor.trace import Trace
 
-from ddpdoctor.cli.formats import FailOn, ReportFormat
-from ddpdoctor.cli.words import WORDS
-from ddpdoctor.model import Level
+HANG_SECONDS = 30.0
+"""At least, for a rank that could still come back: a job of days is not ended for a pause of seconds."""
+VICTIM_SECONDS = 60.0
+"""After a rank failed: launchers give the others half a minute, and may start all of them anew."""
+GRACE = 5.0
+"""Seconds that a job which hangs has to end in order."""
 
 
-class OnHang(str, Enum):
-    """What to do with a job that stands still."""
+def run_watch(options: WatchOptions) -> int:
+    """Run the job, write the report where there is something to say, and return the exit status.
 
-    STOP = "stop"
-    REPORT = "report"
-    DUMP = "dump"
-
-
-def watch(
-    ctx: typer.Context,
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar=WORDS, help="What to run: a script for torchrun, or a launch line as it is."),
-    ] = None,
-    module: Annotated[
-        bool, typer.Option("-m", "--module", help="The script is the name of a module, as for python -m.")
-    ] = False,
-    nproc: Annotated[
-        int | None,
-        typer.Option("--nproc", "--nproc-per-node", metavar="N", help="Ranks. [default: GPUs, or 2]"),
-    ] = None,
-    on_hang: Annotated[
-        OnHang,
-        typer.Option(
-            help="stop: say why and end the job; report: say why and leave the job alone; "
-            "dump: as stop, and keep what was seen in this folder."
-        ),
-    ] = OnHang.STOP,
-    hang_after: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Without progress, while ranks wait. [default: from the run]"),
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the run folder where nothing was found, too.")
-    ] = False,
-    select: Annotated[
-        list[str] | None, typer.Option(metavar="CODES", help="Only these, as for check.")
-    ] = None,
-    ignore: Annotated[list[str] | None, typer.Option(metavar="CODES", help="Not these.")] = None,
-    fail_on: Annotated[
-        FailOn, typer.Option(help="The least level that makes the exit status of a job that ended well 1.")
-    ] = FailOn.FAIL,
-    format_: Annotated[ReportFormat, typer.Option("--format", help="How to write the report.")] = (
-        ReportFormat.TERMINAL
-    ),
-    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")] = None,
-    timeline: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write what each rank did when, for ui.perfetto.dev.")
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="List every check, with what it saw.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No word on stderr while it runs.")] = False,
-) -> int:
-    """Run a job at its full length, recorded; where it hangs or crashes, say why, and end it in order.
-
-    Ctrl-C and SIGTERM are passed on to the job; a second one ends it at once.
-
-    Exit status: the job's own where that is not 0; else 0, or 1 where something was found. 1 after a hang.
+    Raises:
+        UsageError: an option asks for what cannot be.
     """
-    from ddpdoctor.cli.options import Options
-    from ddpdoctor.cli.watching import run_watch
-    from ddpdoctor.job.command import Kind
+    if not options.words:
+        raise UsageError("watch requires a job: ddpdoctor watch -- torchrun train.py")
+    shared = {field.name: getattr(options, field.name) for field in fields(RunOptions)}
+    watched = _Watched(request_of(CheckOptions(**shared, full=True)), options)
+    try:
+        return watched.run()
+    finally:
+        watched.remove()
 
-    options = Options(
-        words=tuple(words or ()),
-        kind=Kind.LINE if ctx.meta["is_line"] else Kind.MODULE if module else Kind.SCRIPT,
-        nproc=nproc,
-        full=True,
-        hang_after=hang_after,
-        keep=keep,
-        select=tuple(select or ()),
-        ignore=tuple(ignore or ()),
-        fail_on=Level(fail_on.value),
-        format=format_.value,
-        output=output,
-        timeline=timeline,
-        verbose=verbose,
-        quiet=quiet,
-    )
-    return run_watch(options, on_hang)
+
+class _Watched:
+    """One job."""
+
+    def __init__(self, request: Request, options: WatchOptions) -> None:
+        self._request, self._options = request, options
+        self._output, self._progress = ReportOutput(options), Progress(quiet=options.quiet)
+        self._folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
+        self._keep = False
+        self._signals: list[int] = []
+
+    def run(self) -> int:
+        """Run it to its end, or until it hangs."""
+        judging = Judging(self._request, self._folder)
+        job = self._start(judging.subfolder(JOB_FOLDER))
+        try:
+            with self._passed_on(job), self._progress:
+                trace = job.finish(math.inf)
+        except KeyboardInterrupt:
+            job.stop()
+        if self._signals:
+            name = signal.Signals(self._signals[0]).name
+            print(f"ddpdoctor: stopped by {name}; nothing of it is left running", file=sys.stderr)
+            return 128 + self._signals[0]
+        report = self._judge(judging, trace)
+        self._keep = report.exit_status != 0 or self._options.keep
+        self._write(self._kept(report))
+        return _status(trace, report)
+
+    def _start(self, folder: Path) -> JobRun:
+        job, plan, torch = self._request.job, self._request.host.plan, self._request.host.torch
+        assert job is not None, "there are words"
+        care = Care(
+            self._options.hang_after,
+            HANG_SECONDS,
+            GRACE,
+            VICTIM_SECONDS,
+            passes_on=True,
+            tell=self._tell,
+            on_hang=self._report if self._options.on_hang is OnHang.REPORT else None,
+        )
+        version = torch.version if torch else None
+        follow, orphaned = self._output.follow(self._progress.hide), [self._folder]
+        return JobRun(job, plan, folder, torch=version, follow=follow, if_orphaned=orphaned, care=care)
+
+    def _tell(self, sentence: str) -> None:
+        if not self._options.quiet:
+            print(f"ddpdoctor: {sentence}", file=sys.stderr, flush=True)
+
+    def _report(self, trace: Trace) -> bool:
+        """Say why a job stands still that is left alone."""
+        report = self._judge(Judging(self._request, self._folder), trace)
+        text = render(clean(report, os.environ), Format.TERMINAL)
+        print(f"\n{text}\nddpdoctor: the job is left alone\n", file=sys.stderr, flush=True)
+        return False
+
+    def _judge(self, judging: Judging, trace: Trace) -> Report:
+        judging.judge_run(trace, self._folder / JOB_FOLDER)
+        if judging.unfinished and not trace.broken:
+            # The job did what it was to do; that it is no training is for check to mind.
+            judging.notes.append(f"there was nothing to judge: {judging.unfinished}")
+            judging.unfinished = None
+        return judging.compose()
+
+    def _kept(self, report: Report) -> Report:
+        """The report with the folder that stays, where one does."""
+        if not self._keep:
+            return report
+        mask_files(self._folder, self._request.host.environ)
+        if self._options.on_hang is OnHang.DUMP:
+            name = time.strftime("ddpdoctor-hang-%Y%m%d-%H%M%S")
+            self._folder = Path(shutil.move(self._folder, Path.cwd() / name))
+        return replace(report, run={**report.run, "folder": str(self._folder)})
+
+    def _write(self, report: Report) -> None:
+        says_nothing = not report.findings and report.exit_status == 0 and not self._options.verbose
+        if not (says_nothing and self._output.is_terminal):
+            self._output.write(report)
+
+    @contextlib.contextmanager
+    def _passed_on(self, job: JobRun) -> Iterator[None]:
+        """The first signal is the job's; another ends everything."""
+
+        def take(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+            if len(self._signals) > 1 or number == signal.SIGHUP:
+                raise KeyboardInterrupt
+            job.pass_on(number)
+
+        asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [n for n in asked if signal.getsignal(n) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, take) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def remove(self) -> None:
+        """Remove the folder, unless it stays."""
+        if not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _status(trace: Trace, report: Report) -> int:
+    """The job's own exit status where it ended by itself and not well, so that who waits for it sees that."""
+    if trace.timed_out or not trace.status:
+        return report.exit_status
+    return trace.status if trace.status > 0 else 128 - trace.status

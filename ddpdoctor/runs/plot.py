@@ -33,7 +33,6 @@ def draw_curves(runs: Sequence[Run], path: Path) -> None:
     """Loss, learning rate, gradient norm and throughput by step; a panel for each that any run has.
 
     Raises:
-        NoMatplotlib: it is not installed.
         ValueError: no run has anything to draw.
     """
     shown = [(metric, title) for metric, title in _PANELS if any(run.series(metric) for run in runs)]
@@ -72,7 +71,6 @@ def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
     """Throughput by the number of ranks, and where a run of one process tells it, efficiency and perfect scaling.
 
     Raises:
-        NoMatplotlib: it is not installed.
         ValueError: no run has a throughput.
     """
     told = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)

@@ -81,11 +81,11 @@ def test_a_rank_that_fails_is_named_in_one_line(tmp_path, instead, expected):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--nproc", "0"], "--nproc 0 is not between 1 and"),
-        (["--batch-size", "0"], "--batch-size 0 is less than 1"),
-        (["--width", "30"], "--width 30 is no multiple of 4"),
+        (["--nproc", "0"], "0 is less than 1"),
+        (["--batch-size", "0"], "'--batch-size': 0 is less than 1"),
+        (["--width", "30"], "--width 30 is not a multiple of 4"),
         (["--backend", "mpi"], "--backend mpi is neither gloo nor nccl"),
-        (["--plot", "bench.pdf"], "'bench.pdf' ends neither with .png nor with .svg"),
+        (["--plot", "bench.pdf"], "'bench.pdf' ends with neither .png nor .svg"),
         (["--timeout", "0.1", "--quick"], "the time limit of 0.1 s was reached: importing torch"),
     ],
 )

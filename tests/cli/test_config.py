@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.cli import run
 from ddpdoctor.cli.config import Config, read_config
-from ddpdoctor.cli.options import Options
+from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.cli.request import request_of
 from ddpdoctor.model import Level
 
@@ -34,7 +34,9 @@ def test_every_key_is_read_from_the_nearest_file_that_has_the_table(tmp_path: Pa
     below = project(tmp_path, ALL)
     (below / "pyproject.toml").write_text("[tool.ruff]\n")
     assert read_config(below) == Config(
-        tmp_path, ("DD1", "data"), ("DD103",), 3, 5, Level.FAIL, {"legacy/*.py": ("DD104",)}
+        tmp_path,
+        {"select": ["DD1", "data"], "ignore": ["DD103"], "nproc": 3, "batches": 5, "fail_on": Level.FAIL},
+        {"legacy/*.py": ["DD104"]},
     )
 
 
@@ -45,16 +47,16 @@ def test_without_a_file_nothing_is_asked_for(tmp_path: Path) -> None:
 def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project(tmp_path, ALL))
     Path("train.py").write_text("")
-    asked = request_of(Options(words=("train.py",)))
-    assert (asked.selected, asked.ignored) == (("DD1", "data"), ("DD103",))
+    asked = request_of(CheckOptions(words=["train.py"]))
+    assert (asked.options.select, asked.options.ignore) == (["DD1", "data"], ["DD103"])
     assert (asked.host.plan.nproc, asked.fail_on) == (3, Level.FAIL)
     assert asked.job is not None
     assert asked.job.recorder.batches == 5
-    given = Options(
-        words=("train.py",), nproc=2, batches=9, fail_on=Level.WARN, select=("run",), ignore=("DD2",)
+    given = CheckOptions(
+        words=["train.py"], nproc=2, batches=9, fail_on=Level.WARN, select=["run"], ignore=["DD2"]
     )
     asked = request_of(given)
-    assert (asked.selected, asked.ignored) == (("run",), ("DD2",))
+    assert (asked.options.select, asked.options.ignore) == (["run"], ["DD2"])
     assert (asked.host.plan.nproc, asked.fail_on) == (2, Level.WARN)
     assert asked.job is not None
     assert asked.job.recorder.batches == 9
@@ -66,7 +68,7 @@ def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("[tool.ddpdoctor]\nselekt = []", "the unknown key 'selekt'"),
         ('[tool.ddpdoctor]\nselect = "DD1"', "select in [tool.ddpdoctor] is not a list of codes"),
         ('[tool.ddpdoctor]\nignore = ["DD999"]', "no check is meant by 'DD999'"),
-        ("[tool.ddpdoctor]\nnproc = 0", "nproc in [tool.ddpdoctor] is 0, and a number from 1 on is needed"),
+        ("[tool.ddpdoctor]\nnproc = 0", "nproc in [tool.ddpdoctor] is 0, not a number from 1 on"),
         ("[tool.ddpdoctor]\nbatches = true", "batches in [tool.ddpdoctor] is True"),
         ('[tool.ddpdoctor]\nfail-on = "info"', "fail-on in [tool.ddpdoctor] is 'info'"),
         ("[tool.ddpdoctor]\nper-file-ignores = 3", "per-file-ignores in [tool.ddpdoctor] is not a table"),

@@ -209,7 +209,7 @@ def test_several_jobs_are_listed_and_none_is_chosen(stuck, tmp_path):
 SAID = {
     "gone": (["999999999"], "there is no process 999999999"),
     "not Python": (["SLEEP"], "runs no Python, and none runs below it"),
-    "no folder": (["nowhere"], "'nowhere' is no folder, and no process id"),
+    "no folder": (["nowhere"], "'nowhere' is neither a folder nor a process id"),
     "an empty folder": (["."], "no file ends with .standstill.json, as those of ddpdoctor hang --dump do"),
     "both": ([".", "1"], "give process ids or folders, not both"),
     "no dumps": (

@@ -33,7 +33,7 @@ def test_a_page_is_found_by_code_and_by_name(wanted):
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("prt-in-use", "no check has the code or name 'prt-in-use'; near it: DD002 (port-in-use)"),
+        ("prt-in-use", "no check has the code or name 'prt-in-use'; did you mean DD002 (port-in-use)?"),
         ("\x1b", r"no check has the code or name '\x1b'; `ddpdoctor checks` lists them all"),
     ],
 )

@@ -94,10 +94,10 @@ def test_one_line_each(runs, said):
     [
         (["show", "0_ranks"], "no run in 'runs' is called '0_ranks'"),
         (["show", "2026010"], "'2026010' may be 20260101-000000-1_ranks or 20260102-000000-2_ranks or"),
-        (["show", "20260102-000000-2_rank5"], "near it: 20260102-000000-2_ranks"),
+        (["show", "20260102-000000-2_rank5"], "did you mean 20260102-000000-2_ranks or"),
         (["list", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
         (["show", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
-        (["plot", "-o", "runs.pdf"], "'runs.pdf' ends neither with .png nor with .svg"),
+        (["plot", "-o", "runs.pdf"], "'runs.pdf' ends with neither .png nor .svg"),
         (["plot", "-o", "absent/runs.svg"], "'absent/runs.svg' cannot be written"),
     ],
 )
@@ -152,7 +152,7 @@ def test_plot(runs, said, name, what):
 def test_a_picture_without_matplotlib_says_what_to_install(runs, said, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = said("plot")
-    assert (status, err) == (2, "ddpdoctor: error: pictures need matplotlib: pip install matplotlib\n")
+    assert (status, err) == (2, "ddpdoctor: error: pictures require matplotlib: pip install matplotlib\n")
 
 
 def test_export_to_tensorboard(runs, said):
@@ -160,7 +160,7 @@ def test_export_to_tensorboard(runs, said):
         status, _, err = said("export")
         assert (status, err) == (
             2,
-            "ddpdoctor: error: event files need TensorBoard: pip install tensorboard\n",
+            "ddpdoctor: error: event files require TensorBoard: pip install tensorboard\n",
         )
         return
     status, out, _ = said("export")

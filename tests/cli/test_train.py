@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.cli import run
-from ddpdoctor.cli.train import Launch, _plan
+from ddpdoctor.cli.options import TrainOptions
+from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.cli.training_bar import TrainingBar, describe
 from ddpdoctor.job.training import TrainingRun, about, bundled_configs
 from ddpdoctor.plan import Plan
@@ -136,15 +137,15 @@ def test_a_rank_that_is_killed_is_named_and_takes_all_with_it(training, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--config", "two_rank"], "near it: two_ranks"),
+        (["--config", "two_rank"], "did you mean two_ranks or"),
         (["--config", "zzz"], "`ddpdoctor train --list` lists the bundled ones"),
         (["train.epoch=2"], "unknown key 'train.epoch'; did you mean train.epochs?"),
         (["train.epochs=many"], "train.epochs is 'many'; it takes a whole number"),
         (["epochs"], "'epochs' is not KEY=VALUE"),
-        (["--nproc", "0"], "--nproc 0 is not between 1 and"),
+        (["--nproc", "0"], "0 is less than 1"),
         (["parallel.world_size=0"], "parallel.world_size is 0; it has to be at least 1"),
-        (["--master-port", "70000"], "--master-port 70000 is not between 1 and 65535"),
-        (["--nnodes", "2"], "--nnodes above 1 needs --master-addr"),
+        (["--master-port", "70000"], "'--master-port': 70000 is not between 1 and 65535"),
+        (["--nnodes", "2"], "--nnodes above 1 requires --master-addr"),
         (["--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
     ],
 )
@@ -176,11 +177,7 @@ PARALLEL = {"world_size": None, "master_addr": "127.0.0.1", "master_port": None,
 
 
 def plan_of(parallel=None, **options):
-    given = {
-        "nproc": None, "nnodes": 1, "node_rank": 0, "master_addr": None, "master_port": None,
-        "standalone": False, "rendezvous": {},
-    }  # fmt: skip
-    return _plan(Launch(**{**given, **options}), {"parallel": {**PARALLEL, **(parallel or {})}})
+    return launch_of_training(TrainOptions(**options), {**PARALLEL, **(parallel or {})})
 
 
 def test_the_ranks_are_those_asked_for_or_the_configurations_or_two():
@@ -196,7 +193,7 @@ def test_torchrun_finds_a_port_unless_one_is_given():
     assert plan_of({"master_port": 29555}).explicit == {"master_port"}
     named = plan_of({"master_port": 29555}, master_port=29556)
     assert (named.master_port, named.explicit) == (29556, {"master_port"})
-    found = plan_of(rendezvous={"backend": "c10d", "endpoint": "node0:29500", "id": None}, nnodes=2)
+    found = plan_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nnodes=2)
     assert found.rendezvous == (("backend", "c10d"), ("endpoint", "node0:29500"))
 
 

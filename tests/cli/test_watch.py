@@ -93,4 +93,4 @@ def test_a_job_that_is_no_training_ends_well(tmp_path: Path) -> None:
 def test_without_a_job_there_is_nothing_to_watch(tmp_path: Path) -> None:
     done = ddpdoctor("watch", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
-    assert "watch runs a job, and none is given: ddpdoctor watch -- torchrun train.py" in done.err
+    assert "watch requires a job: ddpdoctor watch -- torchrun train.py" in done.err

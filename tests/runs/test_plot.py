@@ -1,10 +1,9 @@
 import math
-import sys
 from xml.etree import ElementTree
 
 import pytest
 
-from ddpdoctor.picture import COLOURS, INK, NoMatplotlib
+from ddpdoctor.picture import COLOURS, INK
 from ddpdoctor.runs.plot import MOST_POINTS, draw_curves, draw_scaling, thinned
 from ddpdoctor.runs.reader import read_run
 from ddpdoctor.runs.summary import summarize_all
@@ -72,12 +71,6 @@ def test_nothing_to_draw_is_said(matplotlib, tmp_path):
         draw_curves(empty, tmp_path / "runs.svg")
     with pytest.raises(ValueError, match="throughput"):
         draw_scaling(summarize_all(empty), tmp_path / "runs.svg")
-
-
-def test_without_matplotlib_it_is_said(runs, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(NoMatplotlib):
-        draw_curves(runs, tmp_path / "runs.svg")
 
 
 def test_a_long_curve_keeps_its_ends_and_its_mean():

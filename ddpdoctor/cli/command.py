@@ -1,0 +1,66 @@
+"""Makes typer's commands of functions that take their options as one value."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from ddpdoctor.cli.errors import INTERRUPTED
+from ddpdoctor.cli.options import LINE, JobOptions
+from ddpdoctor.cli.signals import stopped_by_signals
+
+_Options = TypeVar("_Options")
+_Run = Callable[[_Options], int]
+_LAST = ("fail_on", "format", "output", "timeline", "verbose", "quiet")
+"""The options that stand at the end of a command's help."""
+
+
+def command(
+    app: typer.Typer, options: type[_Options], if_stopped: str = "nothing of it is left running"
+) -> Callable[[_Run[_Options]], _Run[_Options]]:
+    """Add a command, whose help is the function's docstring, and whose options are the fields of a dataclass.
+
+    Args:
+        if_stopped: what a user who stops it is told.
+    """
+    takes_job = issubclass(options, JobOptions)
+    kind = {"cls": _JobCommand, "context_settings": {"allow_interspersed_args": False}} if takes_job else {}
+
+    def register(run: _Run[_Options]) -> _Run[_Options]:
+        def invoke(**values: Any) -> int:
+            try:
+                with stopped_by_signals():
+                    return run(options(**values))
+            except KeyboardInterrupt:
+                print(f"ddpdoctor: stopped; {if_stopped}", file=sys.stderr)
+                return INTERRUPTED
+
+        kinds = get_type_hints(options, include_extras=True)
+        parameters = inspect.signature(options).parameters.values()
+        own = [one.replace(annotation=kinds[one.name], kind=one.KEYWORD_ONLY) for one in parameters]
+        own.sort(key=lambda one: one.name in _LAST)
+        invoke.__doc__ = run.__doc__
+        invoke.__annotations__ = {one.name: one.annotation for one in own}
+        invoke.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        app.command(run.__name__, **kind)(invoke)  # type: ignore[arg-type]
+        return run
+
+    return register
+
+
+class _JobCommand(TyperCommand):
+    """A command whose own options end where the script, the module or ``--`` begins."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Leave the ``--`` of a whole command line with its words."""
+        given = list(args)
+        rest = super().parse_args(ctx, args)
+        words = list(ctx.params["words"] or ())
+        if given[: len(given) - len(words)][-1:] == [LINE]:
+            ctx.params["words"] = [LINE, *words]
+        return rest
