@@ -1,3 +1,3 @@
 """ddpdoctor: a diagnostic toolkit for PyTorch DistributedDataParallel."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

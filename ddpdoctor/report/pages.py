@@ -28,11 +28,12 @@ _PLACES = {
 _INTRODUCTION = """\
 # The checks
 
-One disease each, with every way in which ddpdoctor detects it. `ddpdoctor explain CODE` prints the same text.
-This page is made from the checks' docstrings: `python -m ddpdoctor.report.pages docs`.
+Every check in the order of its code. A check covers one problem and every way in which ddpdoctor detects it.
+`ddpdoctor explain CODE` prints the same text. This page is generated from the checks' docstrings by
+`python -m ddpdoctor.report.pages docs`.
 
-| code | name | looks at | what it finds |
-|---|---|---|---|
+| code | name | family | looks at | what it finds |
+|---|---|---|---|---|
 """
 
 
@@ -148,20 +149,17 @@ def markdown_sections(check: Check, level: int) -> str:
 
 
 def markdown(checks: Sequence[Check]) -> str:
-    """All pages as one Markdown document."""
-    ordered = by_family(checks)
+    """The pages of these checks as one Markdown document, in their order."""
     rows = [
-        f"| [{check.code}](#{check.code.lower()}-{check.name}) | {check.name} | {places(check)} "
-        f"| {_escape(page_of(check).summary)} |\n"
-        for check in ordered
+        f"| [{check.code}](#{check.code.lower()}-{check.name}) | {check.name} | {check.family.value} "
+        f"| {places(check)} | {_escape(page_of(check).summary)} |\n"
+        for check in checks
     ]
-    pages = []
-    for family, group in groupby(ordered, key=lambda check: check.family):
-        pages.append(f"## {family.value}")
-        for check in group:
-            pages.append(
-                f"### {check.code} {check.name}\n\nLooks at {places(check)}.\n\n{markdown_sections(check, 4)}"
-            )
+    pages = [
+        f"## {check.code} {check.name}\n\nFamily {check.family.value}; looks at {places(check)}.\n\n"
+        f"{markdown_sections(check, 3)}"
+        for check in checks
+    ]
     return _INTRODUCTION + "".join(rows) + "\n" + "\n\n".join(pages) + "\n"
 
 
