@@ -217,7 +217,8 @@ def _digest(state: Any) -> str:
 
 def _parts(value: Any) -> Iterator[bytes]:
     if isinstance(value, torch.Tensor):
-        flat = value.detach().cpu().contiguous()
+        local = value.to_local() if hasattr(value, "to_local") else value  # of a DTensor
+        flat = local.detach().cpu().contiguous()
         yield f"{flat.dtype} {tuple(flat.shape)}".encode()
         yield ctypes.string_at(flat.data_ptr(), flat.nbytes)
     elif isinstance(value, dict):

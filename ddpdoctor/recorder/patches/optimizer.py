@@ -219,13 +219,10 @@ def _parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _is_sharded(optimizer: Any) -> bool:
-    """Whether each rank holds another part by design."""
+    """Whether each rank holds another part by design: ZeroRedundancyOptimizer, DTensor, FullyShardedDataParallel."""
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
         return True
-    return any(
-        type(p).__name__ in ("DTensor", "FlatParameter") or hasattr(p, "placements")
-        for p in _parameters(optimizer)
-    )
+    return any(hasattr(p, "placements") or hasattr(p, "_fsdp_flattened") for p in _parameters(optimizer))
 
 
 def install(session: Session) -> None:
