@@ -60,10 +60,7 @@ class AccumulationWindow(Check):
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
 
     def _uneven(
-        self,
-        seen: dict[int, Recording],
-        wrong: dict[int, list[TrainingStep]],
-        divided: dict[int, int],
+        self, seen: dict[int, Recording], wrong: dict[int, list[TrainingStep]], divided: dict[int, int]
     ) -> Finding:
         rank, steps = next(iter(wrong.items()))
         by = divided[rank]

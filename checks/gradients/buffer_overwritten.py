@@ -7,6 +7,7 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective, Wrapper
@@ -97,6 +98,7 @@ class BufferOverwritten(Check):
                 *([Evidence(f"the broadcast: {by.at.file}:{by.at.line}")] if by and by.at else []),
                 Evidence("buffers: " + listing(wrapper.buffers)),
             ),
+            about=of_model(wrapper),
         )
 
 

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -41,17 +41,8 @@ class ClipBeforeSync(Check):
     family = Family.GRADIENTS
     title = "gradients are averaged before they are clipped"
     explained_by = (
-        "DD201",
-        "DD202",
-        "DD203",
-        "DD204",
-        "DD205",
-        "DD207",
-        "DD214",
-        "DD225",
-        "DD226",
+        *("DD201", "DD202", "DD203", "DD204", "DD205", "DD206", "DD207", "DD214", "DD225", "DD226"),
         "DD227",
-        "DD206",
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -63,15 +54,17 @@ class ClipBeforeSync(Check):
         ]
         if not rows:
             raise NotMeasured("no gradient norm was clipped")
-        early = [
-            (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
-        ]
-        if early:
-            return self._early(*early[0], len(early))
-        return Passed(f"{plural(len(rows), 'clipping')} found gradients that were averaged")
+        early: dict[object, list[tuple[int, dict[int, Clip]]]] = {}
+        for update, row in rows:
+            if _unequal(row) and _averaged_later(update, row):
+                early.setdefault(next(iter(row.values())).at, []).append((update.index, row))
+        return list(map(self._early, early.values())) or Passed(
+            f"{plural(len(rows), 'clipping')} found gradients that were averaged"
+        )
 
-    def _early(self, index: int, row: Mapping[int, Clip], count: int) -> Finding:
-        first = next(iter(row.values()))
+    def _early(self, clippings: Sequence[tuple[int, Mapping[int, Clip]]]) -> Finding:
+        """Of the clippings in one line."""
+        index, row = clippings[0]
         low, high = (edge(clip.norm or 0.0 for clip in row.values()) for edge in (min, max))
         return self.fail(
             f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
@@ -82,7 +75,7 @@ class ClipBeforeSync(Check):
             "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
             "    optimizer.step()",
             ranks=tuple(row),
-            where=first.at,
+            where=next(iter(row.values())).at,
             evidence=(
                 *by_state(
                     {
@@ -90,7 +83,7 @@ class ClipBeforeSync(Check):
                         for rank, clip in row.items()
                     }
                 ),
-                Evidence(f"{plural(count, 'such clipping')} in the steps recorded"),
+                Evidence(f"{plural(len(clippings), 'such clipping')} in the steps recorded"),
             ),
         )
 

@@ -1,6 +1,8 @@
+from collections.abc import Sequence
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.training import Clip
@@ -43,11 +45,18 @@ class ClipBeforeUnscale(Check):
         ]
         if not clips:
             raise NotMeasured("nothing was clipped while a GradScaler was in use")
-        scaled = [(rank, clip) for rank, clip in clips if clip.stage == "READY" and clip.scale != 1]
-        if not scaled:
-            return Passed(f"{plural(len(clips), 'clipping')} came after unscale_")
-        ranks = tuple(dict.fromkeys(rank for rank, _ in scaled))
-        first = scaled[0][1]
+        scaled: dict[object, list[tuple[int, Clip]]] = {}
+        for rank, clip in clips:
+            if clip.stage == "READY" and clip.scale != 1:
+                scaled.setdefault(clip.at, []).append((rank, clip))
+        return list(map(self._scaled, scaled.values())) or Passed(
+            f"{plural(len(clips), 'clipping')} came after unscale_"
+        )
+
+    def _scaled(self, clips: Sequence[tuple[int, Clip]]) -> Finding:
+        """Of the clippings in one line."""
+        ranks = tuple(dict.fromkeys(rank for rank, _ in clips))
+        first = clips[0][1]
         return self.fail(
             f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
             why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as they "
@@ -57,7 +66,7 @@ class ClipBeforeUnscale(Check):
             where=first.at,
             evidence=(
                 Evidence(_shown(first), (ranks[0],)),
-                Evidence(f"{plural(len(scaled), 'call')} in the steps recorded", ranks),
+                Evidence(f"{plural(len(clips), 'call')} in the steps recorded", ranks),
             ),
         )
 

@@ -1,8 +1,8 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import differ, listing, plural, ranks_phrase
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 
 
 class ForwardBypassed(Check):
@@ -36,35 +36,21 @@ class ForwardBypassed(Check):
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        lost = lost_gradients(trace, Gap.AROUND)
-        if not lost:
-            return Passed("every update came from a forward through DistributedDataParallel")
-        return self._bypassed(lost)
+        return [self._bypassed(lost) for lost in lost_gradients(trace, Gap.AROUND)] or Passed(
+            "every update came from a forward through DistributedDataParallel"
+        )
 
     def _bypassed(self, lost: list[Lost]) -> Finding:
-        one = next((one for one in lost if one.differing), lost[0])
-        ranks = tuple(one.by_rank)
-        name = one.wrapper.module
+        first = next((one for one in lost if one.differing), lost[0])
+        name = first.wrapper.module
+        seen = "no all-reduce averaged its gradients"
+        if first.differing:
+            seen = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
         return self.fail(
-            f"{ranks_phrase(ranks)} trained {name} around DistributedDataParallel: {_seen(one)}",
+            f"{ranks_phrase(first.by_rank)} trained {name} around DistributedDataParallel: {seen}",
             why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged nothing. "
             "Each rank updates its weights with the gradients of its own data.",
             fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its methods "
             "and not the name that the module had before the wrap",
-            ranks=ranks,
-            where=one.first.where,
-            evidence=(
-                Evidence(
-                    f"{plural(len({own.update.index for own in lost}), 'training step')} without an all-reduce, "
-                    f"the first: step {one.update.index}",
-                    ranks,
-                ),
-                *([Evidence(f"differ: {listing(one.differing)}")] if one.differing else []),
-            ),
+            **unaveraged(lost, first, "{} without an all-reduce", "training step"),
         )
-
-
-def _seen(one: Lost) -> str:
-    if one.differing:
-        return f"{differ(len(one.differing), one.compared, 'gradient')} between ranks"
-    return "no all-reduce averaged its gradients"

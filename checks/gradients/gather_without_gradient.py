@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -45,42 +45,41 @@ class GatherWithoutGradient(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:
             return Passed(in_words(trace.exact))
-        seen = [
-            (step.index, found)
-            for group in replicas(trace)
-            for update in updates(group)
-            for step in [next(iter(update.steps.values()))]
-            if (found := _used(update.steps))
-        ]
-        if seen:
-            return self._without(trace, *seen[0], len(seen))
-        gathers = [
-            one for seen in trace.training().values() for one in seen.collectives if one.operation in _GATHERS
-        ]
-        if not gathers:
+        lines: dict[object, list[tuple[int, Collective]]] = {}
+        for group in replicas(trace):
+            for update in updates(group):
+                step = next(iter(update.steps.values()))
+                if gathering := _used(update.steps):
+                    lines.setdefault(gathering.at, []).append((step.index, gathering))
+        if lines:
+            return [self._without(trace, gatherings) for gatherings in lines.values()]
+        recordings = trace.training().values()
+        if not any(one.operation in _GATHERS for recording in recordings for one in recording.collectives):
             raise NotMeasured("nothing was gathered from all ranks")
-        if any(_is_unknown(step) for seen in trace.training().values() for step in seen.steps):
+        if any(_is_unknown(step) for recording in recordings for step in recording.steps):
             raise NotMeasured("this torch does not tell what a loss was made of; later ones do")
         return Passed("no loss was seen to use gathered tensors that lack their gradient")
 
-    def _without(self, trace: Trace, step: int, found: Collective, steps: int) -> Finding:
-        shape = "x".join(map(str, found.shape or ()))
+    def _without(self, trace: Trace, gatherings: Sequence[tuple[int, Collective]]) -> Finding:
+        """Of the gatherings of one line, with the steps in which they were."""
+        step, first = gatherings[0]
+        shape = "x".join(map(str, first.shape or ()))
         ranks = tuple(trace.training())
         return self.fail(
-            f"{found.operation} of features ({shape}) feeds the loss without their gradient",
+            f"{first.operation} of features ({shape}) feeds the loss without their gradient",
             why="It returns copies that autograd knows nothing of. What this rank's features do to the losses of "
             "other ranks is missing in the gradient, so it is not that of the global batch.",
             fix="from torch.distributed.nn import all_gather    # lets gradients pass\n"
             "everything = torch.cat(all_gather(features))",
             ranks=ranks,
-            where=found.at,
+            where=first.at,
             evidence=(
                 Evidence(
                     f"step {step}: the tensor given requires a gradient, the loss is as long as all ranks' batches "
                     "together, and each rank has another loss",
                     ranks,
                 ),
-                Evidence(f"so in {plural(steps, 'training step')}"),
+                Evidence(f"so in {plural(len(gatherings), 'training step')}"),
                 *proof(trace.exact),
             ),
             confidence=Confidence.CERTAIN if proof(trace.exact) else Confidence.LIKELY,

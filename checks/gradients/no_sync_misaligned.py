@@ -1,8 +1,8 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import listing, plural, ranks_phrase
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 
 
 class NoSyncMisaligned(Check):
@@ -37,18 +37,16 @@ class NoSyncMisaligned(Check):
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        lost = lost_gradients(trace, Gap.PAUSED)
-        if not lost:
-            return Passed("no update followed a backward with synchronisation off")
-        return self._misaligned(lost)
+        return [self._misaligned(lost) for lost in lost_gradients(trace, Gap.PAUSED)] or Passed(
+            "no update followed a backward with synchronisation off"
+        )
 
     def _misaligned(self, lost: list[Lost]) -> Finding:
-        one = next((one for one in lost if one.differing), lost[0])
-        ranks = tuple(one.by_rank)
-        window = next(iter(one.update.steps.values())).backwards
-        reduced = [i + 1 for i, backward in enumerate(window) if one.wrapper.index in backward.reduced]
+        first = next((one for one in lost if one.differing), lost[0])
+        window = next(iter(first.update.steps.values())).backwards
+        reduced = [i + 1 for i, backward in enumerate(window) if first.wrapper.index in backward.reduced]
         return self.fail(
-            f"the backward before the optimizer's step did not reduce on {ranks_phrase(ranks)}: "
+            f"the backward before the optimizer's step did not reduce on {ranks_phrase(first.by_rank)}: "
             + _window(len(window), reduced),
             why="Its forward ran with synchronisation off, which decides about the backward too. The gradients "
             "gathered since stay each rank's own, and the weights drift apart.",
@@ -56,16 +54,7 @@ class NoSyncMisaligned(Check):
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"
             "    loss.backward()",
-            ranks=ranks,
-            where=one.first.where,
-            evidence=(
-                Evidence(
-                    f"{plural(len({own.update.index for own in lost}), 'update')} without it, the first: "
-                    f"step {one.update.index}",
-                    ranks,
-                ),
-                *([Evidence(f"gradients that differ: {listing(one.differing)}")] if one.differing else []),
-            ),
+            **unaveraged(lost, first, "{} without it"),
         )
 
 

@@ -6,10 +6,12 @@ from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import Exact, in_words, proof
 from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, replicas
 
 
@@ -46,16 +48,7 @@ class GradientsNotAveraged(Check):
     title = "gradients are those of one process on the whole batch"
     measurements = ("weights",)
     explained_by = (
-        "DD201",
-        "DD202",
-        "DD203",
-        "DD205",
-        "DD207",
-        "DD209",
-        "DD210",
-        "DD211",
-        "DD212",
-        "DD217",
+        *("DD201", "DD202", "DD203", "DD205", "DD207", "DD209", "DD210", "DD211", "DD212", "DD217"),
         "DD218",
     )
 
@@ -74,9 +67,13 @@ class GradientsNotAveraged(Check):
         if exact is not None and exact.agrees:
             return Passed(in_words(exact))
         hooked = any(one.hooked for one in trace.training().values())
+        hooks: dict[int | None, Finding] = {}
         for group in replicas(trace) if hooked else ():
-            if (found := list(multiples(group, wrapped=True))) and (times := _by_ranks(found, len(group))):
-                return self._hook(found[0], times, group, trace)
+            for wrapper, gradients in _by_wrapper(group).items():
+                if times := _by_ranks(gradients, len(group)):
+                    hooks.setdefault(wrapper, self._hook(gradients[0], times, group, trace))
+        if hooks:
+            return list(hooks.values())
         if exact is None:
             raise NotMeasured("only --exact runs the script again in one process")
         if exact.refused:
@@ -108,6 +105,7 @@ class GradientsNotAveraged(Check):
                 Evidence(f"{numbers(one.first.got)} after the backward, {times} the mean"),
                 *proof(trace.exact),
             ),
+            about=of_model(wrapper),
         )
 
     def _not_that_of_one_process(self, exact: Exact, trace: Trace) -> Finding:
@@ -138,14 +136,21 @@ class GradientsNotAveraged(Check):
             fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel, and "
             "reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(wrong),
-            evidence=tuple(
-                Evidence(
-                    f"{one['tensor']} element {one['element']}: {one['got']:.9g}, expected {one['expected']:.9g}",
-                    (rank,),
-                )
-                for rank, one in wrong.items()
+            evidence=by_state(
+                {
+                    rank: f"{one['tensor']} element {one['element']}: {one['got']:.9g}, expected {one['expected']:.9g}"
+                    for rank, one in wrong.items()
+                }
             ),
         )
+
+
+def _by_wrapper(group: Group) -> dict[int | None, list[Multiple]]:
+    """The gradients that a hook made multiples of the mean, by the wrapper that has the hook."""
+    by_wrapper: dict[int | None, list[Multiple]] = {}
+    for multiple in multiples(group, wrapped=True):
+        by_wrapper.setdefault(multiple.first.wrapper, []).append(multiple)
+    return by_wrapper
 
 
 def _by_ranks(found: Sequence[Multiple], size: int) -> str:

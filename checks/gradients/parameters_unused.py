@@ -6,11 +6,12 @@ from ddpdoctor.blame.wording import told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Family, Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
@@ -126,7 +127,22 @@ class ParametersUnused(Check):
                 *by_state({rank: _shown(missing.get(rank, ())) for rank in recordings}),
                 *last_lines(raised),
             ),
+            about=_models(recordings, missing),
         )
+
+
+def _models(
+    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
+) -> tuple[Subject, ...]:
+    """The wrapped models that the parameters belong to."""
+    names = {name for unused in missing.values() for name in unused}
+    wrappers = {
+        wrapper.index: wrapper
+        for rank in missing
+        for wrapper in recordings[rank].wrappers
+        if any(parameter.key in names for parameter in wrapper.parameters)
+    }
+    return of_model(*wrappers.values())
 
 
 def _named(one: Recording, raised: Raised | None) -> tuple[str, ...]:

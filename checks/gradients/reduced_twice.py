@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.check import Check
@@ -8,6 +9,7 @@ from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
 from ddpdoctor.trace.training import Collective, TrainingStep
@@ -64,10 +66,12 @@ class ReducedTwice(Check):
         size = trace.world_size or len(seen)
         if size < 2:
             raise NotMeasured("one rank has no other to reduce with")
-        twice = {rank: found for rank, one in seen.items() if (found := list(_twice(one, size)))}
-        if twice:
-            return self._found(twice, size, trace)
-        return Passed("the script sums no gradient that DistributedDataParallel has averaged")
+        twice = [(rank, again) for rank, one in seen.items() for again in _twice(one, size)]
+        lines = by_key(twice, lambda again: again.collective.at)
+        calls = Counter(again.collective.at for _, again in twice)
+        return [self._again(of_line, calls, size, trace) for of_line in lines] or Passed(
+            "the script sums no gradient that DistributedDataParallel has averaged"
+        )
 
     def _examine_own(self, trace: Trace) -> Judgement:
         seen = False
@@ -100,8 +104,11 @@ class ReducedTwice(Check):
             ),
         )
 
-    def _found(self, twice: dict[int, list[Twice]], size: int, trace: Trace) -> Finding:
-        one = next(iter(twice.values()))[0]
+    def _again(
+        self, twice: Mapping[int, Twice], calls: Mapping[Where | None, int], size: int, trace: Trace
+    ) -> Finding:
+        """Of the reductions in one line."""
+        one = next(iter(twice.values()))
         of = one.collective.gradient_of
         ranks = tuple(twice)
         return self.fail(
@@ -127,7 +134,7 @@ class ReducedTwice(Check):
                     + (f"the gradient of {of}" if of else "the loss"),
                     ranks,
                 ),
-                Evidence(f"{plural(sum(map(len, twice.values())), 'such call')} in the steps recorded"),
+                Evidence(f"{plural(calls[one.collective.at], 'such call')} in the steps recorded"),
                 *proof(trace.exact),
             ),
         )

@@ -1,8 +1,8 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
-from ddpdoctor.text import differ, listing, plural, ranks_phrase
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 
 
 class TwoBackwards(Check):
@@ -34,27 +34,17 @@ class TwoBackwards(Check):
     explained_by = ("DD225", "DD213")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        lost = lost_gradients(trace, Gap.FINISHED)
-        if not lost:
-            return Passed("no backward came after the reducer had finished")
-        return self._second(lost)
+        return [self._second(lost) for lost in lost_gradients(trace, Gap.FINISHED)] or Passed(
+            "no backward came after the reducer had finished"
+        )
 
     def _second(self, lost: list[Lost]) -> Finding:
-        one, ranks = lost[0], tuple(lost[0].by_rank)
+        first = lost[0]
         return self.fail(
-            f"a second backward of the step was not averaged on {ranks_phrase(ranks)}: "
-            f"{differ(len(one.differing), one.compared, 'gradient')} between ranks",
+            f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
+            f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
             why="The first backward used up what the forward had armed. The second one added each rank's own "
             "gradients to averaged ones, and the update took both.",
             fix="(first_loss + second_loss).backward()    # one backward for all forwards before it",
-            ranks=ranks,
-            where=one.first.where,
-            evidence=(
-                Evidence(
-                    f"{plural(len({own.update.index for own in lost}), 'update')} with such gradients, the first: "
-                    f"step {one.update.index}",
-                    ranks,
-                ),
-                Evidence(f"differ: {listing(one.differing)}"),
-            ),
+            **unaveraged(lost, first, "{} with such gradients"),
         )

@@ -85,13 +85,17 @@ class UnevenMean(Check):
         compared = [row for row in seen if row]
         if not compared:
             raise NotMeasured("no loss was seen that averages over a count of its own")
-        found = [[one for one in row if one.matters] for row in compared]
-        uneven = [max(row, key=lambda one: one.ratio) for row in found if row]
-        if len(uneven) >= max(1, _SHARE_OF_STEPS * len(compared)):
-            return self._uneven(uneven, len(compared), trace)
-        return Passed(f"losses averaged over equal counts in {plural(len(compared), 'training step')}")
+        lines: dict[object, dict[int, Uneven]] = {}
+        for number, row in enumerate(compared):
+            for loss in sorted((loss for loss in row if loss.matters), key=lambda loss: -loss.ratio):
+                lines.setdefault((loss.at, loss.function), {}).setdefault(number, loss)
+        often = [line for line in lines.values() if len(line) >= max(1, _SHARE_OF_STEPS * len(compared))]
+        return [self._uneven(list(line.values()), len(compared), trace) for line in often] or Passed(
+            f"losses averaged over equal counts in {plural(len(compared), 'training step')}"
+        )
 
     def _uneven(self, uneven: list[Uneven], compared: int, trace: Trace) -> Finding:
+        """Of one loss, in the steps in which its counts were uneven."""
         one = max(uneven, key=lambda row: row.ratio)
         low, high = min(one.counts.values()), max(one.counts.values())
         return self.warn(

@@ -1,8 +1,12 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Judgement, Passed, Where
+from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_key, of_model
 from ddpdoctor.trace.training import Forward
 
 _ENOUGH = 8
@@ -37,52 +41,47 @@ class BatchnormSmallBatch(Check):
     explained_by = ("DD215", "DD216", "DD221")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training()
-        size = trace.world_size or len(seen)
+        recordings = trace.training()
+        size = trace.world_size or len(recordings)
         if size < 2:
             raise NotMeasured("one rank has the whole batch")
-        normalised = {
-            rank: [
-                one
-                for step in own.steps
-                for one in step.forwards
-                if one.grad and one.batch_norms and one.batch
-            ]
-            for rank, own in seen.items()
-        }
-        normalised = {rank: own for rank, own in normalised.items() if own}
+        normalised = [
+            (rank, forward)
+            for rank, recording in recordings.items()
+            for step in recording.steps
+            for forward in step.forwards
+            if forward.grad and forward.batch_norms and forward.batch
+        ]
         if not normalised:
             raise NotMeasured("no BatchNorm was in train mode in a forward that was recorded")
         # The last batch of an epoch may be short; the largest is the one that was asked for.
-        largest = {rank: max(own, key=lambda one: one.batch or 0) for rank, own in normalised.items()}
-        small = {rank: one for rank, one in largest.items() if (one.batch or 0) < _ENOUGH}
-        if not small:
-            return Passed(
-                f"BatchNorm sees {min(one.batch or 0 for one in largest.values())} samples on each rank"
-            )
-        rank, first = next(iter(small.items()))
+        normalised.sort(key=lambda pair: -(pair[1].batch or 0))
+        largest = by_key(normalised, lambda forward: forward.wrapper)
+        small = [
+            {rank: forward for rank, forward in sorted(forwards.items()) if (forward.batch or 0) < _ENOUGH}
+            for forwards in largest
+        ]
+        return [self._small(trace, forwards, size) for forwards in small if forwards] or Passed(
+            f"BatchNorm sees {min(one.batch or 0 for row in largest for one in row.values())} samples on each rank"
+        )
+
+    def _small(self, trace: Trace, forwards: Mapping[int, Forward], size: int) -> Finding:
+        rank, first = next(iter(forwards.items()))
+        wrappers = [one for one in trace.recordings()[rank].wrappers if one.index == first.wrapper]
         return self.warn(
-            f"{plural(first.batch_norms or 0, 'BatchNorm layer')} {_take(first)} statistics from "
+            f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
+            f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
             f"{plural(first.batch or 0, 'sample')} on each rank",
             why=f"Every one of {size} ranks normalises with its own samples only. Mean and variance of "
             f"{first.batch} are noise, and what is learnt depends on the number of ranks.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # before the wrap, on GPUs",
-            ranks=tuple(small),
-            where=_wrapped_at(trace, rank, first),
-            evidence=tuple(
-                Evidence(
-                    f"batches of at most {plural(count, 'sample')}",
-                    tuple(own for own, one in small.items() if one.batch == count),
-                )
-                for count in sorted({one.batch or 0 for one in small.values()})
+            ranks=tuple(forwards),
+            where=wrappers[0].at if wrappers else first.at,
+            evidence=by_state(
+                {
+                    rank: f"batches of at most {plural(one.batch or 0, 'sample')}"
+                    for rank, one in forwards.items()
+                }
             ),
+            about=of_model(*wrappers),
         )
-
-
-def _take(forward: Forward) -> str:
-    return "takes its" if forward.batch_norms == 1 else "take their"
-
-
-def _wrapped_at(trace: Trace, rank: int, forward: Forward) -> Where | None:
-    wrappers = trace.recordings()[rank].wrappers
-    return next((one.at for one in wrappers if one.index == forward.wrapper), forward.at)

@@ -5,6 +5,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.training import Buffers, Wrapper
 
@@ -39,16 +40,17 @@ class BuffersDiverge(Check):
     explained_by = ("DD201", "DD202", "DD205", "DD206", "DD207", "DD225", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        compared = 0
-        for group in replicas(trace):
-            for wrapper, row in _evaluated(group):
-                compared += 1
-                unequal = differing({rank: one.digests for rank, one in row.items()})
-                if unequal:
-                    return self._diverge(wrapper, row, unequal)
-        if not compared:
+        evaluated = [pair for group in replicas(trace) for pair in _evaluated(group)]
+        if not evaluated:
             raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
-        return Passed(f"buffers were equal in {plural(compared, 'evaluation')}")
+        diverging: dict[int, Finding] = {}
+        for wrapper, row in evaluated:
+            unequal = differing({rank: buffers.digests for rank, buffers in row.items()})
+            if unequal and wrapper.index not in diverging:
+                diverging[wrapper.index] = self._diverge(wrapper, row, unequal)
+        return list(diverging.values()) or Passed(
+            f"buffers were equal in {plural(len(evaluated), 'evaluation')}"
+        )
 
     def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers], unequal: tuple[str, ...]) -> Finding:
         first = next(iter(row.values()))
@@ -61,6 +63,7 @@ class BuffersDiverge(Check):
             ranks=tuple(row),
             where=first.at,
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
+            about=of_model(wrapper),
         )
 
 
@@ -69,12 +72,11 @@ def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
     for wrapper in next(iter(group.values())).wrappers:
         if wrapper.flags.get("broadcast_buffers", True) or not wrapper.buffers:
             continue
-        seen = {
+        by_rank = {
             rank: [one for one in own.buffers if one.wrapper == wrapper.index and one.when == "evaluation"]
             for rank, own in group.items()
         }
-        seen = {rank: own for rank, own in seen.items() if own}
-        if len(seen) < 2:
-            continue
-        for number in range(min(map(len, seen.values()))):
-            yield wrapper, {rank: own[number] for rank, own in seen.items()}
+        by_rank = {rank: buffers for rank, buffers in by_rank.items() if buffers}
+        if len(by_rank) > 1:
+            for buffers in zip(*by_rank.values(), strict=False):
+                yield wrapper, dict(zip(by_rank, buffers, strict=True))

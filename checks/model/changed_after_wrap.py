@@ -1,11 +1,13 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients
+from ddpdoctor.trace.instances import by_key, of_model, on_ranks
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 from ddpdoctor.trace.training import Forward
 
 
@@ -39,71 +41,60 @@ class ChangedAfterWrap(Check):
     title = "a module keeps the parameters with which it was wrapped"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = {rank: one for rank, one in trace.recordings().items() if one.wrappers}
-        if not seen:
+        recordings = {rank: one for rank, one in trace.recordings().items() if one.wrappers}
+        if not recordings:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        strange = {rank: found for rank, one in seen.items() if (found := _first_unknown(trace, rank))}
-        if strange:
-            return self._new_parameters(trace, strange)
-        deaf = [one for one in _lost(trace) if not one.wrapper.hook and not _without_gradient(one)]
-        if deaf:
-            return self._deaf(deaf)
-        return Passed("no parameter of a wrapped module was replaced, added or converted after the wrap")
+        unknown = by_key(_with_unknown(recordings), lambda forward: forward.wrapper)
+        deaf = [
+            [one for one in lost if not one.wrapper.hook and not _without_gradient(one)]
+            for lost in _lost(trace)
+        ]
+        return (
+            [self._new_parameters(recordings, forwards) for forwards in unknown]
+            or [self._deaf(lost) for lost in deaf if lost]
+            or Passed("no parameter of a wrapped module was replaced, added or converted after the wrap")
+        )
 
-    def _new_parameters(self, trace: Trace, strange: Mapping[int, Forward]) -> Finding:
-        ranks = tuple(strange)
-        first = strange[ranks[0]]
-        name = next(one.module for one in trace.recordings()[ranks[0]].wrappers if one.index == first.wrapper)
-        count = plural(len(first.unknown), "parameter")
+    def _new_parameters(
+        self, recordings: Mapping[int, Recording], forwards: Mapping[int, Forward]
+    ) -> Finding:
+        rank, first = next(iter(forwards.items()))
+        wrapper = next(one for one in recordings[rank].wrappers if one.index == first.wrapper)
         return self.fail(
-            f"{name} has {count} that DistributedDataParallel does not know on {ranks_phrase(ranks)}: "
-            + listing(first.unknown),
+            f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel does not "
+            f"know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
             why="They came into the module after it was wrapped. DDP put its hooks on the parameters that were there "
             "in its constructor, so nobody averages the gradients of these.",
             fix="change the module first, and wrap it last: model = DistributedDataParallel(net)",
-            ranks=ranks,
-            where=first.at,
-            evidence=tuple(
-                Evidence(
-                    f"new: {listing(unknown, 8)}", tuple(r for r in ranks if strange[r].unknown == unknown)
-                )
-                for unknown in dict.fromkeys(one.unknown for one in strange.values())
-            ),
+            **on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}"),
+            about=of_model(wrapper),
         )
 
     def _deaf(self, lost: list[Lost]) -> Finding:
-        one, ranks = lost[0], tuple(lost[0].by_rank)
+        first = lost[0]
+        forward = first.first.forward
         return self.fail(
-            f"DistributedDataParallel no longer hears of {one.wrapper.module}'s gradients on {ranks_phrase(ranks)}: "
-            f"{len(one.differing)} of {one.compared} differ between ranks",
+            f"DistributedDataParallel no longer hears of {first.wrapper.module}'s gradients on "
+            f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
             why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
             "all-reduced. Moving the module, or converting it to another type and back, drops the hooks that DDP "
             "put on its parameters.",
             fix="finish .to(), .half(), .float(), .cpu() and .cuda() first, and wrap last: "
             "model = DistributedDataParallel(net)",
-            ranks=ranks,
-            where=one.first.forward.at if one.first.forward else one.first.where,
-            evidence=(
-                Evidence(
-                    f"{plural(len({own.update.index for own in lost}), 'update')} without an all-reduce, "
-                    f"the first: step {one.update.index}",
-                    ranks,
-                ),
-                Evidence(f"gradients that differ: {listing(one.differing)}"),
-            ),
+            **{**unaveraged(lost, first), **({"where": forward.at} if forward else {})},
         )
 
 
-def _first_unknown(trace: Trace, rank: int) -> Forward | None:
-    one = trace.recordings()[rank]
-    steps = (*one.steps, *([one.trailing] if one.trailing else []))
-    forwards = (forward for step in steps for forward in step.forwards)
-    return next(
-        (forward for forward in forwards if forward.unknown and forward.grad and not forward.around), None
-    )
+def _with_unknown(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, Forward]]:
+    """The forwards through wrappers that met parameters which their wrapper does not know."""
+    for rank, recording in recordings.items():
+        for step in (*recording.steps, *filter(None, [recording.trailing])):
+            for forward in step.forwards:
+                if forward.unknown and forward.grad and not forward.around:
+                    yield rank, forward
 
 
-def _lost(trace: Trace) -> list[Lost]:
+def _lost(trace: Trace) -> list[list[Lost]]:
     try:
         return lost_gradients(trace, Gap.DEAF)
     except NotMeasured:

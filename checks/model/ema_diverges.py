@@ -5,6 +5,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.training import Shadow
 from ddpdoctor.trace.weights import Difference, first_difference
@@ -40,22 +41,25 @@ class EmaDiverges(Check):
     explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD225", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        groups = replicas(trace)
         compared = 0
-        for group in groups:
+        findings: dict[object, Finding] = {}
+        for group in replicas(trace):
             first = first_difference(group)
             if first and first.before and _took_copy(group, first):
                 return self._copied_back(first)
             for row in _evaluated_together(group):
                 compared += 1
+                copy = next(iter(row.values()))
                 at = min(one.time for one in row.values())
                 weights_differ = first is not None and min(t.time for t in first.update.taken.values()) < at
                 unequal = differing({rank: one.digests for rank, one in row.items()})
-                if unequal and not weights_differ:
-                    return self._differ(group, row, unequal)
+                if unequal and not weights_differ and (copy.wrapper, copy.number) not in findings:
+                    findings[copy.wrapper, copy.number] = self._differ(group, row, unequal)
         if not compared:
             raise NotMeasured("no two ranks evaluated a copy of the model")
-        return Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
+        return list(findings.values()) or Passed(
+            f"copies of the model were equal in {plural(compared, 'evaluation')}"
+        )
 
     def _differ(self, group: Group, row: Mapping[int, Shadow], unequal: tuple[str, ...]) -> Finding:
         first = next(iter(row.values()))
@@ -77,6 +81,7 @@ class EmaDiverges(Check):
                 Evidence(f"{key}: {len({one.digests[key] for one in row.values()})} different values")
                 for key in (weights or unequal)[:4]
             ),
+            about=of_model(wrapper),
         )
 
     def _copied_back(self, first: Difference) -> Finding:

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -43,12 +43,18 @@ class HyperparametersDiffer(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         count = 0
+        differing: dict[object, Finding] = {}
         for group in replicas(trace):
+            optimizers: set[int] = set()
             for update in updates(group):
                 count += 1
-                if found := _first_unequal(update.taken):
-                    return self._differ(group, update, *found)
-        return Passed(
+                unequal = None if update.optimizer in optimizers else _first_unequal(update.taken)
+                if unequal:
+                    optimizers.add(update.optimizer)
+                    _, name, values = unequal
+                    # Optimizers that got the same values got them from one place.
+                    differing.setdefault((name, str(values)), self._differ(group, update, *unequal))
+        return list(differing.values()) or Passed(
             f"learning rates and the like are equal on every rank in {plural(count, 'optimizer step')}"
         )
 
@@ -76,6 +82,7 @@ class HyperparametersDiffer(Check):
                     for rank, value in values.items()
                 }
             ),
+            about=Kind.OPTIMIZER.of(f"optimizer {update.optimizer}"),
         )
 
 

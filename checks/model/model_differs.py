@@ -8,6 +8,7 @@ from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.training import Parameter, Wrapper
 
@@ -50,10 +51,13 @@ class ModelDiffers(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         wrapped = {rank: one.wrappers for rank, one in trace.recordings().items() if one.wrappers}
+        differing = []
         for row in _side_by_side(wrapped):
             shapes = {rank: tuple(map(_signature, one.parameters)) for rank, one in row.items()}
             if len(set(shapes.values())) > 1:
-                return self._differ(row, odd_ranks(shapes))
+                differing.append(self._differ(row, odd_ranks(shapes)))
+        if differing:
+            return differing
         if raised:
             return self._raised(trace, raised)
         if not wrapped:
@@ -80,6 +84,7 @@ class ModelDiffers(Check):
             ranks=odd,
             where=first.at,
             evidence=by_state({rank: _summary(one, reference) for rank, one in row.items()}),
+            about=of_model(first),
         )
 
     def _raised(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:

@@ -1,8 +1,9 @@
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.parts import own_parts
@@ -42,48 +43,45 @@ class ParametersOutsideDdp(Check):
         groups = replicas(trace)
         if not any(one.wrappers for group in groups for one in group.values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        for group in groups:
-            if found := _trained_apart(group):
-                return self._outside(*found)
-        return Passed("no parameter outside a wrapper was trained on its own data by each rank")
+        outside = [self._outside(apart) for group in groups for apart in _trained_apart(group)]
+        return outside or Passed("no parameter outside a wrapper was trained on its own data by each rank")
 
-    def _outside(self, first: Update, keys: tuple[str, ...], counts: Mapping[str, int]) -> Finding:
-        ranks = tuple(first.taken)
+    def _outside(self, apart: Sequence[tuple[Update, tuple[str, ...]]]) -> Finding:
+        """Of the parameters of one optimizer."""
+        counts = Counter(key for _, keys in apart for key in keys)
+        first = apart[0][0]
         return self.fail(
-            f"the optimizer trains {plural(len(keys), 'parameter')} that no DistributedDataParallel synchronises: "
-            + listing(keys),
+            f"the optimizer trains {plural(len(counts), 'parameter')} that no DistributedDataParallel synchronises: "
+            + listing(tuple(counts)),
             why="They are in no wrapped module, so nobody averages their gradients. Each rank trains its own copy on "
             "its own data.",
             fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a part of "
             "the wrapped model, used inside its forward",
-            ranks=ranks,
+            ranks=tuple(first.taken),
             where=first.where,
             evidence=tuple(
-                Evidence(f"{key}: its gradient differs between ranks in {plural(counts[key], 'update')}")
-                for key in keys[:4]
+                Evidence(f"{key}: its gradient differs between ranks in {plural(count, 'update')}")
+                for key, count in list(counts.items())[:4]
             ),
+            about=Kind.PARAMETER.of(*counts),
         )
 
 
-def _trained_apart(group: Group) -> tuple[Update, tuple[str, ...], dict[str, int]] | None:
-    """The first update of them, the parameters, and in how many updates each one's gradients differed."""
+def _trained_apart(group: Group) -> list[list[tuple[Update, tuple[str, ...]]]]:
+    """By optimizer, its updates in which gradients of parameters outside of every wrapper differed, and of which."""
     parts = own_parts(group)
     outside = {
         (optimizer.index, key)
-        for one in group.values()
-        for optimizer in one.optimizers
+        for recording in group.values()
+        for optimizer in recording.optimizers
         for key in optimizer.outside
         if key not in parts
     }
     if not outside or weights_come_together(group):
-        return None
-    found = [
-        (update, keys)
-        for update in updates(group)
-        if (keys := [key for key in update.differing_gradients if (update.optimizer, key) in outside])
-    ]
-    counts: dict[str, int] = {}
-    for _, keys in found:
-        for key in keys:
-            counts[key] = counts.get(key, 0) + 1
-    return (found[0][0], tuple(counts), counts) if found else None
+        return []
+    apart: dict[int, list[tuple[Update, tuple[str, ...]]]] = {}
+    for update in updates(group):
+        keys = tuple(key for key in update.differing_gradients if (update.optimizer, key) in outside)
+        if keys:
+            apart.setdefault(update.optimizer, []).append((update, keys))
+    return list(apart.values())

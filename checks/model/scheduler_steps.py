@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -38,34 +38,27 @@ class SchedulerSteps(Check):
     explained_by = ("DD106", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training()
-        counts = {rank: _counts(one) for rank, one in seen.items()}
+        recordings = trace.training()
+        counts = {rank: _counts(recording) for rank, recording in recordings.items()}
         if not any(counts.values()):
             raise NotMeasured("no scheduler was stepped")
-        if unequal := self._unequal(trace, seen):
-            return unequal
-        if several := self._several(seen, counts, trace.world_size or len(seen)):
-            return several
-        return Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
+        unequal = _unequal(trace, recordings)
+        several = _several(recordings, counts, trace.world_size or len(recordings))
+        return [
+            *(self._apart(recordings, scheduler, totals) for scheduler, totals in unequal.items()),
+            *(
+                self._at_once(recordings, counts, scheduler, times)
+                for scheduler, times in several.items()
+                if scheduler not in unequal
+            ),
+        ] or Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
 
-    def _unequal(self, trace: Trace, seen: Mapping[int, Recording]) -> Finding | None:
-        updates = {len(one.steps) for one in seen.values()}
-        ended_early = any(one.exit and one.exit.how == "shortened" for one in seen.values())
-        if trace.broken or ended_early or len(seen) < 2 or len(updates) > 1:
-            return None
-        stepped = {
-            called.scheduler for one in seen.values() for step in one.steps for called in step.schedulers
-        }
-        for scheduler in sorted(stepped):
-            totals = {rank: len(_calls(one, scheduler)) for rank, one in seen.items()}
-            if len(set(totals.values())) > 1:
-                return self._apart(seen, scheduler, totals)
-        return None
-
-    def _apart(self, seen: Mapping[int, Recording], scheduler: int, totals: Mapping[int, int]) -> Finding:
+    def _apart(
+        self, recordings: Mapping[int, Recording], scheduler: int, totals: Mapping[int, int]
+    ) -> Finding:
         most = max(totals.values())
         late = tuple(rank for rank, count in totals.items() if count < most)
-        called = _calls(seen[next(rank for rank in totals if rank not in late)], scheduler)[0]
+        called = _calls(recordings[next(rank for rank in totals if rank not in late)], scheduler)[0]
         return self.fail(
             f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and {most} times on the "
             "others",
@@ -77,24 +70,19 @@ class SchedulerSteps(Check):
             evidence=by_state(
                 {rank: f"{plural(count, 'step')} of the scheduler" for rank, count in totals.items()}
             ),
+            about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
         )
 
-    def _several(
-        self, seen: Mapping[int, Recording], counts: Mapping[int, Mapping[int, list[int]]], size: int
-    ) -> Finding | None:
-        often = {
-            (scheduler, times[0])
-            for own in counts.values()
-            for scheduler, times in own.items()
-            if len(times) > 1 and len(set(times)) == 1 and times[0] > 1
-        }
-        often -= {(number, size) for own in seen.values() for number in _of_a_framework(own)}
-        if not often:
-            return None
-        scheduler, times = min(often)
-        ranks = tuple(rank for rank, own in counts.items() if scheduler in own)
-        called = _calls(seen[ranks[0]], scheduler)[0]
-        alike = ", as many as there are ranks" if times == size else ""
+    def _at_once(
+        self,
+        recordings: Mapping[int, Recording],
+        counts: Mapping[int, Mapping[int, list[int]]],
+        scheduler: int,
+        times: int,
+    ) -> Finding:
+        ranks = tuple(rank for rank, counted in counts.items() if scheduler in counted)
+        called = _calls(recordings[ranks[0]], scheduler)[0]
+        alike = ", as many as there are ranks" if times == len(recordings) else ""
         return self.warn(
             f"{called.name} is stepped {times} times at once{alike}",
             why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
@@ -104,18 +92,49 @@ class SchedulerSteps(Check):
             evidence=(
                 Evidence(f"so in all of {len(counts[ranks[0]][scheduler])} places between updates", ranks),
             ),
+            about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
         )
 
 
-def _of_a_framework(one: Recording) -> set[int]:
+def _unequal(trace: Trace, recordings: Mapping[int, Recording]) -> dict[int, dict[int, int]]:
+    """The schedulers that ranks stepped unequally, and how often each did; none of a run that was cut short."""
+    updates = {len(recording.steps) for recording in recordings.values()}
+    ended_early = any(one.exit and one.exit.how == "shortened" for one in recordings.values())
+    if trace.broken or ended_early or len(recordings) < 2 or len(updates) > 1:
+        return {}
+    stepped = {
+        called.scheduler for one in recordings.values() for step in one.steps for called in step.schedulers
+    }
+    totals = {
+        scheduler: {rank: len(_calls(one, scheduler)) for rank, one in recordings.items()}
+        for scheduler in sorted(stepped)
+    }
+    return {scheduler: by_rank for scheduler, by_rank in totals.items() if len(set(by_rank.values())) > 1}
+
+
+def _several(
+    recordings: Mapping[int, Recording], counts: Mapping[int, Mapping[int, list[int]]], size: int
+) -> dict[int, int]:
+    """The schedulers that are stepped several times wherever they are stepped, and how often."""
+    often = {
+        (scheduler, times[0])
+        for counted in counts.values()
+        for scheduler, times in counted.items()
+        if len(times) > 1 and len(set(times)) == 1 and times[0] > 1
+    }
+    often -= {(number, size) for recording in recordings.values() for number in _of_a_framework(recording)}
+    return dict(sorted(often, reverse=True))
+
+
+def _of_a_framework(recording: Recording) -> set[int]:
     """The schedulers that accelerate steps once for each rank: their length was counted before data was divided."""
-    return {called.scheduler for step in one.steps for called in step.schedulers if called.by}
+    return {called.scheduler for step in recording.steps for called in step.schedulers if called.by}
 
 
-def _counts(one: Recording) -> dict[int, list[int]]:
+def _counts(recording: Recording) -> dict[int, list[int]]:
     """How often each scheduler was stepped between two updates, where it was; the last may be cut short."""
-    steps = one.steps[:-1] if len(one.steps) > 1 else one.steps
-    indices = {called.scheduler for step in one.steps for called in step.schedulers}
+    steps = recording.steps[:-1] if len(recording.steps) > 1 else recording.steps
+    indices = {called.scheduler for step in recording.steps for called in step.schedulers}
     counted = {
         index: [sum(called.scheduler == index for called in step.schedulers) for step in steps]
         for index in sorted(indices)
@@ -123,5 +142,5 @@ def _counts(one: Recording) -> dict[int, list[int]]:
     return {index: [count for count in counts if count] for index, counts in counted.items()}
 
 
-def _calls(one: Recording, scheduler: int) -> list[SchedulerStep]:
-    return [called for step in one.steps for called in step.schedulers if called.scheduler == scheduler]
+def _calls(recording: Recording, scheduler: int) -> list[SchedulerStep]:
+    return [called for step in recording.steps for called in step.schedulers if called.scheduler == scheduler]

@@ -5,6 +5,7 @@ from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_line
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Conversion
 
@@ -43,19 +44,19 @@ class SyncbatchnormOrder(Check):
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.recordings()
+        recordings = trace.recordings()
         raised = raised_as(trace, *self.raises)
-        late = {
-            rank: made
-            for rank, one in seen.items()
-            for made in one.conversions
-            if made.wrapped and made.layers
-        }
+        late = by_line(
+            (rank, conversion)
+            for rank, recording in recordings.items()
+            for conversion in recording.conversions
+            if conversion.wrapped and conversion.layers
+        )
         if late:
-            return self._late(late, raised)
+            return [self._late(conversions, raised) for conversions in late]
         if raised:
             return self._on_cpu(trace, raised)
-        if not any(one.conversions for one in seen.values()):
+        if not any(recording.conversions for recording in recordings.values()):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
@@ -6,11 +6,14 @@ from ddpdoctor.group.answers import require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_value, of_model
 from ddpdoctor.trace.sync import Group, replicas, updates, weights_come_together
-from ddpdoctor.trace.weights import Difference, first_difference
+from ddpdoctor.trace.training import Wrapper
+from ddpdoctor.trace.weights import Difference, differences
 
 
 class WeightsDiffer(Check):
@@ -68,17 +71,17 @@ class WeightsDiffer(Check):
 
     def _examine_recorded(self, trace: Trace) -> Judgement:
         compared: set[int] = set()
+        apart: list[Finding] = []
         for group in replicas(trace):
             if weights_come_together(group):
                 continue
-            if first := first_difference(group):
-                return self._differ_in_step(group, first)
+            apart += [self._differ_in_step(group, wrapper, first) for wrapper, first in differences(group)]
             compared |= {
                 update.index for update in updates(group) if all(t.after for t in update.taken.values())
             }
-        if not compared:
+        if not compared and not apart:
             raise NotMeasured("no step was seen after which weights have to be equal")
-        return Passed(f"weights are equal to the bit after {plural(len(compared), 'training step')}")
+        return apart or Passed(f"weights are equal to the bit after {plural(len(compared), 'training step')}")
 
     def _examine_trainer(self, trace: Trace) -> Judgement:
         digests, differences = trace.values("weights"), trace.values("difference")
@@ -99,12 +102,10 @@ class WeightsDiffer(Check):
             fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel; or "
             "reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(unequal),
-            evidence=tuple(
-                Evidence(f"{_shown(one)} ({one['when']})", (rank,)) for rank, one in unequal.items()
-            ),
+            evidence=by_state({rank: f"{_shown(one)} ({one['when']})" for rank, one in unequal.items()}),
         )
 
-    def _differ_in_step(self, group: Group, first: Difference) -> Finding:
+    def _differ_in_step(self, group: Group, wrapper: Wrapper | None, first: Difference) -> Finding:
         index = first.update.index
         count = len(next(iter(first.update.taken.values())).before or ())
         moved = 0 < len(first.moved) < len(group)
@@ -121,7 +122,8 @@ class WeightsDiffer(Check):
             "for parameter in model.parameters():\n    dist.broadcast(parameter.data, src=0)",
             ranks=first.ranks,
             where=first.where,
-            evidence=tuple(Evidence(text, ranks) for text, ranks in _states(first)),
+            evidence=_states(first),
+            about=of_model(wrapper) if wrapper else (),
         )
 
     def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
@@ -134,12 +136,7 @@ class WeightsDiffer(Check):
             ranks=tuple(unequal),
             evidence=(
                 *(Evidence(_shown(one), (rank,)) for rank, one in unequal.items()),
-                *(
-                    Evidence(
-                        f"weights {digest[:12]}", tuple(r for r, own in digests.items() if own == digest)
-                    )
-                    for digest in dict.fromkeys(digests.values())
-                ),
+                *_digests("weights", digests),
             ),
         )
 
@@ -154,15 +151,17 @@ def _cause(first: Difference) -> str:
     return "The gradients of this step were equal, so the optimizers hold unequal state."
 
 
-def _states(first: Difference) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _states(first: Difference) -> tuple[Evidence, ...]:
     """The first differing parameter's digest by rank, equal ones once."""
-    taken = first.update.taken
-    values = {
-        rank: ((one.before if first.before else one.after) or {})[first.keys[0]]
-        for rank, one in taken.items()
+    key = first.keys[0]
+    weights = {
+        rank: (one.before if first.before else one.after) or {} for rank, one in first.update.taken.items()
     }
-    for value in dict.fromkeys(values.values()):
-        yield f"{first.keys[0]} {value[:12]}", tuple(rank for rank, own in values.items() if own == value)
+    return _digests(key, {rank: digests[key] for rank, digests in weights.items()})
+
+
+def _digests(name: str, digests: Mapping[int, str]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(f"{name} {digest[:12]}", ranks) for digest, ranks in by_value(digests).items())
 
 
 def _shown(one: Mapping[str, Any] | None) -> str:

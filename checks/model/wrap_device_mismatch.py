@@ -4,10 +4,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_line, of_model, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 from ddpdoctor.trace.training import Wrapper
 
@@ -77,17 +77,17 @@ class WrapDeviceMismatch(Check):
         raised = raised_as(trace, *self.raises) or _bare_number(trace)
         if raised:
             return self._mismatch(trace, raised)
-        elsewhere = {
-            rank: wrapper
-            for rank, one in trace.recordings().items()
-            for wrapper in one.wrappers
-            if _device(wrapper) is not None and {_device(wrapper)} != _places(wrapper)
-        }
-        if elsewhere:
-            return self._elsewhere(elsewhere)
-        if not any(one.wrappers for one in trace.recordings().values()):
+        wrappers = [(rank, wrapper) for rank, one in trace.recordings().items() for wrapper in one.wrappers]
+        if not wrappers:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        return Passed("every module lies where its wrapper expects it")
+        elsewhere = by_line(
+            (rank, wrapper)
+            for rank, wrapper in wrappers
+            if _device(wrapper) is not None and {_device(wrapper)} != _places(wrapper)
+        )
+        return [self._elsewhere(of_line) for of_line in elsewhere] or Passed(
+            "every module lies where its wrapper expects it"
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(*self.raises)
@@ -95,10 +95,7 @@ class WrapDeviceMismatch(Check):
             return UNSAID
         clause, why, fix = next(rest for words, *rest in _CAUSES if words in told.match.string)
         return self.fail(
-            f"DistributedDataParallel's constructor failed: {clause}",
-            why=why,
-            fix=fix,
-            **told_by(*told.by),
+            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **told_by(*told.by)
         )
 
     def _mismatch(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
@@ -119,14 +116,13 @@ class WrapDeviceMismatch(Check):
             why="The wrapper moves the inputs of every forward to the GPU of device_ids, where the weights are not. A "
             "global rank is no GPU's number: on every node they begin with 0.",
             fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
-            ranks=tuple(elsewhere),
-            where=wrapper.at,
-            evidence=by_state(
-                {
-                    one: f"module on {', '.join(sorted(_places(its)))}, device_ids {_device(its)}"
-                    for one, its in elsewhere.items()
-                }
+            **on_ranks(
+                elsewhere,
+                lambda wrapper: (
+                    f"module on {', '.join(sorted(_places(wrapper)))}, device_ids {_device(wrapper)}"
+                ),
             ),
+            about=of_model(wrapper),
         )
 
 

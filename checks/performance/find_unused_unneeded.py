@@ -74,10 +74,7 @@ class FindUnusedUnneeded(Check):
         if line is None:
             return UNSAID
         return self.warn(
-            "find_unused_parameters=True found no unused parameter",
-            why=_WHY,
-            fix=_FIX,
-            **told_by(line),
+            "find_unused_parameters=True found no unused parameter", why=_WHY, fix=_FIX, **told_by(line)
         )
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Where
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.together import train_one_model
 from ddpdoctor.trace.training import Backward, Collective, Forward, OptimizerStep, TrainingStep, Wrapper
@@ -169,8 +172,8 @@ def _explain(
     return Unreduced(Gap.PAUSED if used else Gap.AROUND, backward)
 
 
-def lost_gradients(trace: Trace, gap: Gap) -> list[Lost]:
-    """Updates of a wrapper's parameters by gradients that were not averaged, for one reason.
+def lost_gradients(trace: Trace, gap: Gap) -> list[list[Lost]]:
+    """Updates of a wrapper's parameters by gradients that were not averaged, for one reason; by wrapper and line.
 
     Silent where the script averages gradients or weights itself.
 
@@ -180,14 +183,34 @@ def lost_gradients(trace: Trace, gap: Gap) -> list[Lost]:
     groups = replicas(trace)
     if not any(seen.wrappers for group in groups for seen in group.values()):
         raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-    return [
-        one
-        for group in groups
-        if not weights_come_together(group)
-        for update in updates(group)
-        for one in _lost(group, update)
-        if one.first.gap is gap
-    ]
+    lines: dict[object, list[Lost]] = {}
+    for group in groups:
+        for update in () if weights_come_together(group) else updates(group):
+            for lost in _lost(group, update):
+                if lost.first.gap is gap:
+                    lines.setdefault((lost.wrapper.index, lost.first.where), []).append(lost)
+    return list(lines.values())
+
+
+def unaveraged(
+    lost: Sequence[Lost], first: Lost, so: str = "{} without an all-reduce", noun: str = "update"
+) -> dict[str, Any]:
+    """The fields of a finding that rests on such updates of one wrapper and line.
+
+    Args:
+        first: the one to show.
+        so: how many there are, with a place for ``3 updates``.
+        noun: what they are called there.
+    """
+    ranks = tuple(first.by_rank)
+    count = so.format(plural(len({one.update.index for one in lost}), noun))
+    differ = (Evidence(f"gradients that differ: {listing(first.differing)}"),) if first.differing else ()
+    return {
+        "ranks": ranks,
+        "where": first.first.where,
+        "evidence": (Evidence(f"{count}, the first: step {first.update.index}", ranks), *differ),
+        "about": of_model(first.wrapper),
+    }
 
 
 def _lost(group: Group, update: Update) -> Iterator[Lost]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.files import StateLoad
 from ddpdoctor.trace.parts import own_parts
 from ddpdoctor.trace.sync import Group, Update, differing, updates
+from ddpdoctor.trace.training import Wrapper
 
 Digests = Mapping[str, str]
 
@@ -38,17 +39,35 @@ class Difference:
         return self.load.at if self.load else self.update.where
 
 
-def first_difference(group: Group) -> Difference | None:
-    """The first update before or after which weights differ; None where they stay equal."""
+def differences(group: Group) -> list[tuple[Wrapper | None, Difference]]:
+    """Since when the weights of each wrapped model differ, and those of the parameters that no wrapper holds."""
+    wrappers = next(iter(group.values())).wrappers
+    held = [frozenset(parameter.key for parameter in wrapper.parameters) for wrapper in wrappers]
+    rest = frozenset[str]().union(*held)
+    found: list[tuple[Wrapper | None, Difference]] = []
+    for wrapper, keys in zip(wrappers, held, strict=True):
+        if difference := first_difference(group, lambda key, keys=keys: key in keys):  # type: ignore[misc]
+            found.append((wrapper, difference))
+    if difference := first_difference(group, lambda key: key not in rest):
+        found.append((None, difference))
+    return found
+
+
+def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True) -> Difference | None:
+    """The first update before or after which weights differ; None where they stay equal.
+
+    Args:
+        of: whether a parameter is looked at.
+    """
     parts = own_parts(group)
     known = {rank: _after_wrap(group, rank) for rank in group}
     since = {rank: max((one.time for one in own.wrappers), default=0.0) for rank, own in group.items()}
     for update in updates(group):
         before = {rank: one.before for rank, one in update.taken.items()}
-        if keys := tuple(key for key in differing(before) if key not in parts):
+        if keys := tuple(key for key in differing(before) if key not in parts and of(key)):
             return _changed_between(group, update, keys, known, since)
         after = {rank: one.after for rank, one in update.taken.items()}
-        if keys := tuple(key for key in differing(after) if key not in parts):
+        if keys := tuple(key for key in differing(after) if key not in parts and of(key)):
             return Difference(update, keys, before=False)
         known = {rank: {**known[rank], **(one.after or {})} for rank, one in update.taken.items()}
         since = {rank: one.time for rank, one in update.taken.items()}

@@ -13,6 +13,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import Parameter, TrainingStep
 from tests.support.recordings import recorded, where
 
 
@@ -164,3 +165,66 @@ def test_a_sampler_of_another_rank_hides_no_overlap_of_another_loader() -> None:
 
     merged = judged(recorded(change=change), "DD104", "DD105")
     assert lines(merged) == [("DD104", 80), ("DD105", 40)]
+
+
+def of_two_models(bypassed: tuple[int, ...]) -> Trace:
+    """Two ranks with two wrapped models, of which some are called around their wrapper, in line 60 and line 61."""
+    keys = ("weight", "weight (wrapper 1)")
+
+    def change(rank: int, recording: Recording) -> Recording:
+        wrappers = tuple(
+            replace(
+                recording.wrappers[0],
+                index=index,
+                at=where(30 + index),
+                parameters=(Parameter(key, (4,), "f"),),
+            )
+            for index, key in enumerate(keys)
+        )
+        steps = tuple(changed(step, rank) for step in recording.steps)
+        return replace(recording, wrappers=wrappers, steps=steps)
+
+    def changed(step: TrainingStep, rank: int) -> TrainingStep:
+        forwards = tuple(
+            replace(step.forwards[0], wrapper=index, at=where(60 + index), around=index in bypassed)
+            for index in (0, 1)
+        )
+        reduced = tuple(index for index in (0, 1) if index not in bypassed)
+        gradients = {
+            key: f"{step.index} {rank if index in bypassed else ''}" for index, key in enumerate(keys)
+        }
+        after = {
+            key: f"{step.index + 1} {rank if index in bypassed else ''}" for index, key in enumerate(keys)
+        }
+        update = replace(step.optimizer_steps[0], gradients=gradients, before=None, after=after)
+        backward = replace(step.backwards[0], reduced=reduced)
+        return replace(step, forwards=forwards, backwards=(backward,), optimizer_steps=(update,))
+
+    return recorded(change=change)
+
+
+def test_wrapped_models_that_are_called_around_their_wrappers() -> None:
+    merged = judged(of_two_models((0, 1)), "DD201", "DD206")
+    assert lines(merged) == [("DD201", 60), ("DD201", 61)]
+    about = [finding.about for finding in merged.findings]
+    assert about == [Kind.MODEL.of("Linear"), Kind.MODEL.of("Linear (wrapper 1)")]
+    assert "4 training steps" in merged.findings[1].evidence[0].text
+
+
+def test_a_bypassed_model_explains_its_own_weights_only() -> None:
+    trace = of_two_models((0,))
+
+    def drifting(recording: Recording, rank: int) -> Recording:
+        steps = []
+        for step in recording.steps:
+            (update,) = step.optimizer_steps
+            after = {**(update.after or {}), "weight (wrapper 1)": f"{step.index} by itself {rank}"}
+            steps.append(replace(step, optimizer_steps=(replace(update, after=after),)))
+        return replace(recording, steps=tuple(steps))
+
+    ranks = (
+        replace(one, recording=drifting(one.recording, one.rank)) for one in trace.ranks if one.recording
+    )
+    merged = judged(replace(trace, ranks=tuple(ranks)), "DD201", "DD206")
+    assert [finding.code for finding in merged.findings] == ["DD201", "DD206"]
+    assert merged.findings[1].about == Kind.MODEL.of("Linear (wrapper 1)")

@@ -53,7 +53,7 @@ def test_a_call_around_the_wrapper():
     assert finding.where == where(44)
     assert [one.text for one in finding.evidence] == [
         "4 training steps without an all-reduce, the first: step 0",
-        "differ: weight, bias",
+        "gradients that differ: weight, bias",
     ]
 
 
