@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from difflib import get_close_matches
 
 from ddpdoctor.check import Check
@@ -7,7 +8,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
 BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
@@ -67,12 +68,11 @@ class BackendUnavailable(Check):
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
-        found = [
-            finding for backend in _names(host.plan.backend) if (finding := self._judge(host, build, backend))
-        ]
-        if found:
-            return found[:1]
-        return Passed(f"torch {build.version} has the backend {host.plan.backend}")
+        return [
+            replace(finding, about=Kind.BACKEND.of(backend))
+            for backend in dict.fromkeys(_names(host.plan.backend))
+            if (finding := self._judge(host, build, backend))
+        ] or Passed(f"torch {build.version} has the backend {host.plan.backend}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.IMPORT:

@@ -7,7 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten, size
@@ -144,6 +144,7 @@ class DiskUnusable(Check):
             why="torch.save does not create folders, so the first checkpoint fails on the rank that writes it while "
             "the others wait.",
             fix=f"mkdir -p {quote(folder)}",
+            about=Kind.PATH.of(folder),
         )
 
     def _file(self, folder: str) -> Finding:
@@ -151,6 +152,7 @@ class DiskUnusable(Check):
             f"checkpoint folder {quote(folder)} is a file",
             why="No checkpoint can be written below a file, so the first one fails on the rank that writes it.",
             fix="choose another folder: --checkpoint-dir FOLDER",
+            about=Kind.PATH.of(folder),
         )
 
     def _unwritable(self, host: Host, error: int) -> Finding:
@@ -170,6 +172,7 @@ class DiskUnusable(Check):
                 Evidence(f"writing {size(PROBE_BYTES)} ended with {errno.errorcode[error]}"),
                 *_space(host),
             ),
+            about=Kind.PATH.of(folder),
         )
 
     def _tight(self, host: Host) -> Finding:
@@ -182,6 +185,7 @@ class DiskUnusable(Check):
             "the new one is written.",
             fix="free space there, or choose another folder: --checkpoint-dir FOLDER",
             evidence=_space(host),
+            about=Kind.PATH.of(folder),
         )
 
 

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of, whole_number
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Level, Passed
 from ddpdoctor.redact import show_value
 
 DEBUG = "TORCH_DISTRIBUTED_DEBUG"
@@ -80,17 +80,15 @@ class HarmfulVariable(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         environ = host.environ
-        found = [
+        findings = [
             *self._debug(host),
             *self._misspelt(environ),
             *self._contradictory(environ),
             *self._left_on(environ, nccl="nccl" in host.plan.backend),
             *self._renamed(environ),
         ]
-        if found:
-            return found
         count = sum(name in KNOWN for name in environ)
-        return Passed(
+        return findings or Passed(
             f"{count or 'no'} known {'variable is' if count == 1 else 'variables are'} set, none harmful"
         )
 
@@ -102,6 +100,7 @@ class HarmfulVariable(Check):
                 f"{DEBUG}={show_value(DEBUG, value)} is not a level",
                 why="torch raises a ValueError in init_process_group for anything but OFF, INFO and DETAIL.",
                 fix=f"unset {DEBUG}",
+                about=Kind.VARIABLE.of(DEBUG),
             )
         elif level == "DETAIL":
             yield self._detail(host)
@@ -116,11 +115,13 @@ class HarmfulVariable(Check):
                 why="Under DETAIL every process group is wrapped to compare collectives; in this build the wrapper "
                 "ends in a segmentation fault as soon as a module is wrapped in DistributedDataParallel.",
                 fix=f"export {DEBUG}=INFO, or unset {DEBUG}",
+                about=Kind.VARIABLE.of(DEBUG),
             )
         return self.warn(
             f"{DEBUG}=DETAIL is set",
             why="Every collective is preceded by one over gloo that compares shapes, so each step is much slower.",
             fix=f"unset {DEBUG} when the bug is found",
+            about=Kind.VARIABLE.of(DEBUG),
         )
 
     def _info_level(self) -> Finding:
@@ -128,6 +129,7 @@ class HarmfulVariable(Check):
             f"{DEBUG}=INFO is set",
             why="DDP collects and logs statistics, which costs a little in some steps.",
             fix=f"unset {DEBUG} when the bug is found",
+            about=Kind.VARIABLE.of(DEBUG),
         )
 
     def _misspelt(self, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -135,11 +137,12 @@ class HarmfulVariable(Check):
             meant = misspelling_of(name)
             if meant:
                 yield self.warn(
-                    f"{name} is set, which nothing reads; {meant} is the name",
+                    f"unknown variable {name} is set; did you mean {meant}?",
                     why=f"A variable with a misspelt name has no effect and no message, so the job runs as if {meant} "
                     + (f"were {show_value(meant, environ[meant])}." if meant in environ else "were not set."),
                     fix=f"unset {name}; export {meant}=...",
                     evidence=(Evidence(f"{name}={show_value(name, value)}"),),
+                    about=Kind.VARIABLE.of(name),
                 )
 
     def _contradictory(self, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -158,7 +161,12 @@ class HarmfulVariable(Check):
 
     def _contradiction(self, environ: Mapping[str, str], one: str, other: str, why: str) -> Finding:
         shown = [f"{name}={show_value(name, environ[name])}" for name in (one, other)]
-        return self.warn(f"{shown[0]} contradicts {shown[1]}", why=why, fix=f"unset {one}, or unset {other}")
+        return self.warn(
+            f"{shown[0]} contradicts {shown[1]}",
+            why=why,
+            fix=f"unset {one}, or unset {other}",
+            about=Kind.VARIABLE.of(one, other),
+        )
 
     def _left_on(self, environ: Mapping[str, str], nccl: bool) -> Iterator[Finding]:
         for name, setting in LEFT_ON.items():
@@ -170,6 +178,7 @@ class HarmfulVariable(Check):
                     f"{used}={setting.value} is set",
                     why=setting.why + ("" if nccl else " The backend of this launch is not NCCL."),
                     fix=f"unset {used}",
+                    about=Kind.VARIABLE.of(used),
                 )
 
     def _renamed(self, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -181,4 +190,5 @@ class HarmfulVariable(Check):
                     why="The old name still works in many versions and is dropped without a message in a later one.",
                     fix=f"unset {old}; export {new}=...",
                     evidence=(Evidence(f"{old}={show_value(old, environ[old])}"),),
+                    about=Kind.VARIABLE.of(old),
                 )

@@ -10,6 +10,7 @@ from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_line, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 _NONE = r"No CUDA GPUs are available"
@@ -76,20 +77,18 @@ class DeviceOrdinal(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        asked = {
-            rank: device for rank, one in recordings.items() for device in one.devices if not device.valid
-        }
-        raised = raised_as(trace, *self.raises)
+        asked = by_line(
+            (rank, device) for rank, one in recordings.items() for device in one.devices if not device.valid
+        )
         if asked:
-            return self._asked(asked)
-        if raised:
-            found = self.fail(
+            return list(map(self._asked, asked))
+        if raised := raised_as(trace, *self.raises):
+            return self.fail(
                 f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
                 why=_WHY,
                 fix=_FIX,
                 **raised_by(trace, raised, ranks=raised),
             )
-            return found
         if not any(one.devices for one in recordings.values()):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")
@@ -100,11 +99,8 @@ class DeviceOrdinal(Check):
             f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}",
             why=_WHY,
             fix=_FIX,
-            ranks=tuple(asked),
-            where=first.at,
-            evidence=tuple(
-                Evidence(f"cuda:{one.index} of {plural(one.visible, 'visible GPU')}", (rank,))
-                for rank, one in asked.items()
+            **on_ranks(
+                asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),
         )
 

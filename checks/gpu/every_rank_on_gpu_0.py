@@ -3,11 +3,12 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Line, Log, told_by
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
+from ddpdoctor.trace.instances import by_line
 from ddpdoctor.trace.recording import Recording
 
 _ROW = re.compile(
@@ -46,16 +47,17 @@ class EveryRankOnGpu0(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         found = places(trace)
+        crowded: dict[object, Finding] = {}
         for ranks in shared(found):
             first = found[ranks[0]]
             if first.device.index == 0 and first.device.visible >= ranks_of_host(found, first.host):
-                return self._crowded(ranks, first)
-        strangers = {
-            rank: one for rank in found if (one := _elsewhere(trace.recordings()[rank], found, rank))
-        }
-        if strangers:
-            return self._strangers(strangers)
-        return Passed(f"{ranks_phrase(found)} used GPUs of their own")
+                crowded.setdefault(first.device.at, self._crowded(ranks, first))
+        strangers = by_line(
+            (rank, device) for rank in found if (device := _elsewhere(trace.recordings()[rank], found, rank))
+        )
+        return [*crowded.values(), *map(self._strangers, strangers)] or Passed(
+            f"{ranks_phrase(found)} used GPUs of their own"
+        )
 
     def _crowded(self, ranks: tuple[int, ...], first: Place) -> Finding:
         return self.fail(
@@ -65,6 +67,7 @@ class EveryRankOnGpu0(Check):
             fix=_CHOOSE,
             ranks=ranks,
             where=first.device.at,
+            about=Kind.GPU.of(0),
         )
 
     def _strangers(self, strangers: Mapping[int, Device]) -> Finding:
@@ -76,6 +79,7 @@ class EveryRankOnGpu0(Check):
             fix=_CHOOSE,
             ranks=tuple(strangers),
             where=first.at,
+            about=Kind.GPU.of(first.index),
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -7,8 +7,8 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visibility
 from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.host.system import Gpu
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, shorten
 
 _XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")
@@ -39,6 +39,8 @@ _DEFECT = (
     r"|GPU has fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
 )
 """Some Xids tell of a program that used the GPU wrongly, or of its end: 13, 31, 43, 45, 69."""
+_BUS = r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\)"
+"""The GPU that a line of the driver is about."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,15 @@ class GpuHardware(Check):
         return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_DEFECT)
-        if told is None:
-            return UNSAID
+        return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or UNSAID
+
+    def _in_output(self, bus: str, told: Told) -> Finding:
         return self.fail(
             f"a GPU reported a hardware error: {told.match[0]}",
-            why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset "
-            "or replaced.",
+            why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset or replaced.",
             fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
             "keep the node out of the next launch: sbatch --exclude NODE ...",
+            about=Kind.GPU.of(bus) if bus else (),
             **told_by(*told.by, role=Role.SYSTEM),
         )
 
@@ -122,6 +124,7 @@ class GpuHardware(Check):
             fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then leave the GPU out "
             "with CUDA_VISIBLE_DEVICES",
             evidence=(Evidence(_describe(gpu)),),
+            about=Kind.GPU.of(gpu.index),
         )
 
     def _memory_errors(self, gpu: Gpu, count: int) -> Finding:
@@ -131,6 +134,7 @@ class GpuHardware(Check):
             "memory is replaced only when the GPU is reset.",
             fix=f"nvidia-smi --gpu-reset -i {gpu.index}     # with nothing running on it; replace it if it recurs",
             evidence=(Evidence(_describe(gpu)),),
+            about=Kind.GPU.of(gpu.index),
         )
 
     def _slowed(self, gpu: Gpu, reasons: list[str]) -> Finding:
@@ -141,6 +145,7 @@ class GpuHardware(Check):
             why="The GPU is slower than it could be, and every rank waits for the slowest one.",
             fix=f"nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE -i {gpu.index}     # then fans, dust, power supply",
             evidence=(Evidence(f"{_describe(gpu)}: {', '.join(reasons)}"),),
+            about=Kind.GPU.of(gpu.index),
         )
 
     def _judge_log(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
@@ -161,6 +166,7 @@ class GpuHardware(Check):
             fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
             evidence=(Evidence(f"{plural(len(found), 'time')}, last: {last.line}"),),
             confidence=Confidence.LIKELY,
+            about=Kind.GPU.of(index),
         )
 
 

@@ -1,12 +1,12 @@
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.places import contradictions
+from ddpdoctor.group.places import contradictions as contradictions_of_group
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
 
@@ -75,9 +75,11 @@ class LaunchVariables(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
-        wrong = list(_malformed(seen)) or list(_contradictions(seen, host.environ, host.plan))
-        if wrong:
-            return self._wrong(wrong, seen)
+        malformed = [self._wrong([text], seen, name) for name, text in _malformed(seen)]
+        if malformed:
+            return malformed
+        if contradictions := list(_contradictions(seen, host.environ, host.plan)):
+            return self._wrong(contradictions, seen)
         left = [name for name in OF_ONE_RANK if name in seen]
         if not left:
             return Passed("no launch variable is left over in this shell")
@@ -88,7 +90,7 @@ class LaunchVariables(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("variables")
-        wrong = list(contradictions(values))
+        wrong = list(contradictions_of_group(values))
         if wrong:
             return self._contradict(wrong)
         many = "rank" if len(values) == 1 else "ranks"
@@ -118,13 +120,14 @@ class LaunchVariables(Check):
             evidence=tuple(wrong),
         )
 
-    def _wrong(self, wrong: list[str], seen: Mapping[str, str]) -> Finding:
+    def _wrong(self, wrong: list[str], seen: Mapping[str, str], *names: str) -> Finding:
         return self.fail(
             wrong[0],
             why="A rank reads its place in the job and the way to rank 0 from these variables. torchrun replaces them "
             "for its ranks; a script started in another way fails on them, or waits for ranks that nobody starts.",
             fix=f"unset {' '.join(seen)}; and remove the lines that export them from the job script or ~/.bashrc",
             evidence=(*(Evidence(text) for text in wrong[1:]), *_shown(seen)),
+            about=Kind.VARIABLE.of(*names),
         )
 
     def _left_over(self, left: list[str], seen: Mapping[str, str]) -> Finding:
@@ -136,6 +139,7 @@ class LaunchVariables(Check):
             "takes itself for that rank, or waits in init_process_group for ranks that nobody starts.",
             fix=f"unset {' '.join(left)}; and remove the lines that export them from ~/.bashrc or the job script",
             evidence=_shown(seen),
+            about=Kind.VARIABLE.of(*left),
         )
 
 
@@ -143,16 +147,16 @@ def _shown(seen: Mapping[str, str]) -> tuple[Evidence, ...]:
     return tuple(Evidence(f"{name}={show_value(name, value)}") for name, value in seen.items())
 
 
-def _malformed(seen: Mapping[str, str]) -> Iterator[str]:
+def _malformed(seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in seen.items():
         if name == "MASTER_ADDR":
             continue
         if whole_number(value) is None:
-            yield f"{name}={show_value(name, value)} is not a number"
+            yield name, f"{name}={show_value(name, value)} is not a number"
         elif name == "MASTER_PORT" and not 0 <= int(value) <= 65535:
-            yield f"MASTER_PORT={int(value)} is not between 0 and 65535"
+            yield name, f"MASTER_PORT={int(value)} is not between 0 and 65535"
         elif int(value) < int(name.endswith("WORLD_SIZE")):
-            yield f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
+            yield name, f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
 
 
 def _contradictions(seen: Mapping[str, str], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:

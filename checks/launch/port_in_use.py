@@ -7,7 +7,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
@@ -88,6 +88,7 @@ class PortInUse(Check):
             "each task of srun), or a worker that an earlier run left behind.",
             fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
             f"see who has it: {listener}",
+            about=Kind.PORT.of(port) if port else (),
             **told_by(*told.by),
         )
 
@@ -105,6 +106,7 @@ class PortInUse(Check):
             why="Two jobs could listen on this port at once, and the ranks of one would join the store of the "
             "other. Something between this process and the network changes what bind means.",
             fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
+            about=Kind.PORT.of(port),
         )
 
     def _not_given_back(self, port: int) -> Finding:
@@ -112,6 +114,7 @@ class PortInUse(Check):
             f"port {port} was not free again after the group ended",
             why="A process of the group still listens, so that the next job on this node ends with EADDRINUSE.",
             fix=f"see who has it: ss -ltnp 'sport = :{port}'",
+            about=Kind.PORT.of(port),
         )
 
     def _taken(self, host: Host) -> Finding:
@@ -126,6 +129,7 @@ class PortInUse(Check):
             fix=f"torchrun --master-port {free} ..., or torchrun --standalone ... on one node"
             + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
             evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+            about=Kind.PORT.of(port),
         )
 
     def _privileged(self, host: Host) -> Finding:
@@ -134,6 +138,7 @@ class PortInUse(Check):
             f"port {host.plan.master_port} may not be bound by this user",
             why=f"Ports below {(start or '1024').strip()} are reserved for root, so rank 0 cannot listen there.",
             fix=f"torchrun --master-port {host.system.free_port()} ...",
+            about=Kind.PORT.of(host.plan.master_port),
         )
 
     def _ephemeral(self, host: Host, low: int, high: int) -> Finding:
@@ -143,6 +148,7 @@ class PortInUse(Check):
             why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that happens to "
             f"hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
             fix=f"torchrun --master-port {host.system.free_port()} ...",
+            about=Kind.PORT.of(host.plan.master_port),
         )
 
 

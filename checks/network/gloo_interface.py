@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Interface
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Level, Passed, Skipped
 from ddpdoctor.redact import quote, show_value
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -50,10 +50,10 @@ class GlooInterface(Check):
         value = host.environ.get(VARIABLE, "")
         if not value:
             return Skipped(f"{VARIABLE} is not set, gloo takes the interface of this host's name")
-        problem = next(_problems(host, value), None)
-        if problem is None:
+        problems = list(_problems(host, value))
+        if not problems:
             return Passed(f"{VARIABLE}={show_value(VARIABLE, value)} is usable")
-        return self._finding(host, value, problem)
+        return self._finding(host, value, " and ".join(problems))
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_UNKNOWN_NAME)
@@ -98,13 +98,15 @@ class GlooInterface(Check):
                 else "A gloo group that the script creates beside NCCL's fails, and so does one for both backends."
             ),
             fix=f"unset {VARIABLE}" + (f"; or: export {VARIABLE}={usable[0]}" if usable else ""),
-            evidence=tuple(Evidence(_describe(one)) for one in host.interfaces),
+            evidence=tuple(Evidence(_describe(interface)) for interface in host.interfaces),
+            about=Kind.VARIABLE.of(VARIABLE),
         )
 
 
 def _problems(host: Host, value: str) -> Iterator[str]:
     if value[0] in "^=":
         yield f"has NCCL's {quote(value[0])}, which gloo takes for a part of the name"
+        return  # names after it are NCCL's too
     # A comma at the end is fine: torch reads the list up to it.
     for entry in value.removesuffix(",").split(","):
         found = next((one for one in host.interfaces if one.name == entry), None)

@@ -8,7 +8,7 @@ from ddpdoctor.host.nccl import is_on, nccl_setting
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.host.system import Gpu
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural
 
 Pair = tuple[int, int]
@@ -68,15 +68,16 @@ class GpuPeerAccess(Check):
         if reason:
             return Skipped(reason)
         closed = {pair: status for pair, status in pairs.items() if status != "OK"}
-        if closed:
-            return self._closed(closed, list(gpus.values()))
-        over_pci = sorted({index for pair in pairs.keys() - host.gpus.nvlink for index in pair})
+        over_pci = sorted(
+            {index for pair in pairs.keys() - closed.keys() - host.gpus.nvlink for index in pair}
+        )
         modes = {index: iommu_mode(host.system, gpus[index].pci_bus_id) for index in over_pci}
         translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
-        if translated:
-            return self._translated(translated, gpus)
         how = "PCI Express" if over_pci else "NVLink"
-        return Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
+        return [
+            *([self._closed(closed, list(gpus.values()))] if closed else []),
+            *([self._translated(translated, gpus)] if translated else []),
+        ] or Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_EXHAUSTED)
@@ -141,6 +142,7 @@ class GpuPeerAccess(Check):
             f"{status}: {_CAUSES.get(status, 'it does not say more')}.",
             fix="nvidia-smi topo -p2p r     # the whole table; nvidia-smi nvlink --status where there is NVLink",
             evidence=_closed_evidence(closed),
+            about=Kind.GPU.of(*(f"{a}-{b}" for a, b in closed)),
         )
 
     def _translated(self, modes: dict[int, str], gpus: dict[int, Gpu]) -> Finding:
@@ -155,6 +157,7 @@ class GpuPeerAccess(Check):
                 for index, mode in modes.items()
             ),
             confidence=Confidence.LIKELY,
+            about=Kind.GPU.of(*modes),
         )
 
 

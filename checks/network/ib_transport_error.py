@@ -5,9 +5,9 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl import NameList, is_on, nccl_setting
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural
+from ddpdoctor.text import listing, plural
 
 FLAPPING = 10
 """Link losses since the counters were cleared from which a port is remarkable: reboots of a switch explain fewer."""
@@ -67,9 +67,9 @@ class IbTransportError(Check):
         if host.plan.backend == "nccl" and host.plan.nnodes > 1:
             findings = self._links(ports, active)
         flapping = [port for port in active if port.counters.get("link_downed", 0) >= FLAPPING]
-        if flapping:
-            findings.append(self._flapping(flapping))
-        return findings or Passed(f"{len(active)} of {plural(len(ports), 'InfiniBand port')} active")
+        return [*findings, *map(self._flapping, flapping)] or Passed(
+            f"{len(active)} of {plural(len(ports), 'InfiniBand port')} active"
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_EVENT)
@@ -106,12 +106,11 @@ class IbTransportError(Check):
 
     def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:
         waiting = [port for port in ports if port.state in ("INIT", "ARMED")]
-        if waiting:
-            return [self._unconfigured(waiting)]
-        if not active and any(port.link_layer == "InfiniBand" for port in ports):
+        unconfigured = [self._unconfigured(waiting)] if waiting else []
+        if not waiting and not active and any(port.link_layer == "InfiniBand" for port in ports):
             return [self._none_active(ports)]
-        dropped = [port for port in ports if _was_up(port)]
-        return [self._dropped(dropped)] if active and dropped else []
+        dropped = [port for port in ports if _was_up(port)] if active else []
+        return [*unconfigured, *map(self._dropped, dropped)]
 
     def _none_active(self, ports: Sequence[IbPort]) -> Finding:
         return self.warn(
@@ -123,32 +122,36 @@ class IbTransportError(Check):
         )
 
     def _unconfigured(self, ports: Sequence[IbPort]) -> Finding:
+        """Of all of them, since one subnet manager configures them."""
+        verb = "has a cable but is" if len(ports) == 1 else "have cables but are"
         return self.warn(
-            f"{ports[0].name} has a cable but is not configured (state {ports[0].state})",
+            f"{listing([port.name for port in ports])} {verb} not configured (state {ports[0].state})",
             why="The subnet manager gives a port its address. Until it does, the port is not active and NCCL does "
             "not use it.",
             fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
             evidence=_evidence(ports),
+            about=Kind.INTERFACE.of(*(port.name for port in ports)),
         )
 
-    def _dropped(self, ports: Sequence[IbPort]) -> Finding:
+    def _dropped(self, port: IbPort) -> Finding:
         return self.warn(
-            f"{ports[0].name} is down and was up before",
+            f"{port.name} is down and was up before",
             why="NCCL uses fewer ports on this node than on the others. The collectives run at the speed of the "
             "node with the fewest, and ranks that count on this port fail to connect.",
-            fix=f"ibstat {ports[0].device}     # check cable and switch; or on every node: "
-            f"export NCCL_IB_HCA=^{ports[0].device}",
-            evidence=_evidence(ports),
+            fix=f"ibstat {port.device}     # check cable and switch; or on every node: "
+            f"export NCCL_IB_HCA=^{port.device}",
+            evidence=_evidence([port]),
+            about=Kind.INTERFACE.of(port.name),
         )
 
-    def _flapping(self, ports: Sequence[IbPort]) -> Finding:
-        lost = ports[0].counters["link_downed"]
+    def _flapping(self, port: IbPort) -> Finding:
         return self.info(
-            f"{ports[0].name} lost its link {lost} times",
+            f"{port.name} lost its link {port.counters['link_downed']} times",
             why="The port is active now. A link that goes down while a job runs ends it with a completion error; "
             "the counter covers the time since the driver was loaded and does not say when.",
-            fix=f"perfquery -R     # clear the counters, and look again after a while: ibstat {ports[0].device}",
-            evidence=_evidence(ports),
+            fix=f"perfquery -R     # clear the counters, and look again after a while: ibstat {port.device}",
+            evidence=_evidence([port]),
+            about=Kind.INTERFACE.of(port.name),
         )
 
 

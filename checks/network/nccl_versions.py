@@ -5,7 +5,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
 _WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -61,10 +61,11 @@ class NcclVersions(Check):
         if len(set(wheels.values())) > 1:
             return self._two_wheels(wheels)
         version = next(iter(wheels.values()))
-        others = [copy for copy in _copies(host) if copy.version and not _same(copy.version, version)]
-        if others:
-            return self._other(others, version)
-        return Passed(f"NCCL {version}")
+        others: dict[str, list[_Copy]] = {}
+        for copy in _copies(host):
+            if copy.version and not _same(copy.version, version):
+                others.setdefault(copy.variable, []).append(copy)
+        return [self._other(copies, version) for copies in others.values()] or Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
         told = log.told(_FOREIGN)
@@ -104,11 +105,11 @@ class NcclVersions(Check):
         )
 
     def _other(self, copies: list[_Copy], version: str) -> Finding:
-        preloaded = [copy for copy in copies if copy.variable == "LD_PRELOAD"]
-        first = (preloaded or copies)[0]
+        """Of the copies to which one variable leads."""
+        first = copies[0]
         # torch's wheels carry their own search path, which the loader reads before LD_LIBRARY_PATH;
         # other builds do not. LD_PRELOAD wins always.
-        report = self.warn if preloaded else self.info
+        report = self.warn if first.variable == "LD_PRELOAD" else self.info
         return report(
             f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
             why="torch is built against the version of its wheel. Ranks that load another one may miss a symbol, "
@@ -117,6 +118,7 @@ class NcclVersions(Check):
             evidence=tuple(
                 Evidence(f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}") for copy in copies
             ),
+            about=Kind.VARIABLE.of(first.variable),
         )
 
 

@@ -3,6 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Wrapper
 
@@ -42,22 +43,25 @@ class FindUnusedUnneeded(Check):
     log_words = ("find_unused_parameters=True was specified",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training()
+        recordings = trace.training()
         if trace.broken:
             raise NotMeasured(trace.broken)
-        looking = [one for one in next(iter(seen.values())).wrappers if _looks(one)]
+        looking = [wrapper for wrapper in next(iter(recordings.values())).wrappers if _looks(wrapper)]
         if not looking:
             return Skipped("no wrapper looks for unused parameters")
-        for wrapper in looking:
-            counts = {rank: _unused(recording, wrapper.index) for rank, recording in seen.items()}
-            least = min(len(count) for count in counts.values())
-            if any(_left_out(recording, wrapper) for recording in seen.values()):
-                continue
-            if least >= _FEWEST and not any(map(any, counts.values())):
-                return self._unneeded(wrapper, tuple(seen), least)
-            if least < _FEWEST:
-                raise NotMeasured("too few training steps tell which parameters were used")
-        return Passed("there are unused parameters to look for")
+        used = [one for one in looking if not any(_left_out(seen, one) for seen in recordings.values())]
+        counts = {
+            wrapper.index: [_unused(recording, wrapper.index) for recording in recordings.values()]
+            for wrapper in used
+        }
+        findings = [
+            self._unneeded(wrapper, tuple(recordings), min(map(len, counts[wrapper.index])))
+            for wrapper in used
+            if min(map(len, counts[wrapper.index])) >= _FEWEST and not any(map(any, counts[wrapper.index]))
+        ]
+        if not findings and any(min(map(len, steps)) < _FEWEST for steps in counts.values()):
+            raise NotMeasured("too few training steps tell which parameters were used")
+        return findings or Passed("there are unused parameters to look for")
 
     def _unneeded(self, wrapper: Wrapper, ranks: tuple[int, ...], steps: int) -> Finding:
         return self.warn(
@@ -67,6 +71,7 @@ class FindUnusedUnneeded(Check):
             ranks=ranks,
             where=wrapper.at,
             confidence=Confidence.LIKELY,
+            about=of_model(wrapper),
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -1,13 +1,12 @@
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import LogWriter
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.instances import by_key
 
 
 class LoggingOnEveryRank(Check):
@@ -35,31 +34,29 @@ class LoggingOnEveryRank(Check):
     title = "one rank writes the experiment's log"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.recordings()
-        if len(seen) < 2:
-            return Skipped("one rank is the only one to log")
-        shared = {key: writers for key, writers in _by_target(seen).items() if len(writers) > 1}
-        if shared:
-            (kind, target), writers = next(iter(shared.items()))
-            return self._shared(kind, target, writers)
-        if not any(one.log_writers for one in seen.values()):
+        recordings = trace.recordings()
+        if len(recordings) < 2:
+            return Skipped("needs at least two ranks")
+        opened = [(rank, writer) for rank, one in recordings.items() for writer in one.log_writers]
+        if not opened:
             return Skipped("no logger was opened")
-        return Passed("each log is written by one rank")
+        shared: dict[object, list[dict[int, LogWriter]]] = {}
+        for writers in by_key(opened, lambda writer: (writer.kind, writer.target)):
+            if len(writers) > 1:
+                shared.setdefault(next(iter(writers.values())).at, []).append(writers)
+        return list(map(self._shared, shared.values())) or Passed("each log is written by one rank")
 
-    def _shared(self, kind: str, target: str, writers: Mapping[int, LogWriter]) -> Finding:
+    def _shared(self, logs: Sequence[Mapping[int, LogWriter]]) -> Finding:
+        """Of the logs that one line opens."""
+        writers = logs[0]
+        first = next(iter(writers.values()))
+        more = f" and {plural(len(logs) - 1, 'more target')}" if len(logs) > 1 else ""
         return self.warn(
-            f"{ranks_phrase(writers)} each opened {kind} for {quote(target)}",
+            f"{ranks_phrase(writers)} each opened {first.kind} for {quote(first.target)}{more}",
             why="Each value is written once by every rank, so curves show several points for a step, and what ranks "
             "write into one file at a time is mixed.",
             fix="if dist.get_rank() == 0:\n    open the log here, and write to it on this rank only",
             ranks=tuple(writers),
-            where=next(iter(writers.values())).at,
+            where=first.at,
+            about=Kind.PATH.of(*(next(iter(log.values())).target for log in logs)),
         )
-
-
-def _by_target(seen: Mapping[int, Recording]) -> dict[tuple[str, str], dict[int, LogWriter]]:
-    found: defaultdict[tuple[str, str], dict[int, LogWriter]] = defaultdict(dict)
-    for rank, recording in seen.items():
-        for writer in recording.log_writers:
-            found[writer.kind, writer.target].setdefault(rank, writer)
-    return found

@@ -43,11 +43,9 @@ class Straggler(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         seen = trace.training_of_several()
         steps = paced_steps(trace)
-        for phase in PHASES:
-            if finding := self._slow_in(phase, steps, seen):
-                return finding
+        slow = [finding for phase in PHASES if (finding := self._slow_in(phase, steps, seen))]
         whole = median(typical(own, "total") for own in steps.values())
-        return Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
+        return slow or Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
 
     def _slow_in(self, phase: str, steps: Steps, seen: dict[int, Recording]) -> Finding | None:
         times = {rank: typical(own, phase) for rank, own in steps.items()}

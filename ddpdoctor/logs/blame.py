@@ -45,10 +45,14 @@ def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
 
 
 def _cleared(verdict: Verdict, cause: Finding) -> Verdict:
-    symptoms = (
-        finding for finding in verdict.findings if finding.level is Level.FAIL and finding is not cause
-    )
-    return verdict.without(symptoms, cause.code)
+    failed = (finding for finding in verdict.findings if finding.level is Level.FAIL and finding is not cause)
+    return verdict.without((finding for finding in failed if not _is_beside(finding, cause)), cause.code)
+
+
+def _is_beside(finding: Finding, cause: Finding) -> bool:
+    """Whether it is the same failure of another thing, such as a second GPU: neither explains the other."""
+    apart = cause.about and finding.about and set(cause.about).isdisjoint(finding.about)
+    return finding.code == cause.code and bool(apart)
 
 
 def examine(log: Log, checks: Iterable[Check], on_error: Callable[[str], None]) -> list[Verdict]:

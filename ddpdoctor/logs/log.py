@@ -213,15 +213,29 @@ class Log:
                     seen.add(link.rank)
                     yield link
 
+    def each(self, subject: str, *patterns: str) -> dict[str, Told]:
+        """:meth:`told`, for each thing that the lines speak of: the first group of the regular expression ``subject``.
+
+        What no such line speaks of goes by an empty name, and is told only where nothing else is.
+        """
+        first = self.told(*patterns)
+        by_subject: dict[str, Told] = {}
+        for told in self._in_lines(patterns):
+            if about := re.search(subject, told.match.string):
+                by_subject.setdefault(about[1], told)
+        return by_subject or ({"": first} if first else {})
+
     def _in_line(self, patterns: Sequence[str]) -> Told | None:
+        return next(self._in_lines(patterns), None)
+
+    def _in_lines(self, patterns: Sequence[str]) -> Iterator[Told]:
         caught = {link.line.position for one in self.raised if one.survived for link in one.chain}
         for line in self.lines:
             if line.position in caught:
                 continue
             found = _first_match(patterns, line.text)
             if found and not self._got_over(line) and not is_help(line.text):
-                return Told(found, (line,))
-        return None
+                yield Told(found, (line,))
 
     def _got_over(self, line: Line) -> bool:
         """Whether the training went on after this line, or says at its end that it is done.

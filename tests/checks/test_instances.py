@@ -14,6 +14,7 @@ from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Parameter, TrainingStep
+from tests.support.logs import explained, raised
 from tests.support.recordings import recorded, where
 
 
@@ -228,3 +229,17 @@ def test_a_bypassed_model_explains_its_own_weights_only() -> None:
     merged = judged(replace(trace, ranks=tuple(ranks)), "DD201", "DD206")
     assert [finding.code for finding in merged.findings] == ["DD201", "DD206"]
     assert merged.findings[1].about == Kind.MODEL.of("Linear (wrapper 1)")
+
+
+def test_gpus_that_fail_in_a_jobs_output() -> None:
+    lost = "[1234.5] NVRM: Xid (PCI:0000:{bus}): 79, pid=1, GPU has fallen off the bus."
+    text = "\n".join(lost.format(bus=bus) for bus in ("41:00", "b3:00", "41:00"))
+    findings = explained(text)
+    assert [finding.about for finding in findings] == [Kind.GPU.of("0000:41:00"), Kind.GPU.of("0000:b3:00")]
+    assert [finding.evidence[0].text.partition(": ")[0] for finding in findings] == ["job.log:1", "job.log:2"]
+
+
+def test_symptoms_in_a_jobs_output_are_explained_by_the_first_cause() -> None:
+    lost = "[1234.5] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n"
+    (finding,) = explained(lost + raised(0, "ValueError", "no sample"))
+    assert finding.code == "DD805"

@@ -16,7 +16,7 @@ def host(plan=None, files=CPU, **environ):
 def test_a_misspelt_name_is_told_the_right_one():
     finding = only_finding("DD009", Source.HOST, host(NCCL_SOCKET_IFNAM="eth0"))
     assert finding.level is Level.WARN
-    assert finding.headline == "NCCL_SOCKET_IFNAM is set, which nothing reads; NCCL_SOCKET_IFNAME is the name"
+    assert finding.headline == "unknown variable NCCL_SOCKET_IFNAM is set; did you mean NCCL_SOCKET_IFNAME?"
     assert finding.evidence[0].text == "NCCL_SOCKET_IFNAM='eth0'"
 
 
