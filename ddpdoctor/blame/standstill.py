@@ -11,9 +11,7 @@ from enum import Enum
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.frames import Frame
-
-MOST_WAKES = 20.0
-"""In a second, of a thread that waits for one thing; some waits look up now and then."""
+from ddpdoctor.blame.thresholds import MOST_WAKES
 
 
 class Role(str, Enum):

@@ -16,9 +16,9 @@ from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.job.launch import new_run_id
-from ddpdoctor.job.remains import read_job, read_trace
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import Care, JobRun
+from ddpdoctor.job.run_folder import read_job, read_trace
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_plan
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source

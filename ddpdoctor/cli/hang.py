@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddpdoctor.blame.liveness import standstill_state
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
@@ -18,8 +19,7 @@ from ddpdoctor.hang import attach, kept
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
-from ddpdoctor.hang.stillness import stillness
-from ddpdoctor.job.remains import read_job, read_trace
+from ddpdoctor.job.run_folder import read_job, read_trace
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files, quote
 from ddpdoctor.text import quote_command, ranks_phrase
@@ -87,7 +87,7 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
     try:
         standstill = kept.read(*folders)
         trace = live_trace(standstill, read_records(*folders))
-        return Looked(trace, stillness(standstill), _script(standstill))
+        return Looked(trace, standstill_state(standstill), _script(standstill))
     except Refused as why:
         raise UsageError(f"{', '.join(quote(str(one)) for one in folders)}: {why}") from None
 
@@ -119,7 +119,7 @@ def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
     records = jobs[0].records
     recorded = read_run(records) if records and records.is_dir() else Recorded()
     return Looked(
-        live_trace(standstill, recorded), stillness(standstill), script_of(jobs[0].command), records
+        live_trace(standstill, recorded), standstill_state(standstill), script_of(jobs[0].command), records
     )
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ddpdoctor import __version__, registry
 from ddpdoctor.blame.causes import NeverCame
+from ddpdoctor.blame.liveness import JobState
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.hang.stillness import Stillness
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.text import quote_command
 from ddpdoctor.trace import Trace
@@ -21,7 +21,7 @@ class Looked:
     """What is judged, and what the report says of it."""
 
     trace: Trace
-    stillness: Stillness = Stillness.STILL
+    state: JobState = JobState.HUNG
     command: tuple[str, ...] = ()
     records: Path | None = None
     """Where our recorder writes, in a job that runs under it."""
@@ -43,7 +43,7 @@ def report_of(looked: Looked, seconds: float) -> Report:
             **_size(standstill, len(ranks)),
             "script": quote_command(looked.command) if looked.command else None,
             "hang": {
-                "state": looked.stillness.value,
+                "state": looked.state.value,
                 "world_size": trace.world_size,
                 "processes": _rows(standstill),
             },
@@ -60,9 +60,9 @@ def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
 
 def _finding(looked: Looked) -> Finding | None:
     """What is found; where a rank works while others wait, no more than a warning."""
-    if looked.stillness is Stillness.MOVES:
+    if looked.state is JobState.MOVES:
         return None
-    slow = looked.stillness is Stillness.SLOW
+    slow = looked.state is JobState.SLOW
     cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
     finding = registry.by_cause(type(cause)).tell(cause) if cause else None
     return None if finding and slow and finding.level is Level.FAIL else finding

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpdoctor.check import Check
 from ddpdoctor.job.command import TORCHRUN_LOGS
-from ddpdoctor.job.remains import ERR, OUT
+from ddpdoctor.job.run_folder import ERR, OUT
 from ddpdoctor.judge import Verdict
 from ddpdoctor.logs import blame
 from ddpdoctor.logs.log import Log

@@ -18,8 +18,8 @@ from ddpdoctor.cli.target import job_of, kind_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
 from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.remains import read_job
 from ddpdoctor.job.run import Follow
+from ddpdoctor.job.run_folder import read_job
 from ddpdoctor.model import Level, Source
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import KEEP, RecorderOptions

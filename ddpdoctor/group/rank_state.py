@@ -14,7 +14,7 @@ from ddpdoctor.blame.frames import Frame, parse_faulthandler
 from ddpdoctor.group import files
 from ddpdoctor.group.record import Measured, RankRecord
 from ddpdoctor.hang.stacks import StacksUnavailable, take_stacks
-from ddpdoctor.host.activity import is_gone
+from ddpdoctor.host.proc import is_gone
 
 _FAULTHANDLER_SECONDS = 0.3
 

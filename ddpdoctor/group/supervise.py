@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from ddpdoctor.blame.thresholds import HANG_SECONDS, SPIN_SECONDS
 from ddpdoctor.group import files
 from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.port import PortWatch
+from ddpdoctor.group.rank_records import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
 from ddpdoctor.group.record import GroupRecord, Stage
-from ddpdoctor.group.remains import last_words, log_lines, nccl_evidence, rank_records
-from ddpdoctor.host.activity import Activity, patience
+from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl import debug_variables
 from ddpdoctor.host.system import System, loopback_down
@@ -37,11 +38,8 @@ JOIN_SECONDS = 30.0
 """For all ranks to be forked and to have joined the process group."""
 LEAVE_SECONDS = 10.0
 """For the engine to end after its last rank finished."""
-IDLE_SECONDS = 5.0
-"""Without an event and without any rank using its CPU or its disk: nobody is working, so nobody will come."""
-SPIN_SECONDS = 8.0
-"""Without an event while there were CPUs to spare: on CPUs no step of ours takes a second by itself, so who works
-does something else. A GPU's first step may take as long."""
+RANKS_PER_CPU = 4
+"""More than this on one CPU, and each gets the more time: they wait for each other's turn."""
 END_GRACE_SECONDS = 0.3
 """Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 5.0
@@ -91,9 +89,10 @@ class GroupRun:
             for rank in range(first, first + plan.nproc)
         ]
         self._last_event = time.monotonic()
+        self._observer = Observer()
         cpus = read_cgroup(system).granted(system.cpus()[1])
-        self._activity = Activity(cpus)
-        self._patience = patience(plan.nproc, cpus)
+        self._slowdown = max(1.0, plan.nproc / (RANKS_PER_CPU * cpus))
+        """How many times its deadline a rank gets."""
         self._port = PortWatch(system, plan, run_id)
         self._stack_note: str | None = None
         self._log: list[str] = []
@@ -164,7 +163,7 @@ class GroupRun:
         """Start the ranks."""
         files.write_json(self.folder / files.GO, {"port": self._port.choose()})
         self._last_event = time.monotonic()
-        self._activity.touch()
+        self._observer.touch()
 
     # -- while they run ---------------------------------------------------------------------------------
 
@@ -229,13 +228,13 @@ class GroupRun:
     def _is_hung(self) -> bool:
         now = time.monotonic()
         if not all(one.joined for one in self._ranks):
-            self._activity.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
+            self._observer.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
         silent = now - self._last_event
-        idle = self._activity.idle_seconds(one.pid for one in self._ranks)
+        idle = self._observer.idle_seconds(one.pid for one in self._ranks)
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
-        late = any(silent > one.limit * self._patience for one in self._unfinished())
-        spins = self.plan.backend == "gloo" and min(silent, self._activity.free_seconds()) > SPIN_SECONDS
-        return late or spins or min(silent, idle) > IDLE_SECONDS
+        late = any(silent > one.limit * self._slowdown for one in self._unfinished())
+        spins = self.plan.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS
+        return late or spins or min(silent, idle) > HANG_SECONDS
 
     # -- afterwards -------------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.liveness import JobState, standstill_state
 from ddpdoctor.blame.standstill import Role, Standstill
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
 from ddpdoctor.hang.jobs import Job, NoJob, jobs_among, jobs_of, launchers_among
 from ddpdoctor.hang.spawned import ranks_by_arguments
-from ddpdoctor.hang.stillness import Stillness, stillness
 from ddpdoctor.host.programs import loads_torch
 from ddpdoctor.host.system import Process, System
 from ddpdoctor.text import fold_ranks, plural
@@ -72,7 +72,7 @@ def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
     stage(f"looking at {plural(len(job.ranks), 'rank')}")
     records = job.records if job.records and job.records.is_dir() else None
     standstill = capture(job.ranks, records=records, native=False)
-    if stillness(standstill) is not Stillness.MOVES:
+    if standstill_state(standstill) is not JobState.MOVES:
         stage(f"looking for {LOOKS - 1} s whether they go on")
         standstill = capture(job.ranks, records=records, looks=LOOKS)
     _verify(standstill)

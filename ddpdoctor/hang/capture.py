@@ -17,17 +17,17 @@ import psutil
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.thresholds import LOOK_SECONDS
 from ddpdoctor.hang.answers import Answer
 from ddpdoctor.hang.beats import handled_by
 from ddpdoctor.hang.flight.folder import read_files
-from ddpdoctor.hang.look import Look, call_of, doing_of, look, state_of
+from ddpdoctor.hang.look import Look, look
 from ddpdoctor.hang.stacks import take_native
-from ddpdoctor.host.moment import wakes
+from ddpdoctor.host.activity import Activity
+from ddpdoctor.host.proc import descendants
 from ddpdoctor.host.programs import SERVANTS, loads_driver
 from ddpdoctor.text import quote_command, ranks_phrase
 
-PAUSE = 1.0
-"""Seconds between looks: in less, single ticks of a busy machine pass for work."""
 _DEVICE_WAITS = ("StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "CtxSynchronize")
 """What CUDA's and ROCm's functions are called that wait for a GPU; they use a CPU all the time."""
 
@@ -54,7 +54,7 @@ def capture(
     known = [*pids, *workers]
     taken = [look(known, records, first=True)]
     for _ in range(looks - 1):
-        time.sleep(max(0.0, taken[-1].time + PAUSE - time.monotonic()))
+        time.sleep(max(0.0, taken[-1].time + LOOK_SECONDS - time.monotonic()))
         taken.append(look(known, records, first=False))
     found = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
     found = [replace(one, handles=handled_by(records, one.pid)) for one in found]
@@ -64,17 +64,13 @@ def capture(
 
 def _children(pid: int) -> list[int]:
     """The processes below a rank, without those that only serve multiprocessing itself."""
-    try:
-        below = psutil.Process(pid).children(recursive=True)
-    except psutil.Error:
-        return []
-    return [one.pid for one in below if not any(name in _command(one.pid) for name in SERVANTS)]
+    return [child for child in descendants(pid) if not any(name in _command(child) for name in SERVANTS)]
 
 
 def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look]) -> Process:
     first, last = looks[0], looks[-1]
-    before, after = first.moments[pid], last.moments[pid]
-    seconds = max(last.time - first.time, 1e-3)
+    before = first.snapshots[pid] if len(looks) > 1 else None
+    activity = Activity(before, last.snapshots[pid], max(last.time - first.time, 1e-3))
     stacks = [one.stack(pid) for one in looks]
     values = [one.seen[pid].values for one in looks if pid in one.seen]
     return Process(
@@ -83,11 +79,11 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
         Role.WORKER if is_worker else Role.RANK,
         platform.node(),
         _command(pid),
-        doing=doing_of(before, after, seconds) if len(looks) > 1 else state_of(after),
-        call=call_of(before, after).text,
+        doing=activity.doing(),
+        call=activity.call.text,
         stack=stacks[0],
         again=next((one for one in stacks[1:] if one != stacks[0]), stacks[-1]) if len(looks) > 1 else (),
-        wakes=wakes(before, after) / seconds if before and after else 0.0,
+        wakes=activity.wakes,
         changes=any(one != other for one, other in pairwise(values)),
         from_interpreter=pid in first.hidden and pid in first.answers,
         unseen=first.hidden.get(pid, "") if pid not in first.answers else "",

@@ -135,10 +135,11 @@ def _inherited(one: Process) -> tuple[str, ...]:
 
 
 def _rank(one: Process) -> int | None:
-    return _number(one.environ, _RANK)
+    return number_in(one.environ, _RANK)
 
 
-def _number(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
+    """The number that the first of these variables gives which holds one, as a rank or a size."""
     given = (environ[name] for name in names if environ.get(name, "").isdecimal())
     return next((int(text) for text in given if len(text) < 10), None)
 
@@ -175,7 +176,7 @@ def _job(ranks: Sequence[Process]) -> Job:
     first = ordered[0]
     return Job(
         {one.pid: _rank(one) for one in ordered},
-        _number(first.environ, _SIZE),
+        number_in(first.environ, _SIZE),
         first.environ,
         first.command,
         max(one.age for one in ordered),

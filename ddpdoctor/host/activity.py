@@ -1,134 +1,210 @@
-"""Whether processes work or only wait: a job of which nobody works, and which says nothing, has stopped."""
+"""What processes do between two looks at them, as Linux shows it in /proc: whether each works, waits or sleeps."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-LOOK_SECONDS = 1.0
-"""Between looks: short ones see single ticks of 10 ms, and take those of a waiting rank for work."""
-LONGEST_SPAN = 5 * LOOK_SECONDS
-"""Over a longer time an average says nothing of its end: a process may have begun to work just now."""
-BUSY_SHARE = 0.1
-"""Of one CPU; a rank that waits in gloo looks again and again, which takes up to a twentieth."""
-SPARE_CPUS = 0.5
-"""Less than this unused, and a process that works may get no more than one that waits."""
-
-RANKS_PER_CPU = 4
-"""More than this on one CPU, and each gets the more time: they wait for each other's turn."""
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.thresholds import (
+    BUSY_SHARE,
+    LONGEST_SPAN,
+    LOOK_SECONDS,
+    MUCH_DATA,
+    SHORT_SLICE,
+    STARVED_SHARE,
+)
+from ddpdoctor.host.calls import Call, call_of
+from ddpdoctor.host.proc import folder_of
 
 
-def patience(ranks: int, cpus: float) -> float:
-    """How many times its deadline a rank gets, by how many share a CPU."""
-    return max(1.0, ranks / (RANKS_PER_CPU * cpus))
+@dataclass(frozen=True)
+class ThreadTime:
+    """One thread's time so far, as the scheduler counts it."""
+
+    nanoseconds: int = 0
+    queued: int = 0
+    """Nanoseconds for which it could have run and had no CPU."""
+    slices: int = 0
+    """How often it began to run."""
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """One process at one moment."""
+
+    state: str
+    """The kernel's letter for the main thread: R, S, D, T, t, Z."""
+    main: int = 0
+    """The main thread's id."""
+    threads: Mapping[int, ThreadTime] = field(default_factory=dict)
+    moved: int = 0
+    """Bytes that it has read and written."""
+    call: Call = field(default_factory=Call)
+
+
+def snapshot(pid: int, ignored: Collection[int] = ()) -> Snapshot | None:
+    """The process now, as if some threads were not there; None where it is gone."""
+    folder = folder_of(pid)
+    try:
+        stat = (folder / "stat").read_text(errors="replace") if folder else ""
+    except OSError:
+        return None
+    if folder is None or not stat:
+        return None
+    main = int(folder.name)
+    state = stat.rpartition(")")[2].split()[0]
+    threads = {thread: ran for thread, ran in _threads(folder).items() if thread not in ignored}
+    moved = _moved(folder) - sum(_moved(folder / "task" / str(thread)) for thread in ignored)
+    return Snapshot(state, main, threads, moved, call_of(folder, main))
+
+
+def _threads(folder: Path) -> dict[int, ThreadTime]:
+    found = {}
+    try:
+        tasks = list(folder.glob("task/[0-9]*"))
+    except OSError:  # the process has ended since
+        return {}
+    for task in tasks:
+        try:
+            ran, queued, slices = (task / "schedstat").read_text().split()
+        except (OSError, ValueError):  # it has ended, or this kernel does not count
+            continue
+        found[int(task.name)] = ThreadTime(int(ran), int(queued), int(slices))
+    return found
+
+
+def _moved(folder: Path) -> int:
+    try:
+        lines = (folder / "io").read_text().splitlines()
+    except OSError:
+        return 0
+    numbers = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
+    return max(numbers.get("rchar", 0), numbers.get("read_bytes", 0)) + max(
+        numbers.get("wchar", 0), numbers.get("write_bytes", 0)
+    )
+
+
+@dataclass(frozen=True)
 class Activity:
-    """Follows the CPU time of some processes.
+    """What one process did between two looks; the first is None where there was none, the last where it is gone."""
 
-    Where CPUs are short, because of the processes themselves, of other work or of a quota, nobody counts as idle.
+    before: Snapshot | None
+    after: Snapshot | None
+    seconds: float = LOOK_SECONDS
 
-    Args:
-        cpus: how many CPUs affinity mask and quota leave.
-    """
+    def doing(self, all_threads: float = BUSY_SHARE, main_thread: float = BUSY_SHARE) -> Doing:
+        """What it did.
 
-    def __init__(self, cpus: float) -> None:
-        self._cpus = cpus
-        self._cpu: dict[int, float] = {}
-        self._unused = 0.0
-        self._looked = self._last_busy = self._last_short = time.monotonic()
+        Args:
+            all_threads: shares of a CPU that they use if they only wait; likewise ``main_thread``.
+        """
+        before, after = self.before, self.after
+        if after is None or after.state in "ZX":
+            return Doing.GONE
+        if after.state in "Tt":
+            return Doing.STOPPED
+        if before is None:
+            return {"R": Doing.COMPUTES, "D": Doing.DISK}.get(after.state, Doing.UNKNOWN)
+        # One that stands in the queue all the time has used nothing, and is runnable at both looks.
+        waits_for_cpu = before.state == after.state == "R"
+        if waits_for_cpu or self.share() > all_threads or self.share(main=True) > main_thread:
+            return Doing.COMPUTES
+        moved = after.moved - before.moved > MUCH_DATA * self.seconds
+        if moved or "D" in before.state + after.state or (before.call.on_disk and after.call.on_disk):
+            return Doing.DISK
+        return Doing.SLEEPS if before.call.sleeps else Doing.WAITS
+
+    @property
+    def call(self) -> Call:
+        """That of the first look: whoever looks into a process interrupts its call, which then may look otherwise."""
+        return self.before.call if self.before else self.after.call if self.after else Call()
+
+    @property
+    def wakes(self) -> float:
+        """How often in a second the main thread began to run; one that is blocked does not."""
+        thread = self.after.main if self.after else 0
+        return max(0, self._times().get(thread, ThreadTime()).slices) / self.seconds
+
+    def share(self, *, main: bool = False) -> float:
+        """The share of a CPU that it used, or would have used if it had got one; or that its main thread did."""
+        times = self._times()
+        if main:
+            times = {thread: ran for thread, ran in times.items() if self.after and thread == self.after.main}
+        return sum(map(_wanted, times.values())) / 1e9 / self.seconds
+
+    @property
+    def starved(self) -> bool:
+        """Whether it may have got too little of a CPU or of its disk to be seen at work."""
+        queued = sum(ran.queued for ran in self._times().values()) / 1e9 / self.seconds
+        return queued > STARVED_SHARE or self.doing() is Doing.DISK
+
+    def _times(self) -> dict[int, ThreadTime]:
+        """What each thread used in between."""
+        if self.before is None or self.after is None:
+            return {}
+        first = self.before.threads
+        return {
+            thread: _less(ran, first.get(thread, ThreadTime())) for thread, ran in self.after.threads.items()
+        }
+
+
+def _less(after: ThreadTime, before: ThreadTime) -> ThreadTime:
+    return ThreadTime(
+        after.nanoseconds - before.nanoseconds, after.queued - before.queued, after.slices - before.slices
+    )
+
+
+def _wanted(ran: ThreadTime) -> int:
+    # A thread that looks around a hundred times a second queues for each of them on a busy machine.
+    works = ran.slices > 0 and ran.nanoseconds / ran.slices >= SHORT_SLICE
+    return ran.nanoseconds + (ran.queued if works else 0)
+
+
+class Observer:
+    """Looks at processes again and again."""
+
+    def __init__(self) -> None:
+        self._before: Mapping[int, Snapshot] = {}
+        self._now: Mapping[int, Snapshot] = {}
+        self._seconds = LOOK_SECONDS
+        self._looked = 0.0
+        self.touch()
 
     def touch(self) -> None:
-        """Count this moment as busy."""
-        self._last_busy = self._last_short = time.monotonic()
+        """Count this moment as one at which somebody worked."""
+        self._last_work = self._last_starved = time.monotonic()
+
+    def look(self, pids: Iterable[int], ignored: Collection[int] = ()) -> bool:
+        """Look at them, where the last look is not too near; whether it was not.
+
+        Args:
+            ignored: threads that are left out, as those of our recorder.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
+            return False
+        self._seconds, self._looked = now - self._looked, now
+        seen = {pid: snapshot(pid, ignored) for pid in pids}
+        self._before, self._now = self._now, {pid: one for pid, one in seen.items() if one is not None}
+        return True
+
+    def activity(self, pid: int) -> Activity:
+        """What a process did between the last two looks."""
+        return Activity(self._before.get(pid), self._now.get(pid), self._seconds)
+
+    def idle_seconds(self, pids: Iterable[int]) -> float:
+        """For how long none of the processes has worked, as far as there were CPUs and disk for it."""
+        if self.look(pids):
+            activities = [self.activity(pid) for pid in self._now]
+            if self._seconds > LONGEST_SPAN or any(one.starved for one in activities):
+                self.touch()
+            elif any(one.doing() is Doing.COMPUTES for one in activities):
+                self._last_work = self._looked
+        return time.monotonic() - self._last_work
 
     def free_seconds(self) -> float:
         """For how long, up to the last look, CPU and disk were there for whoever had work."""
-        return self._looked - self._last_short
-
-    def idle_seconds(self, pids: Iterable[int]) -> float:
-        """For how long none of the processes has used its CPU or waited for its disk."""
-        now = time.monotonic()
-        if now - self._looked >= LOOK_SECONDS:
-            span, self._looked = now - self._looked, now
-            self._take_note(pids, span)
-            if span > LONGEST_SPAN:
-                self.touch()
-        return now - self._last_busy
-
-    def _take_note(self, pids: Iterable[int], span: float) -> None:
-        looks = {pid: look(pid) for pid in pids}
-        shares = [(seconds - self._cpu.get(pid, 0.0)) / span for pid, (_, seconds) in looks.items()]
-        self._cpu = {pid: seconds for pid, (_, seconds) in looks.items()}
-        before, self._unused = self._unused, unused_seconds()
-        spare = min((self._unused - before) / span, self._cpus - sum(shares))
-        disk = any(status == psutil.STATUS_DISK_SLEEP for status, _ in looks.values())
-        if disk or spare < min(SPARE_CPUS, self._cpus / 2):
-            self._last_busy = self._last_short = self._looked
-        if max(shares, default=0.0) > BUSY_SHARE:
-            self._last_busy = self._looked
-
-
-def unused_seconds() -> float:
-    """The time, in seconds of one CPU, that the CPUs which we may run on have had nothing to do."""
-    times = psutil.cpu_times(percpu=True)
-    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(times))
-    return sum(times[cpu].idle + getattr(times[cpu], "iowait", 0.0) for cpu in ours if cpu < len(times))
-
-
-def look(pid: int) -> tuple[str, float]:
-    """A process's status as psutil names it, and its CPU time in seconds; an empty status where it is gone."""
-    try:
-        process = psutil.Process(pid if _proc_is_ours() else _number_in_proc(pid))
-        with process.oneshot():
-            times = process.cpu_times()
-            return str(process.status()), times.user + times.system
-    except psutil.Error:
-        return "", 0.0
-
-
-@cache
-def _proc_is_ours() -> bool:
-    """Whether processes have their pids as names in /proc: not in a pid namespace that has none of its own."""
-    try:
-        return Path("/proc/self").readlink().name == str(os.getpid())
-    except OSError:  # not Linux
-        return True
-
-
-@cache
-def _number_in_proc(pid: int) -> int:
-    """The name in /proc of a process of our pid namespace; raises NoSuchProcess where it has none."""
-    namespace = Path("/proc/self/ns/pid").readlink()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "ns/pid").readlink() == namespace and _pid_inside(folder) == pid:
-                return int(folder.name)
-        except OSError:
-            continue
-    raise psutil.NoSuchProcess(pid)
-
-
-def _pid_inside(folder: Path) -> int:
-    """The pid that a process itself sees."""
-    status = (folder / "status").read_text(errors="replace")
-    return next(int(line.split()[-1]) for line in status.splitlines() if line.startswith("NSpid:"))
-
-
-def folder_of(pid: int) -> Path | None:
-    """The folder in /proc of a process of our pid namespace; None where it has none."""
-    try:
-        number = pid if _proc_is_ours() else _number_in_proc(pid)
-    except (psutil.Error, OSError):
-        return None
-    return Path("/proc", str(number))
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie has."""
-    return look(pid)[0] in ("", psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+        return self._looked - self._last_starved

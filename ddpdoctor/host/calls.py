@@ -30,6 +30,8 @@ _ON_A_FILE = {
     *("read", "pread64", "readv", "recvfrom", "recvmsg", "write", "sendto", "sendmsg"),
     *("accept", "accept4", "connect", "flock", "fcntl", "fsync", "fdatasync", "ioctl"),
 }
+_ON_DISK = {"read", "pread64", "readv", "write", "fsync", "fdatasync"}
+"""Of them, those that only a disk or a network file system keeps waiting, on a regular file."""
 _WORDS = {"write": "to", "sendto": "to", "sendmsg": "to", "accept": "on", "accept4": "on"}
 _WAITED_IN = {
     "hrtimer_nanosleep": "clock_nanosleep",
@@ -67,6 +69,10 @@ class Call:
     """Whether it ends by itself, as a sleep does."""
     ends_in: float = 0.0
     """Seconds until such a sleep ends, at most; 0 where that may not be seen."""
+    on_disk: bool = False
+    """Whether it reads or writes a regular file, and so waits for nothing but its disk."""
+    sockets: tuple[int, ...] = ()
+    """The open files, by their numbers, of which it waits and which are sockets."""
 
 
 def call_of(folder: Path, thread: int) -> Call:
@@ -91,10 +97,14 @@ def _named(folder: Path, name: str, arguments: list[int]) -> Call:
     if name in _SLEEPS:
         return Call(name, sleeps=True, ends_in=_rest(folder, name, arguments))
     if name in _ON_A_FILE:
-        return Call(f"{name} {_WORDS.get(name, 'of')} {_file(folder, arguments[0])}")
+        text = f"{name} {_WORDS.get(name, 'of')} {_file(folder, arguments[0])}"
+        on_disk = name in _ON_DISK and (folder / "fd" / str(arguments[0])).is_file()
+        return Call(text, on_disk=on_disk, sockets=_sockets(folder, arguments[:1]))
     if name in ("poll", "ppoll"):
         polled = _polled(folder, *arguments[:2])
-        return Call(f"poll of {', '.join(polled)}" if polled else "poll", sleeps=arguments[1] == 0)
+        kinds = ", ".join(dict.fromkeys(_file(folder, number) for number in polled))
+        text = f"poll of {kinds}" if kinds else "poll"
+        return Call(text, sleeps=arguments[1] == 0, sockets=_sockets(folder, polled))
     if name in ("select", "pselect6"):  # time.sleep before Python 3.11 selects among nothing
         return Call("select", sleeps=arguments[0] == 0, ends_in=_rest(folder, name, arguments))
     if name == "wait4" and 0 < arguments[0] < 1 << 31:
@@ -130,13 +140,17 @@ def _by_kernel_function(function: str) -> Call:
     return Call(found, sleeps=found in _SLEEPS)
 
 
-def _polled(folder: Path, address: int, count: int) -> list[str]:
-    """What a poll looks at, each kind once."""
+def _polled(folder: Path, address: int, count: int) -> list[int]:
+    """The open files at which a poll looks."""
     if not 0 < count <= _MOST_POLLED:
         return []
     data = _memory(folder, address, count * _POLLFD.size)
     files = [_POLLFD.unpack_from(data, at)[0] for at in range(0, len(data) - 7, _POLLFD.size)]
-    return list(dict.fromkeys(_file(folder, number) for number in files if number >= 0))
+    return [number for number in files if number >= 0]
+
+
+def _sockets(folder: Path, files: list[int]) -> tuple[int, ...]:
+    return tuple(number for number in files if _file(folder, number) == "a socket")
 
 
 def _file(folder: Path, number: int) -> str:

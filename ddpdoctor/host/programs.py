@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpdoctor.host.activity import folder_of
+from ddpdoctor.host.proc import folder_of
 
 SERVANTS = (
     "multiprocessing.resource_tracker",

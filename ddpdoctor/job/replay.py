@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.job.command import RECORD, Job
-from ddpdoctor.job.remains import EXACT, read_trace
 from ddpdoctor.job.run import JobRun
+from ddpdoctor.job.run_folder import EXACT, read_trace
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ddpdoctor.blame.liveness import JobState, Judgement
+from ddpdoctor.blame.thresholds import HANG_SECONDS, START_SECONDS
 from ddpdoctor.job.command import GATE, RECORD, TORCHRUN_LOGS, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
-from ddpdoctor.job.patience import HANG_SECONDS, Opinion, State
-from ddpdoctor.job.remains import ERR, OUT, STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.run_folder import ERR, OUT, STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 
-START_SECONDS = 60.0
-"""Without a process that works, before any rank imported torch: a script may wait for its data to be mounted."""
 END_SECONDS = 3.0
-"""The same once every rank has reached its end: gloo hangs there now and then, which is no finding."""
+"""Without a process that works, after the end of every rank: gloo hangs there now and then, which is no finding."""
 IDLE_SECONDS = 10.0
 """The same of a launch line, which may have more to do."""
 VICTIM_SECONDS = 6.0
@@ -89,7 +88,7 @@ class JobRun:
         write_job(folder, job, plan)
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
-        self._opinion = Opinion(State.FINE)
+        self._judgement = Judgement(JobState.MOVES)
         self._told: float | None = None
         """The failure of a rank after which the job was left alone."""
         self._running = start(
@@ -140,7 +139,7 @@ class JobRun:
             late = ending is None and time.monotonic() >= deadline and not self._supervisor.all_ended()
             seconds = time.monotonic() - self._begun
             if (late and self._stands()) or (ending is None and not hung and self._supervisor.failed_at):
-                self._supervisor.capture(self.folder, self._opinion.still)
+                self._supervisor.capture(self.folder, self._judgement.still)
             ended_at = None if ending else time.monotonic()
         finally:
             ended = self.stop()
@@ -155,12 +154,12 @@ class JobRun:
     # -- while it runs ------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        self._opinion = self._supervisor.look()
-        if self._care.tell and (sentence := self._supervisor.sentence(self._opinion)):
+        self._judgement = self._supervisor.look()
+        if self._care.tell and (sentence := self._supervisor.sentence(self._judgement)):
             self._care.tell(sentence)
 
     def _is_hung(self) -> bool:
-        if self._opinion.state is State.HUNG:
+        if self._judgement.state is JobState.HUNG:
             return True
         failed = self._supervisor.failed_at
         if self._care.passes_on and failed and failed != self._told:
@@ -173,24 +172,30 @@ class JobRun:
 
     def _stands(self) -> bool:
         """Whether it is worth a look at the end of its time: ranks that go on are seen wherever they happen to be."""
-        longest = max(self._opinion.still, self._opinion.waited)
+        longest = max(self._judgement.still, self._judgement.waited)
         return longest >= HANG_SECONDS or not self._supervisor.watch.ranks()
 
     def _is_to_end(self) -> bool:
-        """Look at a job that has stopped, and let whoever cares decide."""
-        still = self._opinion.still
-        self._supervisor.capture(self.folder, still)
-        self._opinion = self._supervisor.look()
-        if self._opinion.still < still and not self._supervisor.failed_at:
-            shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it went on while it was looked at
-            return False
+        """Look closely at a job that seems to have stopped, and let whoever cares decide."""
+        suspected = self._judgement
+        state = self._supervisor.capture(self.folder, suspected.still)
+        self._judgement = self._supervisor.look()
+        works = suspected.state is JobState.HUNG and state is not JobState.HUNG and not suspected.overdue
+        if works and self._care.hang_after is None:
+            self._supervisor.go_on()
+        elif self._judgement.still >= suspected.still or self._supervisor.failed_at:
+            return self._ends_it()
+        shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it went on while it was looked at
+        return False
+
+    def _ends_it(self) -> bool:
         if self._care.on_hang is None:
             return True
         write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))
         if self._care.on_hang(read_trace(self.folder)):
             return True
         self._told = self._supervisor.failed_at
-        self._supervisor.go_on()
+        self._supervisor.accept()
         shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
         return False
 

@@ -6,20 +6,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, standstill_state
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.kept import write
+from ddpdoctor.host.activity import Observer
+from ddpdoctor.host.proc import descendants
 from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.patience import (
-    FIRST_SECONDS,
-    HANG_SECONDS,
-    OTHER_TIMEOUT,
-    TIMEOUTS,
-    Opinion,
-    Patience,
-    State,
-)
-from ddpdoctor.job.remains import STANDSTILL
-from ddpdoctor.job.sights import Processes, Sights, below
+from ddpdoctor.job.rank_observer import RankObserver
+from ddpdoctor.job.run_folder import STANDSTILL
 from ddpdoctor.job.watch import Process, Watch
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import ranks_phrase
@@ -49,10 +45,9 @@ class Supervisor:
     ) -> None:
         self._job, self._plan, self._record, self._guard = job, plan, record, guard
         self.watch = Watch(record)
-        self._sights = Sights(guard, record)
-        self._processes = Processes()
-        self._patience = Patience(hang_after, least=least)
-        self._busy = time.monotonic()
+        self._ranks = RankObserver(guard, record)
+        self._processes = Observer()
+        self._detector = HangDetector(hang_after, least=least)
         self._told = 0.0
         self.failed_at: float | None = None
         """When a rank was first seen to have failed."""
@@ -62,21 +57,21 @@ class Supervisor:
         """Whether the user's own launch line runs, so that only its processes know how many they are."""
         return self._job.kind is Kind.LINE
 
-    def look(self) -> Opinion:
+    def look(self) -> Judgement:
         """Read what is new, and say what to think of it."""
         self.watch.look()
         ranks, now = self.watch.ranks(), time.monotonic()
-        sights = self._sights.look(now, ranks, self._expected(ranks))
-        failed = self.watch.somebody_failed() or self._sights.vanished(ranks)
+        observations = self._ranks.look(now, ranks, self._expected(ranks))
+        failed = self.watch.somebody_failed() or self._ranks.vanished(ranks)
         # The launcher may have started the ranks anew.
         self.failed_at = (self.failed_at or now) if failed else None
         if not ranks or self.failed_at or self.all_ended():
-            return Opinion(State.FINE)
-        self._patience.elsewhere = self._is_elsewhere(ranks)
-        self._patience.together = max(
+            return Judgement(JobState.MOVES)
+        self._detector.elsewhere = self._is_elsewhere(ranks)
+        self._detector.together = max(
             FIRST_SECONDS.get(one.backend or "", HANG_SECONDS) for one in ranks.values()
         )
-        return self._patience.look(now, sights, _timeout(ranks))
+        return self._detector.look(now, observations, _timeout(ranks))
 
     def all_ended(self) -> bool:
         """Whether every rank has reached the end of its script."""
@@ -84,45 +79,54 @@ class Supervisor:
 
     def idle_seconds(self) -> float:
         """For how long no process of the job has worked; looked at only where records cannot tell."""
-        pids = below(self._guard)
-        self._processes.look(pids)
-        if any(self._processes.works(pid) for pid in pids):
-            self._busy = time.monotonic()
-        return time.monotonic() - self._busy
+        return self._processes.idle_seconds(descendants(self._guard))
+
+    def accept(self) -> None:
+        """Take the present standstill for known."""
+        self._detector.accept()
 
     def go_on(self) -> None:
-        """Take the present standstill for known."""
-        self._patience.go_on()
+        """Take the job for one that works, though neither its records nor its CPUs show it."""
+        self._detector.go_on(time.monotonic())
 
-    def capture(self, folder: Path, still: float) -> None:
-        """Look at every process of the job that is left, and keep what is seen in its folder."""
+    def capture(self, folder: Path, still: float) -> JobState:
+        """Look closely at every process of the job that is left, and keep what is seen in its folder.
+
+        Returns:
+            What the ranks did meanwhile; still where none is left.
+        """
         ranks = self.watch.ranks()
         alive = {one.pid: rank for rank, one in ranks.items() if not one.ended}
-        strangers = {pid: rank for rank, pid in self._sights.unrecorded.items() if rank not in ranks}
+        strangers = {pid: rank for rank, pid in self._ranks.unrecorded.items() if rank not in ranks}
         if not (alive or strangers):
-            return
+            return JobState.HUNG
         seen = capture({**alive, **strangers}, records=self._record, seconds=still)
         write(
             replace(seen, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)), folder / STANDSTILL
         )
+        hidden = any(
+            one.from_interpreter and one.doing is Doing.SLEEPS and one.wakes >= 1 for one in seen.processes
+        )
+        # Of ranks that sleep in turns, variables tell whether they go on; where those are not seen, time does.
+        return JobState.SLOW if hidden and still < SLEEP_SECONDS else standstill_state(seen)
 
-    def sentence(self, opinion: Opinion) -> str | None:
+    def sentence(self, judgement: Judgement) -> str | None:
         """What to say of ranks that wait; None where nobody waits for long, or no longer than was said."""
-        self._told *= opinion.waited >= self._told  # another wait has begun
-        if opinion.state is not State.SLOW or not opinion.others:
+        self._told *= judgement.waited >= self._told  # another wait has begun
+        if judgement.state is not JobState.SLOW or not judgement.others:
             return None
-        if opinion.waited < max(TELL_SECONDS, 2 * self._told):
+        if judgement.waited < max(TELL_SECONDS, 2 * self._told):
             return None
-        self._told = opinion.waited
+        self._told = judgement.waited
         ranks = self.watch.ranks()
-        first = opinion.others[0]
+        first = judgement.others[0]
         beat = ranks[first].beat if first in ranks else None
         at = f" at {beat.at}" if beat and beat.at else ""
-        place = self._sights.place(ranks[opinion.waiting[0]])
+        place = self._ranks.place(ranks[judgement.waiting[0]])
         inside = f" in {place.what}" if place and place.what else ""
         return (
-            f"rank {first} works{at} while {ranks_phrase(opinion.waiting)} "
-            f"{'waits' if len(opinion.waiting) == 1 else 'wait'}{inside} for {opinion.waited:.0f} s"
+            f"rank {first} works{at} while {ranks_phrase(judgement.waiting)} "
+            f"{'waits' if len(judgement.waiting) == 1 else 'wait'}{inside} for {judgement.waited:.0f} s"
         )
 
     def _expected(self, ranks: dict[int, Process]) -> range:

@@ -1,70 +1,140 @@
-"""Whether somebody works: by CPU time, where there is CPU time to have."""
+"""What two looks at a process tell, on plain data: tests/hang/test_capture.py looks at live ones."""
 
-import psutil
+from pathlib import Path
+
 import pytest
 
-from ddpdoctor.host import activity
-from ddpdoctor.host.activity import Activity, patience
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.host.activity import Activity, Observer, Snapshot, ThreadTime, snapshot
+from ddpdoctor.host.calls import Call
 
-WAITING, WORKING = 0.05, 0.9
-RANKS = range(100, 104)
+MS = 1_000_000
+BEFORE = Snapshot("S", 7, {7: ThreadTime(), 8: ThreadTime()})
+
+
+def after(main: ThreadTime | None = None, other: ThreadTime | None = None, **fields: object) -> Snapshot:
+    return Snapshot(
+        **{"state": "S", "main": 7, "threads": {7: main or ThreadTime(), 8: other or ThreadTime()}, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("other", "share"),
+    [
+        (ThreadTime(3 * MS, 400 * MS, 100), 0.003),  # gloo's loop on a busy machine: 30 us at a time
+        (ThreadTime(50 * MS, 900 * MS, 25), 0.95),  # works, and seldom gets a CPU
+        (ThreadTime(900 * MS, 0, 30), 0.9),
+    ],
+    ids=["looks again and again", "starves", "works"],
+)
+def test_queueing_counts_for_a_thread_that_works(other, share):
+    assert Activity(BEFORE, after(other=other)).share() == pytest.approx(share)
+
+
+def test_a_thread_that_began_in_between_counts():
+    assert Activity(BEFORE, Snapshot("S", 7, {9: ThreadTime(500 * MS, 0, 9)})).share() == pytest.approx(0.5)
+
+
+def test_only_the_main_thread_wakes():
+    assert Activity(BEFORE, after(ThreadTime(MS, 0, 3), ThreadTime(MS, 0, 100))).wakes == 3
+
+
+@pytest.mark.parametrize(
+    ("last", "doing"),
+    [
+        (after(), Doing.WAITS),
+        (after(call=Call("futex")), Doing.WAITS),
+        (after(other=ThreadTime(500 * MS, 0, 9)), Doing.COMPUTES),
+        (after(moved=10 << 20), Doing.DISK),
+        (after(state="D"), Doing.DISK),
+        (after(state="T"), Doing.STOPPED),
+        (after(state="t"), Doing.STOPPED),
+        (after(state="Z"), Doing.GONE),
+        (None, Doing.GONE),
+    ],
+)
+def test_what_it_did(last, doing):
+    assert Activity(BEFORE, last).doing() is doing
+
+
+def test_a_sleep_ends_by_itself():
+    assert (
+        Activity(Snapshot("S", 7, call=Call("clock_nanosleep", sleeps=True)), after()).doing() is Doing.SLEEPS
+    )
+
+
+def test_a_call_on_a_file_that_does_not_return_waits_for_its_disk():
+    reading = Snapshot("S", 7, call=Call("read of /data/shard-0", on_disk=True))
+    assert Activity(reading, reading).doing() is Doing.DISK
+
+
+def test_a_little_counts_where_nobody_is_waited_for():
+    little = Activity(BEFORE, after(ThreadTime(30 * MS, 0, 9)))
+    assert little.doing() is Doing.WAITS
+    assert little.doing(main_thread=0.02) is Doing.COMPUTES
+    assert Activity(BEFORE, after(other=ThreadTime(30 * MS, 0, 9))).doing(main_thread=0.02) is Doing.WAITS
+
+
+def test_one_that_never_gets_a_cpu_works():
+    assert Activity(Snapshot("R", 7), Snapshot("R", 7)).doing() is Doing.COMPUTES
+
+
+def test_a_process_that_ends_while_it_is_looked_at(tmp_path, monkeypatch):
+    folder = tmp_path / "7"
+    folder.mkdir()
+    (folder / "stat").write_text("7 (python) S 1 7 7 0")
+
+    def ended(*_: object) -> None:
+        raise FileNotFoundError("/proc/7/task")
+
+    monkeypatch.setattr("ddpdoctor.host.activity.folder_of", lambda pid: folder)
+    monkeypatch.setattr(Path, "glob", ended)
+    assert snapshot(7) == Snapshot("S", 7)
 
 
 @pytest.fixture
 def idle_after(monkeypatch):
-    """How long nobody has worked after ten seconds, by what share of a CPU each rank used and what was unused."""
+    """For how long nobody has worked after ten seconds, and CPUs were free, by what each rank did in every second."""
 
-    free = []
-
-    def run(used, unused, cpus=2.0, status=psutil.STATUS_SLEEPING):
+    def run(*each: Snapshot) -> tuple[float, float]:
         clock = [0.0]
-        monkeypatch.setattr(activity.time, "monotonic", lambda: clock[0])
-        monkeypatch.setattr(activity, "look", lambda pid: (status, used * clock[0]))
-        monkeypatch.setattr(activity, "unused_seconds", lambda: unused * clock[0])
-        ranks = Activity(cpus)
+
+        def seen(pid: int, _: object) -> Snapshot:
+            one = each[pid]
+            times = {
+                thread: ThreadTime(
+                    *(int(part * clock[0]) for part in (ran.nanoseconds, ran.queued, ran.slices))
+                )
+                for thread, ran in one.threads.items()
+            }
+            return Snapshot(one.state, one.main, times)
+
+        monkeypatch.setattr("ddpdoctor.host.activity.time.monotonic", lambda: clock[0])
+        monkeypatch.setattr("ddpdoctor.host.activity.snapshot", seen)
+        observer = Observer()
         while clock[0] < 10.0:
             clock[0] += 0.25
-            idle = ranks.idle_seconds(RANKS)
-        free.append(ranks.free_seconds())
-        return idle
+            idle = observer.idle_seconds(range(len(each)))
+        return idle, observer.free_seconds()
 
-    run.free = free
     return run
 
 
+LOOKS_AROUND = after(ThreadTime(40 * MS, 5 * MS, 1000))
+SPINS = after(ThreadTime(990 * MS, 5 * MS, 20))
+STARVES = after(ThreadTime(20 * MS, 900 * MS, 5))
+SHORT_TURNS = after(ThreadTime(20 * MS, 700 * MS, 500))
+ON_DISK = after(state="D")
+
+
 def test_ranks_that_wait_are_idle(idle_after):
-    assert idle_after(WAITING, unused=1.8) == 10.0
+    assert idle_after(LOOKS_AROUND, LOOKS_AROUND) == (10.0, 10.0)
 
 
-@pytest.mark.parametrize(
-    ("used", "unused", "cpus"),
-    [
-        (WORKING, 1.1, 8.0),
-        (0.02, 0.0, 2.0),  # other work, or many more ranks than CPUs, leaves each rank next to nothing
-        (0.1, 60.0, 0.4),  # a quota does, though the machine has CPUs to spare
-    ],
-)
-def test_ranks_that_work_or_may_be_starved_are_not(idle_after, used, unused, cpus):
-    assert idle_after(used, unused, cpus) == 0.0
+@pytest.mark.parametrize("other", [STARVES, SHORT_TURNS, ON_DISK], ids=["CPU", "short turns", "disk"])
+def test_where_cpus_or_the_disk_are_short_nobody_is_idle(idle_after, other):
+    assert idle_after(LOOKS_AROUND, other) == (0.0, 0.0)
 
 
 def test_one_that_works_where_cpus_are_free_is_told_from_one_that_is_starved(idle_after):
-    idle_after(WORKING, unused=5.0, cpus=8.0)
-    idle_after(WORKING, unused=0.1, cpus=8.0)
-    idle_after(0.0, unused=5.0, status=psutil.STATUS_DISK_SLEEP)
-    assert idle_after.free == [10.0, 0.0, 0.0]
-
-
-def test_a_rank_that_waits_for_its_disk_is_not(idle_after):
-    assert idle_after(0.0, unused=2.0, status=psutil.STATUS_DISK_SLEEP) == 0.0
-
-
-def test_what_is_unused_is_read_of_this_machine():
-    assert activity.unused_seconds() > 0.0
-
-
-@pytest.mark.parametrize(
-    ("ranks", "cpus", "times"), [(1, 64, 1.0), (8, 2, 1.0), (32, 2, 4.0), (8, 0.5, 4.0), (4, 1, 1.0)]
-)
-def test_deadlines_grow_with_the_ranks_on_a_cpu(ranks, cpus, times):
-    assert patience(ranks, cpus) == times
+    assert idle_after(LOOKS_AROUND, SPINS) == (0.0, 10.0)

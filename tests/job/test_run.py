@@ -2,48 +2,83 @@
 
 import sys
 import time
+from pathlib import Path
 
+import pytest
+
+from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.job import run
 from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.patience import Opinion, State
-from ddpdoctor.job.remains import STANDSTILL
-from ddpdoctor.job.run import JobRun
+from ddpdoctor.job.run import Care, JobRun
+from ddpdoctor.job.run_folder import STANDSTILL
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import RecorderOptions
 
+FORKS = Path(__file__).with_name("scripts") / "forks.py"
 
-def run_seen_as(opinions, monkeypatch, folder):
-    """The trace of a job of one second of which these opinions come first, and when it was looked at closely."""
+
+def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, care=None):
+    """The trace of a job of one second of which these judgements come first, and when it was looked at closely.
+
+    Args:
+        closely: what a close look shows.
+    """
     looks = []
 
     class Scripted(Supervisor):
         def look(self):
-            return opinions.pop(0) if opinions else Opinion(State.FINE)
+            return judgements.pop(0) if judgements else Judgement(JobState.MOVES)
 
         def capture(self, folder, still):
             looks.append(still)
             (folder / STANDSTILL).mkdir()
+            return closely
 
     monkeypatch.setattr(run, "Supervisor", Scripted)
     line = (sys.executable, "-c", "import time; time.sleep(1); print('to the end')")
-    job = JobRun(Job(Kind.LINE, line, RecorderOptions()), Plan(), folder)
+    job = JobRun(Job(Kind.LINE, line, RecorderOptions()), Plan(), folder, care=care)
     return job.finish(time.monotonic() + 60), looks
 
 
 def test_a_job_that_moves_while_it_is_looked_at_goes_on(tmp_path, monkeypatch):
-    opinions = [Opinion(State.HUNG, still=9.0), Opinion(State.FINE, still=0.1)]
-    trace, looks = run_seen_as(opinions, monkeypatch, tmp_path)
+    judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.MOVES, still=0.1)]
+    trace, looks = run_seen_as(judgements, monkeypatch, tmp_path)
     assert looks == [9.0]
     assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
     assert (tmp_path / "stdout.log").read_text() == "to the end\n"
     assert not (tmp_path / STANDSTILL).exists()
 
 
+@pytest.mark.parametrize("closely", [JobState.MOVES, JobState.SLOW])
+def test_a_job_in_which_a_close_look_shows_work_goes_on(closely, tmp_path, monkeypatch):
+    judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.HUNG, still=9.2)]
+    trace, looks = run_seen_as(judgements, monkeypatch, tmp_path, closely)
+    assert looks == [9.0]
+    assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
+
+
+@pytest.mark.parametrize(("overdue", "hang_after"), [(True, None), (False, 2.0)])
+def test_a_rank_that_works_for_too_long_is_a_hang(overdue, hang_after, tmp_path, monkeypatch):
+    judgements = [Judgement(JobState.HUNG, still=9.0, overdue=overdue), Judgement(JobState.HUNG, still=9.2)]
+    trace, _ = run_seen_as(judgements, monkeypatch, tmp_path, JobState.SLOW, Care(hang_after))
+    assert trace.timed_out
+
+
 def test_a_job_that_stands_still_when_it_is_looked_at_is_ended(tmp_path, monkeypatch):
-    opinions = [Opinion(State.HUNG, still=9.0), Opinion(State.HUNG, still=9.2)]
-    trace, looks = run_seen_as(opinions, monkeypatch, tmp_path)
+    judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.HUNG, still=9.2)]
+    trace, looks = run_seen_as(judgements, monkeypatch, tmp_path)
     assert looks == [9.0]
     assert trace.timed_out
     assert (tmp_path / "stdout.log").read_text() == ""
     assert (tmp_path / STANDSTILL).exists()
+
+
+def test_a_rank_whose_variables_change_between_its_sleeps_goes_on(tmp_path):
+    line = (sys.executable, str(FORKS), "turns", str(tmp_path))
+    (tmp_path / "run").mkdir()
+    trace = JobRun(Job(Kind.LINE, line, RecorderOptions()), Plan(), tmp_path / "run").finish(
+        time.monotonic() + 120
+    )
+    assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
+    assert trace.seconds > 10

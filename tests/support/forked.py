@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
+from ddpdoctor.blame.liveness import JobState
 from ddpdoctor.job.command import RECORD, Job, Kind
-from ddpdoctor.job.patience import State
-from ddpdoctor.job.remains import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
+from ddpdoctor.job.run_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
@@ -121,10 +121,10 @@ def run_forked(
 
 def _stops(supervisor: Supervisor, run: Path) -> bool:
     """Whether the job has stopped; then what is seen of it is kept."""
-    opinion = supervisor.look()
-    if opinion.state is not State.HUNG:
+    judgement = supervisor.look()
+    if judgement.state is not JobState.HUNG:
         return False
-    supervisor.capture(run, opinion.still)
+    supervisor.capture(run, judgement.still)
     return True
 
 

@@ -30,7 +30,7 @@ def leave(rank: int) -> None:
 
 def late(rank: int) -> None:
     """All that looks like a hang and is none: every rank evaluates, rank 0 works, rank 0 writes a checkpoint."""
-    evaluate()
+    score()
     dist.barrier()
     if rank == 0:
         ends = time.monotonic() + 4
@@ -38,15 +38,22 @@ def late(rank: int) -> None:
             pass
     dist.barrier()
     if rank == 0:
-        save_checkpoint()
+        flush_it()
 
 
-def evaluate() -> None:
+def score() -> None:
     time.sleep(4)
 
 
-def save_checkpoint() -> None:
+def flush_it() -> None:
     time.sleep(4)
+
+
+def turns(rank: int) -> None:
+    """Rank 0 works in turns that take no CPU worth the name, and the other waits for it."""
+    if rank == 0:
+        for _batch in range(40):
+            time.sleep(0.25)
 
 
 def wait_for_a_signal(rank: int) -> None:

@@ -9,7 +9,7 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import kept
 from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.remains import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.run_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.model import Where
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.events.process import Exit, Raised

@@ -1,7 +1,7 @@
 """What is read from the folder of a group that ended."""
 
 from ddpdoctor.group import files
-from ddpdoctor.group.remains import last_words, log_lines
+from ddpdoctor.group.rank_records import last_words, log_lines
 
 WARNING = """/v/torch/functional_tensor.py:368: UserWarning: Failed to initialize NumPy: No module named 'numpy'
   cpu = _conversion_method_template(device=torch.device("cpu"))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,9 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.liveness import Observation, RankActivity
+from ddpdoctor.blame.thresholds import LOOK_SECONDS, OUTSIDE_SECONDS
 from ddpdoctor.hang.beats import Beat
-from ddpdoctor.job.patience import Sight, Stand
-from ddpdoctor.job.sights import LOOK_SECONDS, Sights
+from ddpdoctor.job.rank_observer import RankObserver
 from ddpdoctor.job.watch import Process
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
@@ -36,6 +38,11 @@ def send():
         time.sleep(0.05)
 threading.Thread(target=send).start()
 threading.Event().wait()"""
+LOOKS = """
+queue = queue.Queue()
+while True:
+    try: queue.get(timeout=0.02)
+    except Exception: pass"""
 
 
 class Case(NamedTuple):
@@ -43,27 +50,28 @@ class Case(NamedTuple):
 
     code: str
     stack: tuple[Frame, ...]
-    stand: Stand
+    activity: RankActivity
     backend: str = "gloo"
 
 
 CASES = {
-    "in a collective": Case(LOCKED, BARRIER, Stand.WAITS),
-    "in a lock": Case(LOCKED, MAIN, Stand.BLOCKED),
-    "sleeps": Case("time.sleep(50)", MAIN, Stand.SLEEPS),
-    "saves slowly": Case("time.sleep(30)", SAVES, Stand.WORKS),
-    "sleeps for an hour": Case("time.sleep(3600)", SAVES, Stand.SLEEPS),
-    "computes": Case(BUSY, MAIN, Stand.WORKS),
-    "computes inside of a collective": Case(BUSY, BARRIER, Stand.WORKS),
-    "has a thread that sends inside of a collective": Case(SENDS, BARRIER, Stand.WORKS),
-    "spins in NCCL": Case(BUSY, BARRIER, Stand.WAITS, "nccl"),
-    "has a thread that computes": Case(THREAD, MAIN, Stand.WORKS),
-    "has a child that computes": Case(CHILD, MAIN, Stand.WORKS),
+    "in a collective": Case(LOCKED, BARRIER, RankActivity.WAITS),
+    "in a lock": Case(LOCKED, MAIN, RankActivity.BLOCKED),
+    "sleeps": Case("time.sleep(50)", MAIN, RankActivity.SLEEPS),
+    "saves slowly": Case("time.sleep(30)", SAVES, RankActivity.SLEEPS),
+    "sleeps in short turns": Case("while True: time.sleep(0.2)", MAIN, RankActivity.SLEEPS),
+    "looks for a message again and again": Case(LOOKS, MAIN, RankActivity.WORKS),
+    "computes": Case(BUSY, MAIN, RankActivity.WORKS),
+    "computes inside of a collective": Case(BUSY, BARRIER, RankActivity.WORKS),
+    "has a thread that sends inside of a collective": Case(SENDS, BARRIER, RankActivity.WORKS),
+    "spins in NCCL": Case(BUSY, BARRIER, RankActivity.WAITS, "nccl"),
+    "has a thread that computes": Case(THREAD, MAIN, RankActivity.WORKS),
+    "has a child that computes": Case(CHILD, MAIN, RankActivity.WORKS),
 }
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[dict[str, Sight]]:
+def seen() -> Iterator[dict[str, Observation]]:
     """What is seen of each case after two looks, its record having said nothing new since it came there."""
     with ExitStack() as started:
         processes = [_start(case.code, started) for case in CASES.values()]
@@ -71,7 +79,7 @@ def seen() -> Iterator[dict[str, Sight]]:
             assert one.stdout is not None
             assert one.stdout.readline() == b"up\n"
         pids = [one.pid for one in processes]
-        sights, began = Sights(os.getpid()), time.monotonic() - 10
+        observer, began = RankObserver(os.getpid()), time.monotonic() - 10
         for pause in (1.0, LOOK_SECONDS):
             time.sleep(pause)
             beats = [Beat(time.monotonic(), began, stack=case.stack) for case in CASES.values()]
@@ -79,12 +87,12 @@ def seen() -> Iterator[dict[str, Sight]]:
                 rank: Process(pid, 1, began, rank, rank, 99, backend=case.backend, beat=beat)
                 for rank, (pid, case, beat) in enumerate(zip(pids, CASES.values(), beats, strict=True))
             }
-            found = sights.look(time.monotonic(), ranks, ())
+            found = observer.look(time.monotonic(), ranks, ())
         yield dict(zip(CASES, found.values(), strict=True))
 
 
 def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[bytes]":
-    up = "import os, subprocess, sys, threading, time\nprint('up', flush=True)"
+    up = "import os, queue, socket, subprocess, sys, threading, time\nprint('up', flush=True)"
     command = [sys.executable, "-c", f"{up}\n{code}"]
     process = started.enter_context(
         subprocess.Popen(
@@ -96,8 +104,35 @@ def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[b
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_a_rank_does(seen: dict[str, Sight], name: str) -> None:
-    assert seen[name].stand is CASES[name].stand
+def test_what_a_rank_does(seen: dict[str, Observation], name: str) -> None:
+    assert seen[name].activity is CASES[name].activity
+
+
+@pytest.mark.parametrize(
+    ("job", "answers", "expected"),
+    [
+        (1 << 30, False, (RankActivity.BLOCKED, OUTSIDE_SECONDS)),
+        (1 << 30, True, (RankActivity.WORKS, 0.0)),
+        (os.getpid(), False, (RankActivity.BLOCKED, 0.0)),
+    ],
+    ids=["a server that is silent", "one that sends little by little", "a process of the job"],
+)
+def test_a_rank_that_reads_from_a_connection(
+    job: int, answers: bool, expected: tuple[RankActivity, float]
+) -> None:
+    with ExitStack() as started:
+        server = started.enter_context(socket.create_server(("127.0.0.1", 0)))
+        code = f"asks = socket.create_connection({server.getsockname()!r})\nwhile asks.recv(1 << 16): pass"
+        pid = _start(code, started).pid
+        connection = started.enter_context(server.accept()[0])
+        observer, began = RankObserver(job), time.monotonic() - 10
+        for _ in range(int(2.5 * LOOK_SECONDS / 0.02)):
+            time.sleep(0.02)
+            connection.send(b"x" if answers else b"")
+            beat = Beat(time.monotonic(), began, stack=(Frame("fetch", "/jobs/train.py", 3),))
+            rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
+            seen = observer.look(time.monotonic(), {0: rank}, ())[0]
+    assert (seen.activity, seen.at_least) == expected
 
 
 def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None:
@@ -111,23 +146,26 @@ def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None
         pid = _start(f"subprocess.run([sys.executable, '-c', {code!r}])", started).pid
         while not list(tmp_path.glob("*.now")):
             time.sleep(0.1)
-        sights, began = Sights(os.getpid(), tmp_path), time.monotonic() - 10
+        observer, began = RankObserver(os.getpid(), tmp_path), time.monotonic() - 10
         for _ in range(2):
             time.sleep(LOOK_SECONDS)
             beat = Beat(time.monotonic(), began, stack=MAIN)
             rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
-            found = sights.look(time.monotonic(), {0: rank}, ())
-    assert found[0].stand is Stand.BLOCKED
+            found = observer.look(time.monotonic(), {0: rank}, ())
+    assert found[0].activity is RankActivity.BLOCKED
 
 
-def test_when_a_sleep_ends(seen: dict[str, Sight]) -> None:
+def test_when_a_sleep_ends(seen: dict[str, Observation]) -> None:
     assert seen["sleeps"].wakes_in == pytest.approx(35, abs=15)
 
 
 def test_a_rank_that_left_and_one_that_is_not_there() -> None:
     left = Process(0, 1, 0.0, 0, 0, 2, ended=True)
-    found = Sights(guard=1 << 30).look(time.monotonic(), {0: left}, range(2))
-    assert {rank: one.stand for rank, one in found.items()} == {0: Stand.LEFT, 1: Stand.BLOCKED}
+    found = RankObserver(guard=1 << 30).look(time.monotonic(), {0: left}, range(2))
+    assert {rank: one.activity for rank, one in found.items()} == {
+        0: RankActivity.LEFT,
+        1: RankActivity.BLOCKED,
+    }
 
 
 def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins() -> None:
@@ -135,9 +173,9 @@ def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins
         process = _start(BUSY, started, LOCAL_RANK="1")
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
-        sights, began = Sights(os.getpid()), time.monotonic() - 10
+        observer, began = RankObserver(os.getpid()), time.monotonic() - 10
         first = Process(os.getpid(), 1, began, 0, 0, 2, beat=Beat(time.monotonic(), began, stack=BARRIER))
         for pause in (1.0, LOOK_SECONDS):
             time.sleep(pause)
-            found = sights.look(time.monotonic(), {0: first}, range(2))
-        assert (sights.unrecorded, found[1].stand) == ({1: process.pid}, Stand.WORKS)
+            found = observer.look(time.monotonic(), {0: first}, range(2))
+        assert (observer.unrecorded, found[1].activity) == ({1: process.pid}, RankActivity.WORKS)

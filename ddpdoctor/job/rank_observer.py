@@ -1,0 +1,137 @@
+"""What each rank of a running job does: by its record, and where that says nothing new by /proc."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+from ddpdoctor.blame.liveness import Observation, RankActivity, rank_activity
+from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.standstill import Doing, Process, Role
+from ddpdoctor.blame.thresholds import (
+    BUSY_SHARE,
+    FRESH_SECONDS,
+    LITTLE_SHARE,
+    OUTSIDE_SECONDS,
+    QUIET_SECONDS,
+)
+from ddpdoctor.hang.beats import recorders_threads
+from ddpdoctor.hang.jobs import number_in
+from ddpdoctor.host.activity import Observer
+from ddpdoctor.host.proc import descendants, is_connected_to, is_gone
+from ddpdoctor.job import watch
+
+
+class RankObserver:
+    """Observes the ranks of a job.
+
+    Args:
+        guard: the process from which all of the job descends.
+        records: where our recorder writes.
+    """
+
+    def __init__(self, guard: int, records: Path | None = None) -> None:
+        self._guard, self._records = guard, records
+        self._observer = Observer()
+        self._children: dict[int, list[int]] = {}
+        self.unrecorded: dict[int, int] = {}
+        """Ranks whose process has not recorded itself, by their process id."""
+
+    def look(
+        self, now: float, ranks: Mapping[int, watch.Process], expected: Iterable[int]
+    ) -> dict[int, Observation]:
+        """Each rank that is there or should be."""
+        missing = [rank for rank in expected if rank not in ranks]
+        if now - max((rank.moved for rank in ranks.values()), default=now) >= QUIET_SECONDS:
+            self._look_at(ranks, missing)
+        seen = {number: self._recorded(now, rank) for number, rank in ranks.items()}
+        return seen | {number: self._unrecorded(number) for number in missing}
+
+    def vanished(self, ranks: Mapping[int, watch.Process]) -> bool:
+        """Whether a rank is gone that never said how it ended."""
+        return any(not rank.ended and is_gone(rank.pid) for rank in ranks.values())
+
+    def place(self, rank: watch.Process) -> Place | None:
+        """Where a rank stands, as it says itself."""
+        if rank.beat is None:
+            return None
+        call = self._observer.activity(rank.pid).call
+        doing = Doing.SLEEPS if call.sleeps else Doing.WAITS
+        process = Process(rank.pid, rank.rank, doing=doing, call=call.text, stack=rank.beat.stack)
+        return place_of(process, nccl=rank.backend == "nccl")
+
+    def _look_at(self, ranks: Mapping[int, watch.Process], missing: list[int]) -> None:
+        if missing:
+            by_rank = _pids_by_rank(self._guard)
+            self.unrecorded = {rank: by_rank[rank] for rank in missing if rank in by_rank}
+        pids = [*(rank.pid for rank in ranks.values() if not rank.ended), *self.unrecorded.values()]
+        self._children = {pid: descendants(pid) for pid in pids}
+        threads = {rank.beat.thread for rank in ranks.values() if rank.beat}
+        threads |= recorders_threads(self._records)  # those in DataLoader workers, too
+        self._observer.look([one for pid in pids for one in (pid, *self._children[pid])], threads)
+
+    def _recorded(self, now: float, rank: watch.Process) -> Observation:
+        if rank.ended:
+            return Observation(RankActivity.LEFT, rank.moved)
+        fresh = rank.beat is not None and now - rank.beat.time < FRESH_SECONDS
+        place = self.place(rank) if fresh else None
+        if now - rank.moved < QUIET_SECONDS and not (place and place.waits):
+            return Observation(RankActivity.WORKS, rank.moved)
+        return self._observation(rank.pid, rank.moved, place, rank.backend)
+
+    def _unrecorded(self, rank: int) -> Observation:
+        """Of a rank that recorded nothing: it imports, or has not come so far, or is not there at all."""
+        if rank not in self.unrecorded:
+            return Observation(RankActivity.BLOCKED, 0.0)
+        return self._observation(self.unrecorded[rank], 0.0, None, "")
+
+    def _observation(self, pid: int, moved: float, place: Place | None, backend: str) -> Observation:
+        little = LITTLE_SHARE
+        if (
+            place is not None and place.waits
+        ):  # gloo's threads look again and again while they wait, NCCL's spin
+            little = math.inf if backend == "nccl" else BUSY_SHARE
+        workers = [self._process(child, LITTLE_SHARE) for child in self._children.get(pid, ())]
+        activity = rank_activity(self._process(pid, little, backend), place, workers, backend)
+        now = self._observer.activity(pid).after
+        wakes_in = now.call.ends_in if now else 0.0
+        outside = activity is RankActivity.BLOCKED and self._waits_outside(pid, place)
+        return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if outside else 0.0)
+
+    def _process(self, pid: int, little: float, backend: str = "") -> Process:
+        """A process between the last two looks, without its stack.
+
+        Args:
+            little: the share of a CPU that its threads use while they only wait.
+        """
+        activity = self._observer.activity(pid)
+        doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
+        wakes = 0.0 if backend == "nccl" else activity.wakes
+        return Process(pid, None, Role.WORKER, doing=doing, call=activity.call.text, wakes=wakes)
+
+    def _waits_outside(self, pid: int, place: Place | None) -> bool:
+        """Whether it waits for an answer of a server, or for a client, that is no process of the job."""
+        call = self._observer.activity(pid).call
+        if "socket" not in call.text or (place is not None and place.kind is Kind.STORE):
+            return False
+        job = {self._guard, *descendants(self._guard)}
+        return not any(is_connected_to(pid, file, job) for file in call.sockets)
+
+
+def _pids_by_rank(guard: int) -> dict[int, int]:
+    """The processes below that were given a rank; the first of each, since the others are its children."""
+    found: dict[int, int] = {}
+    for pid in descendants(guard):
+        try:
+            environ = psutil.Process(pid).environ()
+        except psutil.Error:
+            continue
+        # A framework that starts the other ranks itself may give them a local rank alone.
+        on_first = environ.get("NODE_RANK", "0") in ("", "0")
+        rank = number_in(environ, ("RANK", "LOCAL_RANK") if on_first else ("RANK",))
+        if rank is not None:
+            found.setdefault(rank, pid)
+    return found
