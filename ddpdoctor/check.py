@@ -41,6 +41,9 @@ class Check:
     explained_by: ClassVar[tuple[str, ...]] = ()
     """Codes of checks of whose findings this check's may be symptoms; see :func:`ddpdoctor.judge.explains`."""
 
+    names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
+    """Sources of which this check only says how ranks ended, or what they waited for. Where a script breaks, what
+    its output names as a cause stands for that."""
     causes: ClassVar[tuple[type[Any], ...]] = ()
     """Of the types in :mod:`ddpdoctor.blame.causes`: the causes of a standstill that this check tells of."""
     log_words: ClassVar[tuple[str, ...]] = ()

@@ -19,7 +19,11 @@ _SOURCES = tuple(Source)
 
 
 class NotMeasured(Exception):
-    """Facts that a check asks for are not there; the text is the reason that the report gives."""
+    """Facts that a check asks for are not there; ends the check as :class:`~ddpdoctor.model.Skipped` does."""
+
+    def __init__(self, reason: str, *, cut_short: bool = False) -> None:
+        super().__init__(reason)
+        self.skipped = Skipped(reason, cut_short)
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Verdict:
     passed: Passed | None = None
     reason: str | None = None
     """Why the check was skipped or broke; None otherwise."""
+    cut_short: bool = False
+    """Whether it was skipped since the run was cut short."""
     broke: bool = False
     seconds: float = 0.0
     causes: tuple[str, ...] = ()
@@ -46,6 +52,11 @@ class Verdict:
     def failed(self) -> bool:
         """Whether one of the findings is a failure."""
         return any(finding.level is Level.FAIL for finding in self.findings)
+
+    @property
+    def names_cause(self) -> bool:
+        """Whether what the check finds there is a cause, or more of it than how ranks ended."""
+        return self.source not in self.check.names_no_cause_in
 
     def without(self, dropped: Iterable[Finding], cause: str) -> Verdict:
         """The verdict less these findings, which a finding with the code ``cause`` explains."""
@@ -83,7 +94,7 @@ def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str
     try:
         verdict = _verdict(check, source, getattr(check, source.method)(facts))
     except NotMeasured as missing:
-        verdict = Verdict(check, source, reason=str(missing))
+        verdict = _verdict(check, source, missing.skipped)
     except Exception as broken:  # noqa: BLE001 - a check that breaks is an outcome, and the others still count
         verdict = Verdict(check, source, reason=f"{type(broken).__name__}: {broken}", broke=True)
         on_error(f"{check.code} {source.method} broke:\n{traceback.format_exc()}")
@@ -92,7 +103,7 @@ def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str
 
 def _verdict(check: Check, source: Source, judgement: Any) -> Verdict:
     if isinstance(judgement, Skipped):
-        return Verdict(check, source, reason=judgement.reason)
+        return Verdict(check, source, reason=judgement.reason, cut_short=judgement.cut_short)
     if isinstance(judgement, Passed):
         return Verdict(check, source, passed=judgement)
     return Verdict(

@@ -177,6 +177,8 @@ class Skipped:
     """A check could not look; ``reason`` says why, in a clause that follows the check's title and a colon."""
 
     reason: str
+    cut_short: bool = False
+    """Whether that is since the run was cut short, so that its full length may decide."""
 
 
 Judgement: TypeAlias = Passed | Skipped | Finding | Sequence[Finding]

@@ -154,6 +154,20 @@ def test_nobody_imports_a_check_by_name():
             assert imports_of(file, "ddpdoctor.checks", "checks") == [], file
 
 
+def strings(file: Path) -> Iterator[str]:
+    """The strings in a file's code; what stands alone in a line is documentation."""
+    tree = ast.parse(file.read_text())
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield node.value
+
+
+def test_no_check_is_known_by_its_code_outside_of_checks():
+    for file in files_of("."):
+        assert [text for text in strings(file) if re.search(r"DD\d{3}", text)] == [], file
+
+
 def test_the_bundled_trainer_imports_nothing_of_ours():
     for file in (ROOT / "sample_trainer").rglob("*.py"):
         assert imports_of(file, "ddpdoctor") == [], file

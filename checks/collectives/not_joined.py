@@ -10,7 +10,7 @@ from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import Stall, find_stall, long_work
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Where
+from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
@@ -45,6 +45,7 @@ class CollectiveNotJoined(Check):
     name = "collective-not-joined"
     family = Family.COLLECTIVES
     title = "no rank keeps the others waiting"
+    names_no_cause_in = (Source.LOG,)
     explained_by = (
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
 from ddpdoctor.logs.messengers import PEER_IS_GONE, is_of_another_service
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
 
 _NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
@@ -37,6 +37,7 @@ class PeerLost(Check):
     name = "peer-lost"
     family = Family.COLLECTIVES
     title = "no rank is lost"
+    names_no_cause_in = (Source.LOG,)
     log_words = (
         "closed by",
         "Connection reset",

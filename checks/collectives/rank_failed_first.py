@@ -9,7 +9,7 @@ from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
 from ddpdoctor.logs.messengers import first_cause, own_causes, ranks_of
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Where
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
@@ -76,6 +76,7 @@ class RankFailedFirst(Check):
     name = "rank-failed-first"
     family = Family.COLLECTIVES
     title = "every rank reaches its end"
+    names_no_cause_in = (Source.RUN, Source.LOG)
     log_words = (
         ": error: ",
         "can't open file",

@@ -3,7 +3,7 @@ from signal import SIGTERM
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
 from ddpdoctor.logs.stall import Stall, find_stall
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
 
 _COLLECT = (
@@ -35,6 +35,7 @@ class TimeoutUndetermined(Check):
     name = "timeout-undetermined"
     family = Family.COLLECTIVES
     title = "the output shows why the job failed"
+    names_no_cause_in = (Source.LOG,)
 
     def examine_log(self, log: Log) -> Judgement:
         stall = find_stall(log)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visibility
+from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import sysfs_name
-from ddpdoctor.host.system import Gpu
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, shorten

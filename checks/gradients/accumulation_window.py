@@ -55,8 +55,9 @@ class AccumulationWindow(Check):
         }
         if wrong:
             return self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})
-        if cut := _cut_short(trace):
-            raise NotMeasured(cut)
+        if _cut_short(trace):
+            reason = "the passes over the DataLoader were cut short, so no last window was seen"
+            raise NotMeasured(reason, cut_short=True)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
 
     def _uneven(
@@ -120,8 +121,6 @@ def _wrong(one: Recording, by: int | None, ended: bool) -> list[TrainingStep]:
     return [step for step in windows if len(step.backwards) != by]
 
 
-def _cut_short(trace: Trace) -> str | None:
-    for one in trace.training().values():
-        if any(seen.ended == "shortened" for seen in one.passes):
-            return "the passes over the DataLoader were cut short, so no last window was seen"
-    return None
+def _cut_short(trace: Trace) -> bool:
+    recordings = trace.training().values()
+    return any(seen.ended == "shortened" for recording in recordings for seen in recording.passes)

@@ -5,8 +5,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
-from ddpdoctor.host.system import Gpu
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural

@@ -60,7 +60,8 @@ class FindUnusedUnneeded(Check):
             if min(map(len, counts[wrapper.index])) >= _FEWEST and not any(map(any, counts[wrapper.index]))
         ]
         if not findings and any(min(map(len, steps)) < _FEWEST for steps in counts.values()):
-            raise NotMeasured("too few training steps tell which parameters were used")
+            reason = "too few training steps tell which parameters were used"
+            raise NotMeasured(reason, cut_short=trace.shortened is not None)
         return findings or Passed("there are unused parameters to look for")
 
     def _unneeded(self, wrapper: Wrapper, ranks: tuple[int, ...], steps: int) -> Finding:

@@ -16,13 +16,8 @@ from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.messengers import first_death
 from ddpdoctor.logs.read import read
 from ddpdoctor.logs.sources import streams
-from ddpdoctor.model import Level
+from ddpdoctor.model import Role
 from ddpdoctor.trace import Trace
-
-_AN_EXCEPTION = "DD304"
-_A_SIGNAL = "DD012"
-_NAMES_NO_CAUSE = (_AN_EXCEPTION, "DD301", "DD311", "DD312")
-"""What these say of an output, the records say better."""
 
 
 def with_output(
@@ -41,27 +36,29 @@ def with_output(
         checks: those that look at output.
         on_error: is given the traceback of a check that broke.
     """
-    found = {finding.code for one in verdicts for finding in one.findings if finding.level is Level.FAIL}
-    if found - {_AN_EXCEPTION}:
+    if any(verdict.failed and verdict.names_cause for verdict in verdicts):
         return list(verdicts)
     log = read(streams(_files(folder)), blame.words(checks))
     named = [
-        one
-        for one in blame.examine(log, checks, on_error)
-        if one.findings and one.code not in _NAMES_NO_CAUSE and not _came_after(one, log, trace)
+        verdict
+        for verdict in blame.examine(log, checks, on_error)
+        if verdict.findings and verdict.names_cause and not _came_after(verdict, log, trace)
     ]
-    codes = tuple(one.code for one in named if one.failed)
-    return [*(_explained(one, codes) for one in verdicts), *named]
+    codes = tuple(verdict.code for verdict in named if verdict.failed)
+    return [*(_explained(verdict, codes) for verdict in verdicts), *named]
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
     """Whether it tells of the abort of a rank whose peer had ended by an exit status of its own."""
     first, died = trace.first_to_break(), first_death(log)
-    if verdict.code != _A_SIGNAL or first is None or first.failure or not (first.exit_code or 0) > 0:
+    if first is None or first.failure or not (first.exit_code or 0) > 0:
         return False
     if died is None or died.code != -signal.SIGABRT:
         return False
-    told = all(died.line.evidence in one.evidence for one in verdict.findings)
+    told = all(
+        finding.seen and finding.seen.role is Role.DEATH and died.line.evidence in finding.evidence
+        for finding in verdict.findings
+    )
     return told and first.rank != (died.local_rank if died.rank is None else died.rank)
 
 
@@ -72,8 +69,10 @@ def _files(folder: Path) -> list[str]:
 
 
 def _explained(verdict: Verdict, codes: tuple[str, ...]) -> Verdict:
-    """The verdict on the exception, which is dropped where its cause was found."""
-    if verdict.code != _AN_EXCEPTION:
+    """The verdict, which is dropped where it names no cause and another does."""
+    if verdict.names_cause:
         return verdict
-    findings = (replace(one, explained_by=(*one.explained_by, *codes)) for one in verdict.findings)
+    findings = (
+        replace(finding, explained_by=(*finding.explained_by, *codes)) for finding in verdict.findings
+    )
     return replace(verdict, findings=tuple(findings))

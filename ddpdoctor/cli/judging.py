@@ -70,8 +70,8 @@ class Judging:
         else:
             self.judge(Source.RUN, trace)
             self._read_output(trace, folder)
-        of_run = merge([verdict for verdict in self.verdicts if verdict.source is Source.RUN])
-        self.notes += notes(trace, of_run.results, self.request.options.time_limit)
+        of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
+        self.notes += notes(trace, of_run, self.request.options.time_limit)
         self.run.update(facts(trace))
 
     def _read_output(self, trace: Trace, folder: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ddpdoctor.model import CheckResult, Outcome
+from ddpdoctor.judge import Verdict
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 
@@ -17,7 +17,6 @@ _WANTS_GPU = re.compile(
     re.IGNORECASE,
 )
 """What torch, CUDA and NCCL say where a script asks for a GPU that is not there."""
-_BECAUSE_SHORTENED = re.compile(r"shortened|cut short|--full")
 
 
 def unfinished(trace: Trace, time_limit: float | None) -> str | None:
@@ -50,19 +49,19 @@ def facts(trace: Trace) -> dict[str, Any]:
     return {**told, "torch": version} if version else told
 
 
-def notes(trace: Trace, results: Iterable[CheckResult], time_limit: float | None) -> list[str]:
+def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -> list[str]:
     """Sentences about the run."""
     if trace.bundled:
         return []
     return [
-        *_on_length(trace, results),
+        *_on_length(trace, verdicts),
         *_on_time(trace, time_limit),
         *_on_rehearsal(trace),
         *_on_recorder(trace),
     ]
 
 
-def _on_length(trace: Trace, results: Iterable[CheckResult]) -> Iterator[str]:
+def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
     short = trace.shortened
     if short is None:
         return
@@ -71,11 +70,7 @@ def _on_length(trace: Trace, results: Iterable[CheckResult]) -> Iterator[str]:
         parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {plural(short.batches, 'batch')}")
     if short.steps is not None:
         parts.append(f"the script to {plural(short.steps, 'training step')}")
-    undecided = sorted(
-        one.code
-        for one in results
-        if one.outcome is Outcome.SKIP and _BECAUSE_SHORTENED.search(one.reason or "")
-    )
+    undecided = sorted(verdict.code for verdict in verdicts if verdict.cut_short)
     left = f"; not decided because of it: {', '.join(undecided)}" if undecided else ""
     yield f"cut short: {' and '.join(parts)}{left}; --full runs everything"
 

@@ -42,11 +42,11 @@ def require_right_answers(ranks: GroupRecord) -> None:
         return
     wrong = wrong_answers(ranks)
     if wrong:
-        raise NotMeasured(f"{wrong[0].op} gives a wrong answer (DD313)")
+        raise NotMeasured(f"{wrong[0].op} gives a wrong answer")
 
 
 def replicas_differ(ranks: GroupRecord) -> bool:
-    """Whether DDP itself was seen to leave replicas different (DD206)."""
+    """Whether DDP itself was seen to leave replicas different."""
     if "weights" not in ranks.wanted:
         return False
     return any(value["difference"] for value in ranks.values("weights").values())

@@ -22,7 +22,7 @@ class PortWatch:
         self.use = PortUse(plan.master_port)
 
     def choose(self) -> int:
-        """The port for the ranks; another than the master port where that is taken, which is DD002's to tell."""
+        """The port for the ranks; another where the master port is taken, which a check reports."""
         plan = self._plan
         before = self._system.try_bind("", plan.master_port) if plan.node_rank == 0 else None
         port = self._system.free_port() if before and plan.nnodes == 1 else plan.master_port

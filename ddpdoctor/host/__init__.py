@@ -8,7 +8,8 @@ from functools import cached_property
 
 from ddpdoctor.host.cgroup import Cgroup, read_cgroup
 from ddpdoctor.host.infiniband import IbPort, read_ports
-from ddpdoctor.host.system import Disk, Gpus, Interface, Process, System, loopback_down
+from ddpdoctor.host.nvml import Gpus
+from ddpdoctor.host.system import Disk, Interface, Process, System, loopback_down
 from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
 from ddpdoctor.plan import Plan
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ddpdoctor.host import Host
-from ddpdoctor.host.system import Gpu, Gpus
+from ddpdoctor.host.nvml import Gpu, Gpus
 from ddpdoctor.redact import quote
 from ddpdoctor.text import fold_ranks
 

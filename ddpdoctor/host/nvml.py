@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
-
-from ddpdoctor.host.system import Gpu, Gpus
 
 NO_DRIVER = "this machine has no NVIDIA driver"
 
@@ -39,6 +38,40 @@ _THROTTLE_REASONS = {
     0x80: "HwPowerBrakeSlowdown",
 }
 """NVML's clock event reasons that slow a GPU down for heat or power. The bits are part of NVML's interface."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as NVML shows it. Sizes in bytes; an absent fact is None."""
+
+    index: int
+    name: str = ""
+    uuid: str = ""
+    memory_total: int = 0
+    memory_used: int = 0
+    pids: tuple[int, ...] = ()
+    ecc_uncorrected: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """NVML's clock event reasons that slow the GPU down for heat or power, by name."""
+    pci_bus_id: str = ""
+    mig_uuids: tuple[str, ...] = ()
+    """The instances that the GPU is divided into where MIG is on."""
+    lost: str | None = None
+    """NVML's error where the GPU no longer answers."""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What NVML says; ``absent`` is the reason where there is no driver or no GPU."""
+
+    absent: str | None = None
+    devices: tuple[Gpu, ...] = ()
+    driver: str = ""
+    cuda_driver_version: tuple[int, int] | None = None
+    peer_access: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Pairs of indices, the lower first, to NVML's P2P status by name, ``OK`` where it works."""
+    nvlink: frozenset[tuple[int, int]] = frozenset()
+    """The pairs that NVLink joins."""
 
 
 def read_gpus() -> Gpus:

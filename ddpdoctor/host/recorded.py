@@ -6,7 +6,8 @@ import errno
 from collections.abc import Mapping
 from typing import Any
 
-from ddpdoctor.host.system import Disk, Gpu, Gpus, Interface, Listener, Process, System
+from ddpdoctor.host.nvml import Gpu, Gpus
+from ddpdoctor.host.system import Disk, Interface, Listener, Process, System
 
 
 class RecordedSystem(System):

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.host.nvml import Gpus, read_gpus
 from ddpdoctor.plan import DEFAULT_MASTER_PORT
 
 _EPHEMERAL_START = 32768
@@ -87,40 +88,6 @@ class Disk:
     """Free for this user, not for root."""
     free_inodes: int = -1
     """-1 where the filesystem does not count them."""
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU as NVML shows it. Sizes in bytes; an absent fact is None."""
-
-    index: int
-    name: str = ""
-    uuid: str = ""
-    memory_total: int = 0
-    memory_used: int = 0
-    pids: tuple[int, ...] = ()
-    ecc_uncorrected: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
-    """NVML's clock event reasons that slow the GPU down for heat or power, by name."""
-    pci_bus_id: str = ""
-    mig_uuids: tuple[str, ...] = ()
-    """The instances that the GPU is divided into where MIG is on."""
-    lost: str | None = None
-    """NVML's error where the GPU no longer answers."""
-
-
-@dataclass(frozen=True)
-class Gpus:
-    """What NVML says; ``absent`` is the reason where there is no driver or no GPU."""
-
-    absent: str | None = None
-    devices: tuple[Gpu, ...] = ()
-    driver: str = ""
-    cuda_driver_version: tuple[int, int] | None = None
-    peer_access: Mapping[tuple[int, int], str] = field(default_factory=dict)
-    """Pairs of indices, the lower first, to NVML's P2P status by name, ``OK`` where it works."""
-    nvlink: frozenset[tuple[int, int]] = frozenset()
-    """The pairs that NVLink joins."""
 
 
 class System:
@@ -326,8 +293,6 @@ class System:
 
     def gpus(self) -> Gpus:
         """The GPUs, by NVML; never initialises CUDA."""
-        from ddpdoctor.host.nvml import read_gpus
-
         return read_gpus()
 
     def kernel_log(self) -> str:

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from ddpdoctor.host import nvml
-from ddpdoctor.host.system import Gpu, Gpus
+from ddpdoctor.host.nvml import Gpu, Gpus
 
 
 class NVMLError(Exception):

@@ -1,0 +1,37 @@
+"""What a report says of the run itself."""
+
+import pytest
+
+from ddpdoctor import registry
+from ddpdoctor.cli.notes import notes
+from ddpdoctor.judge import NotMeasured, Verdict, judge
+from ddpdoctor.model import Source
+from ddpdoctor.trace import Shortened
+from tests.support.traces import healthy
+
+
+class Undecided(registry.Check):
+    """A check that skips with a reason of its own."""
+
+    code, name, family, title = "DD999", "undecided", registry.all_checks()[0].family, "it is decided"
+
+    def __init__(self, reason: str, cut_short: bool) -> None:
+        self.skip = NotMeasured(reason, cut_short=cut_short)
+
+    def examine_run(self, trace: object) -> None:
+        raise self.skip
+
+
+def verdicts(reason: str, *, cut_short: bool) -> list[Verdict]:
+    return judge(Source.RUN, [Undecided(reason, cut_short)], healthy(), print)
+
+
+@pytest.mark.parametrize("reason", ["there was one epoch", "the passes were cut short; see --full"])
+def test_what_a_longer_run_may_decide_is_named_whatever_its_reason_says(reason):
+    trace = healthy(shortened=Shortened(8, 1))
+    (said,) = notes(trace, verdicts(reason, cut_short=True), None)
+    assert said.startswith(
+        "cut short: 1 pass over DataLoaders to 8 batches; not decided because of it: DD999"
+    )
+    (said,) = notes(trace, verdicts(reason, cut_short=False), None)
+    assert "not decided" not in said
