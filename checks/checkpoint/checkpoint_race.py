@@ -9,11 +9,12 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Exchange, FileEvent, Load, Save, exchanged, is_named
+from ddpdoctor.trace.files import Exchange, exchanged, is_named
 from ddpdoctor.trace.instances import files
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.raised import last_line, raised_as

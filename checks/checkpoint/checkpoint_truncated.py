@@ -3,10 +3,10 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Load
 from ddpdoctor.trace.instances import by_key, files, on_ranks
 from ddpdoctor.trace.recording import Recording
 

@@ -6,9 +6,9 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Load
 from ddpdoctor.trace.instances import by_line, files
 from ddpdoctor.trace.recording import Recording
 

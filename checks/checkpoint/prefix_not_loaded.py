@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import StateLoad
 from ddpdoctor.trace.instances import by_line
 from ddpdoctor.trace.recording import Recording
 

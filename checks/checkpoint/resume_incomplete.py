@@ -4,10 +4,10 @@ from pathlib import PurePath
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped, Where
+from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.files import Load, Save, StateLoad
 from ddpdoctor.trace.instances import by_key, by_line, files, on_ranks
 from ddpdoctor.trace.recording import Recording
 

@@ -1,8 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.instances import by_line, files, on_ranks
 
 

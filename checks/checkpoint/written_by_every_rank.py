@@ -4,9 +4,9 @@ from itertools import combinations, product
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.instances import files as names
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.recording import Recording

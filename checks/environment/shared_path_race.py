@@ -3,11 +3,12 @@ from collections.abc import Iterable, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.recorder.events.files import FileEvent, LogWriter
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import FileEvent, is_named
+from ddpdoctor.trace.files import is_named
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
@@ -125,7 +126,7 @@ def _same_on_peers(
 
 def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
-    logs = {writer.target for recording in recordings.values() for writer in recording.log_writers}
+    logs = {writer.target for recording in recordings.values() for writer in recording.events(LogWriter)}
     others = {save.path for recording in recordings.values() for save in recording.saves}
     others |= {event.path for one in recordings.values() for event in one.files if event.action == "lock"}
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
@@ -164,6 +165,8 @@ def _saved(recording: Recording, begin: float, end: float) -> Use | None:
 
 
 def _printed(recording: Recording, begin: float, end: float) -> Use | None:
-    said = (line for line in recording.printed if begin <= line.time < end and METRIC.search(line.text))
+    said = (
+        line for line in recording.events(Printed) if begin <= line.time < end and METRIC.search(line.text)
+    )
     line = next(said, None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None

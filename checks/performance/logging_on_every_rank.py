@@ -2,10 +2,10 @@ from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import LogWriter
 from ddpdoctor.trace.instances import by_key
 
 
@@ -37,7 +37,7 @@ class LoggingOnEveryRank(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
-        opened = [(rank, writer) for rank, one in recordings.items() for writer in one.log_writers]
+        opened = [(rank, writer) for rank, one in recordings.items() for writer in one.events(LogWriter)]
         if not opened:
             return Skipped("no logger was opened")
         shared: dict[object, list[dict[int, LogWriter]]] = {}

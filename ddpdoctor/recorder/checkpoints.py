@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections.abc import Iterator, Mapping
@@ -31,7 +32,7 @@ class Checkpoints:
         self.torch = session.torch
         self.saving = 0
         """Calls of torch.save that are under way."""
-        self._saves = self._loads = 0
+        self._saves, self._loads = itertools.count(), itertools.count()
         self._tensors: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._plain: dict[int, tuple[Any, int]] = {}
 
@@ -42,17 +43,15 @@ class Checkpoints:
 
     def next_save(self) -> int:
         """A number for a save."""
-        self._saves += 1
-        return self._saves - 1
+        return next(self._saves)
 
     def next_load(self) -> int:
         """A number for a load."""
-        self._loads += 1
-        return self._loads - 1
+        return next(self._loads)
 
     def describe(self, value: Any) -> dict[str, Any]:
         """The entries of what is saved or was loaded, and the prefix of its parameters."""
-        entries = [str(key) for key in list(value)[:_MOST_ENTRIES]] if isinstance(value, Mapping) else []
+        entries = tuple(map(str, list(value)[:_MOST_ENTRIES])) if isinstance(value, Mapping) else ()
         return {"entries": entries, "prefix": self._prefix(value)}
 
     def _prefix(self, value: Any) -> str | None:
@@ -70,10 +69,10 @@ class Checkpoints:
         plain = {key: one for key, one in entries if isinstance(key, str) and type(one) in (int, float)}
         return dict(list(plain.items())[:_MOST_ENTRIES])
 
-    def states(self, value: Any) -> list[str]:
+    def states(self, value: Any) -> tuple[str, ...]:
         """Of what kinds it holds the state."""
         held = list(mappings(value))
-        return [kind for kind, keys in _STATES.items() if any(keys <= one.keys() for one in held)]
+        return tuple(kind for kind, keys in _STATES.items() if any(keys <= one.keys() for one in held))
 
     def tensors(self, value: Any) -> list[Any]:
         """The first tensors in it."""

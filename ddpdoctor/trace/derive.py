@@ -7,17 +7,15 @@ from dataclasses import replace
 
 from ddpdoctor.trace import Shortened
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.recording import Recording
 
 
 def derive(recording: Recording) -> Recording:
-    """The same recording, with the passes that train or evaluate told apart, and what was saved after which."""
+    """With the passes that train or evaluate told apart, and without what torch.save wrote among the files."""
     passes = tuple(_judged(one, recording) for one in recording.passes)
-    saves = tuple(_after_evaluation(save, passes) for save in recording.saves)
-    saved = {save.path for save in saves}
+    saved = {save.path for save in recording.saves}
     files = tuple(one for one in recording.files if one.action != "write" or one.path not in saved)
-    return replace(recording, passes=passes, saves=saves, files=files)
+    return replace(recording, passes=passes, files=files)
 
 
 def _judged(one: Pass, recording: Recording) -> Pass:
@@ -28,12 +26,6 @@ def _judged(one: Pass, recording: Recording) -> Pass:
     forwards = (forward for step in steps for forward in step.forwards if one.begin <= forward.time <= end)
     evaluation = not training and any(not forward.grad or not forward.training for forward in forwards)
     return replace(one, training=training, evaluation=evaluation)
-
-
-def _after_evaluation(save: Save, passes: Iterable[Pass]) -> Save:
-    before = [one for one in passes if one.evaluation and one.begin < save.begin]
-    last = max(before, key=lambda one: one.begin, default=None)
-    return save if last is None else replace(save, evaluated=last.number)
 
 
 def shortened(recordings: Iterable[Recording], batches: int) -> Shortened | None:

@@ -17,7 +17,6 @@ from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.exact import ExactReader
 from ddpdoctor.trace.hooked import HookedReader
 from ddpdoctor.trace.read_data import DataReader
-from ddpdoctor.trace.read_files import FilesReader
 from ddpdoctor.trace.read_training import TrainingReader
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording, recording_of
@@ -34,7 +33,6 @@ class AreaReader(Protocol):
 
 AREAS: tuple[Callable[[Path], AreaReader], ...] = (
     DataReader,
-    FilesReader,
     TrainingReader,
     ExactReader,
     HookedReader,

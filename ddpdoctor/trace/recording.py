@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Loader, Pass, Split
 from ddpdoctor.trace.exact import Exact
-from ddpdoctor.trace.files import FileEvent, Load, LogWriter, Printed, Save, StateLoad
 from ddpdoctor.trace.hooked import HookedGradient
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import (
@@ -67,8 +67,6 @@ class Recording:
     progress: Mapping[str, Any] = field(default_factory=dict)
     """How far it came, all steps counted: ``steps``, ``backwards``, ``collectives`` and seconds in ``phases``."""
     files: tuple[FileEvent, ...] = ()
-    log_writers: tuple[LogWriter, ...] = ()
-    printed: tuple[Printed, ...] = ()
     devices: tuple[Device, ...] = ()
     raised: Raised | None = None
     exit: Exit | None = None
@@ -112,6 +110,10 @@ def recording_of(record: Record) -> Recording:
         clock=start.began / 1e9 - start.time,
         environ=start.environ,
         groups=record.events(GroupEvent),
+        saves=record.events(Save),
+        loads=record.events(Load),
+        state_loads=record.events(StateLoad),
+        files=record.events(FileEvent),
         devices=record.events(Device),
         raised=replace(raised[0], message=uncoloured(raised[0].message)) if raised else None,
         exit=_exit(record),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.trace.parts import own_parts
 from ddpdoctor.trace.sync import Group, Update, differing, updates
 from ddpdoctor.trace.training import Wrapper

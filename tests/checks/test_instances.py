@@ -8,10 +8,10 @@ from typing import Any
 from ddpdoctor import registry
 from ddpdoctor.judge import Merged, judge, merge
 from ddpdoctor.model import Kind, Source
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.silence import Silencer
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
-from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Parameter, TrainingStep
 from tests.support.logs import explained, raised

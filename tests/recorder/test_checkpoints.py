@@ -2,6 +2,7 @@
 
 import pytest
 
+from ddpdoctor.recorder.events.files import LogWriter, Printed
 from tests.recorder.scripts import recorded, recordings, run
 from tests.support.forked import Ran
 
@@ -114,9 +115,9 @@ def test_loggers_and_what_is_printed_after_an_evaluation(tmp_path):
     """
     ran = run(tmp_path, script)
     (recording,) = recordings(ran)
-    assert [one.text for one in recording.printed] == ["accuracy 0.5 tensor(2) <type>", "loss 4.0"]
+    assert [one.text for one in recording.events(Printed)] == ["accuracy 0.5 tensor(2) <type>", "loss 4.0"]
     assert ran.outputs[0].splitlines() == ["before", "accuracy 0.5 tensor(2) <class 'object'>"]
-    (logger,) = recording.log_writers
+    (logger,) = recording.events(LogWriter)
     assert (logger.kind, logger.target) == ("logging", str(ran.folder / "run.log"))
 
 

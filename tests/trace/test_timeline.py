@@ -7,8 +7,8 @@ import pytest
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang.flight.folder import standstill_of
+from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.trace import Trace, timeline
-from ddpdoctor.trace.files import Save
 from ddpdoctor.trace.training import Collective
 from tests.support.flight import half, ring, waiting, write_job
 from tests.support.recordings import recorded, where

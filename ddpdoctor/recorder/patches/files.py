@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoints
+from ..events.files import FileEvent
 from ..guard import report
 
 if TYPE_CHECKING:
@@ -126,13 +128,13 @@ class _Watch:
         """Tell of a path the first time; a lock is taken again and again, by packages on the script's behalf too."""
         if path and not self.told[None, path]:
             self.told[None, path] += 1
-            self.session.event("file", at=self.session.here(), action=action, path=path)
+            self.session.event(FileEvent(action, path, time.monotonic(), self.session.here()))
 
     def _tell(self, action: str, path: str) -> None:
         at = self.session.here()
         self.told[at, action] += 1
         if self.told[at, action] <= _MOST_OF_A_LINE:
-            self.session.event("file", at=at, action=action, path=path)
+            self.session.event(FileEvent(action, path, time.monotonic(), at))
 
 
 def _changes(path: Any, mode: Any, flags: Any) -> bool:

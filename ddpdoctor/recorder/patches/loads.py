@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoints, path_of
+from ..events.files import Load
 from ..guard import guarded
 
 if TYPE_CHECKING:
@@ -27,45 +29,45 @@ def install(session: Session) -> None:
 def _watch(checkpoints: Checkpoints, place: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def load(*args: Any, **kwargs: Any) -> Any:
-        number = _begin(checkpoints, place, args, kwargs)
+        begun = _begin(checkpoints, place, args, kwargs)
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
-            _failed(checkpoints, number, error)
+            _failed(checkpoints, begun, error)
             raise
-        _end(checkpoints, number, result)
+        _end(checkpoints, begun, result)
         return result
 
     return load
 
 
 @guarded
-def _begin(checkpoints: Checkpoints, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    number = checkpoints.next_load()
+def _begin(checkpoints: Checkpoints, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Load:
     where = args[1] if len(args) > 1 else kwargs.get(place)
     shown = None if where is None else "function" if callable(where) else str(where)
     session = checkpoints.session
     path = path_of(args[0] if args else next(iter(kwargs.values())))
-    session.event("load.begin", at=session.here(), now=True, id=number, path=path, map_location=shown)
-    return number
+    number = checkpoints.next_load()
+    load = Load(path, session.here(), time.monotonic(), map_location=shown, id=number)
+    session.event(load, now=True)
+    return load
 
 
 @guarded
-def _failed(checkpoints: Checkpoints, number: int | None, error: BaseException) -> None:
-    text = f"{type(error).__name__}: {error}"[:2000]
-    checkpoints.session.event("load.end", now=True, id=number, error=text)
+def _failed(checkpoints: Checkpoints, load: Load | None, error: BaseException) -> None:
+    if load is not None:
+        load.end, load.error = time.monotonic(), f"{type(error).__name__}: {error}"[:2000]
+        checkpoints.session.event(load, now=True)
 
 
 @guarded
-def _end(checkpoints: Checkpoints, number: int | None, result: Any) -> None:
-    if number is None:
+def _end(checkpoints: Checkpoints, load: Load | None, result: Any) -> None:
+    if load is None:
         return
-    checkpoints.session.event(
-        "load.end",
-        id=number,
-        **checkpoints.describe(result),
-        numbers=checkpoints.numbers(result),
-        states=checkpoints.states(result),
-        devices=sorted({str(tensor.device) for tensor in checkpoints.tensors(result)}),
-    )
-    checkpoints.remember(result, number)
+    load.end = time.monotonic()
+    described = checkpoints.describe(result)
+    load.entries, load.prefix = described["entries"], described["prefix"]
+    load.numbers, load.states = checkpoints.numbers(result), checkpoints.states(result)
+    load.devices = tuple(sorted({str(tensor.device) for tensor in checkpoints.tensors(result)}))
+    checkpoints.session.event(load)
+    checkpoints.remember(result, load.id)

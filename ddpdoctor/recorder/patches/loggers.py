@@ -6,10 +6,12 @@ import functools
 import logging
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..events.files import LogWriter
 from ..guard import guarded
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class _LogFiles:
             if level >= logging.WARNING and self.warned[handler] < _WARNINGS:
                 return
             at, path = self.opened.pop(handler), os.path.realpath(str(handler.baseFilename))
-            self.session.event("logger", at=at, what="logging", target=path)
+            self.session.event(LogWriter("logging", path, at, time.monotonic()))
 
         @functools.wraps(original)
         def emit(handler: Any, record: Any) -> None:
@@ -88,7 +90,8 @@ def _watch_init(session: Session, module: str, name: str, target: Target) -> Non
 def _watch(session: Session, kind: str, target: Target, original: Callable[..., Any]) -> Callable[..., Any]:
     @guarded
     def tell(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        session.event("logger", at=session.here(), what=kind, target=target(result, args, kwargs))
+        place = target(result, args, kwargs)
+        session.event(LogWriter(kind, place, session.here(), time.monotonic()))
 
     @functools.wraps(original)
     def opened(*args: Any, **kwargs: Any) -> Any:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..events.files import Printed
 from ..guard import guarded
 from ..passes import ENDED_WITHOUT_TRAINING
 
@@ -65,7 +66,7 @@ class _Watch:
     def tell(self, text: Callable[[], str]) -> None:
         """Write a line down."""
         self.left -= 1
-        self.session.event("printed", at=self.session.here(), text=text()[:_LONGEST])
+        self.session.event(Printed(time.monotonic(), self.session.here(), text()[:_LONGEST]))
 
     def show(self, value: Any) -> str:
         """A value as print shows it, where asking for its text can do nothing else."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..buffers import tell_buffers
 from ..checkpoints import Checkpoints, path_of
+from ..events.files import Save
 from ..guard import guarded
 
 if TYPE_CHECKING:
@@ -28,37 +30,36 @@ def install(session: Session) -> None:
 def _watch(checkpoints: Checkpoints, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        number = begin(checkpoints, args, kwargs)
+        begun = begin(checkpoints, args, kwargs)
         checkpoints.saving += 1
         try:
             result = original(*args, **kwargs)
         finally:
             checkpoints.saving -= 1
-        end(checkpoints, number)
+        end(checkpoints, begun)
         return result
 
     return save
 
 
 @guarded
-def begin(checkpoints: Checkpoints, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, str]:
+def begin(checkpoints: Checkpoints, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Save:
     """It is about to be entered."""
     given = [*args, *kwargs.values()]
-    number, path = checkpoints.next_save(), path_of(given[1])
     session = checkpoints.session
     described, at = checkpoints.describe(given[0]), session.here()
     tell_buffers(session, "save", at=at)
-    session.event("save.begin", at=at, now=True, id=number, path=path, **described)
-    return number, path
+    save = Save(path_of(given[1]), at, time.monotonic(), id=checkpoints.next_save(), **described)
+    session.event(save, now=True)
+    return save
 
 
 @guarded
-def end(checkpoints: Checkpoints, begun: tuple[int, str] | None) -> None:
+def end(checkpoints: Checkpoints, save: Save | None) -> None:
     """It returned."""
-    if begun is None:
+    if save is None:
         return
-    number, path = begun
-    size = None
+    save.end = time.monotonic()
     with suppress(OSError):
-        size = os.stat(path).st_size
-    checkpoints.session.event("save.end", now=True, id=number, size=size)
+        save.size = os.stat(save.path).st_size
+    checkpoints.session.event(save, now=True)

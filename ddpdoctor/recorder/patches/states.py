@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoints
+from ..events.files import StateLoad
 from ..guard import guarded
 
 if TYPE_CHECKING:
@@ -69,19 +71,20 @@ class _Watch:
         """Write it down."""
         missing, unexpected = _left_out(kind, owner, state, result)
         entries = state.get("state", state) if kind == "optimizer" else state
-        self.session.event(
-            "state.load",
-            at=self.session.here(),
-            what=kind,
-            name=type(owner).__name__,
-            strict=strict,
+        event = StateLoad(
+            kind,
+            type(owner).__name__,
+            self.session.here(),
+            time.monotonic(),
+            strict,
             matched=0 if error else len(entries) - len(unexpected),
-            missing=missing[:_MOST_NAMES],
-            unexpected=unexpected[:_MOST_NAMES],
+            missing=tuple(missing[:_MOST_NAMES]),
+            unexpected=tuple(unexpected[:_MOST_NAMES]),
             wrapper=self._wrapper(owner) if kind == "module" else None,
             load=self.checkpoints.came_from(state),
             error=None if error is None else f"{type(error).__name__}: {error}"[:2000],
         )
+        self.session.event(event)
 
     def _wrapper(self, module: Any) -> int | None:
         training = self.session.shared.get("training")

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.training import Collective, Wrapper
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where

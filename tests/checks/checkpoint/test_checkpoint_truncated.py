@@ -4,8 +4,8 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.files import Load
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

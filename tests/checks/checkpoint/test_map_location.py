@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.recorder.events.process import Device
-from ddpdoctor.trace.files import Load
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

@@ -4,8 +4,8 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.files import StateLoad
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.files import Load, Save, StateLoad
+from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

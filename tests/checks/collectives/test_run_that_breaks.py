@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Finding, Source
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.trace import RankTrace
-from ddpdoctor.trace.files import FileEvent, Load, Save
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped

@@ -7,9 +7,9 @@ import pytest
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Level, Passed, Skipped, Source
+from ddpdoctor.recorder.events.files import FileEvent, Save
 from ddpdoctor.recorder.events.process import Raised, Threads
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import FileEvent, Save
 from ddpdoctor.trace.record import Record
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where

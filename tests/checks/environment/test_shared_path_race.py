@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Level, Passed, Skipped, Source
+from ddpdoctor.recorder.events.files import FileEvent, LogWriter, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import FileEvent, LogWriter, Save
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Collective
 from tests.support.judging import ask, check
@@ -62,7 +63,10 @@ def test_a_lock_makes_turns() -> None:
         ("/jobs/data/{rank}.txt", {}),
         ("/jobs/words.lock", {}),
         ("/jobs/last.pt", {"saves": (Save("/jobs/last.pt", where(60), 10.0),)}),
-        ("/jobs/runs/events.1", {"log_writers": (LogWriter("tensorboard", "/jobs/runs", where(12), 1.0),)}),
+        (
+            "/jobs/runs/events.1",
+            {"record": Record.made(LogWriter("tensorboard", "/jobs/runs", where(12), 1.0))},
+        ),
     ],
 )
 def test_what_is_nobodys_or_another_checks(path: str, more: dict) -> None:

@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.files import Printed, Save
+from ddpdoctor.recorder.events.files import Printed, Save
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.training import Collective, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
@@ -23,7 +24,7 @@ def evaluated(on_rank_0=None, on_all=None, order_of=lambda rank: range(rank, 16,
 
 
 def test_rank_0_prints_its_own_number():
-    finding = only_finding("DD502", Source.RUN, evaluated({"printed": (LINE,)}))
+    finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}))
     assert finding.level is Level.WARN
     assert finding.headline == (
         "rank 0 prints the result after an evaluation of 8 of 16 samples, with nothing reduced over the ranks"
@@ -54,37 +55,39 @@ def test_every_rank_steps_a_scheduler_by_its_own_number():
 def test_a_reduction_passes():
     for operation in ("all_reduce", "all_gather_object", "gather", "broadcast"):
         call = Collective(11.2, where(65), operation)
-        passed("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+        passed("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}, {"collectives": (call,)}))
 
 
 def test_a_reduction_in_each_batch_passes():
     call = Collective(10.5, where(64), "all_reduce")
-    passed("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+    passed("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}, {"collectives": (call,)}))
 
 
 def test_a_barrier_reduces_nothing():
     call = Collective(11.2, where(65), "barrier")
-    only_finding("DD502", Source.RUN, evaluated({"printed": (LINE,)}, {"collectives": (call,)}))
+    only_finding("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}, {"collectives": (call,)}))
 
 
 def test_the_whole_set_on_every_rank_is_right():
-    trace = evaluated({"printed": (LINE,)}, order_of=lambda rank: range(16))
+    trace = evaluated({"record": Record.made(LINE)}, order_of=lambda rank: range(16))
     assert skipped("DD502", Source.RUN, trace).reason == "the evaluation is not divided among the ranks"
 
 
 def test_the_whole_set_on_rank_0_is_right():
     trace = recorded(
-        change=lambda rank, one: replace(one if rank else evaluating(one, range(16)), printed=(LINE,))
+        change=lambda rank, one: replace(
+            one if rank else evaluating(one, range(16)), record=Record.made(LINE)
+        )
     )
     assert "together" in skipped("DD502", Source.RUN, trace).reason
 
 
 def test_a_line_without_a_result_is_right():
-    passed("DD502", Source.RUN, evaluated({"printed": (replace(LINE, text="epoch 3 is done"),)}))
+    passed("DD502", Source.RUN, evaluated({"record": Record.made(replace(LINE, text="epoch 3 is done"))}))
 
 
 def test_every_rank_that_prints_its_own_part_is_right():
-    passed("DD502", Source.RUN, evaluated(on_all={"printed": (LINE,)}))
+    passed("DD502", Source.RUN, evaluated(on_all={"record": Record.made(LINE)}))
 
 
 def test_results_left_in_a_file_of_each_rank_are_right():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.files import StateLoad
+from ddpdoctor.recorder.events.files import StateLoad
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import LINE_OF_UPDATE, diverging, with_update

@@ -8,8 +8,9 @@ import pytest
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Level, Passed, Skipped, Source
+from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import LogWriter
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import Backward, Forward
 from tests.support.judging import ask, check
@@ -150,7 +151,7 @@ def test_nobody_looks_for_unused_parameters() -> None:
 def logging(target: str) -> Trace:
     return recorded(
         change=lambda rank, one: replace(
-            one, log_writers=(LogWriter("tensorboard", target.format(rank=rank), where(12), 1.0),)
+            one, record=Record.made(LogWriter("tensorboard", target.format(rank=rank), where(12), 1.0))
         )
     )
 
