@@ -31,8 +31,8 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
     match format:
         case Format.TERMINAL:
             width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
-            text = terminal.render(report, width=width, verbose=verbose)
-            return terminal.paint(text, width) if to_terminal and terminal.wants_colour(sys.stdout) else text
+            colour = to_terminal and terminal.wants_colour(sys.stdout)
+            return terminal.render(report, width, verbose, colour=colour)
         case Format.JSON:
             return json.render(report)
         case Format.JUNIT:

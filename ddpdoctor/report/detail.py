@@ -6,23 +6,30 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Report, Where
+from ddpdoctor.report.line import Line, Style, plain, styled
 from ddpdoctor.text import fold_ranks, plural
 
 _LABEL = 9
 """The width of ``  why:   ``."""
 _WIDEST_RANKS = 20
-_LEVEL_WORDS = {Level.FAIL: "FAIL", Level.WARN: "warn", Level.INFO: "info"}
+_LEVELS = {
+    Level.FAIL: ("FAIL", Style.FAIL),
+    Level.WARN: ("warn", Style.WARN),
+    Level.INFO: ("info", Style.FAINT),
+}
 
 
-def finding_lines(finding: Finding, width: int) -> Iterator[str]:
+def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
     """A finding in full: headline, where, evidence, why, fix, more."""
-    yield from hang(f"{_LEVEL_WORDS[finding.level]}[{finding.code}]: ", finding.headline, width, indent=4)
+    word, style = _LEVELS[finding.level]
+    label = f"{word}[{finding.code}]"
+    yield from styled(hang(f"{label}: ", finding.headline, width, indent=4), style, len(label))
     if finding.where:
-        yield f"  --> {place(finding.where)}"
+        yield Line(f"  --> {place(finding.where)}", Style.LABEL, len("  -->"))
     if finding.evidence:
-        yield ""
-        yield from evidence_lines(finding.evidence, width)
-    yield ""
+        yield Line("")
+        yield from plain(evidence_lines(finding.evidence, width))
+    yield Line("")
     yield from _labelled("why", finding.why, width)
     if finding.confidence is Confidence.LIKELY:
         yield from _labelled("sure", "likely, not certain", width)
@@ -89,8 +96,8 @@ def _wrap(line: str, first_width: int, width: int) -> list[str]:
     return [wrapped[0][len(stand_in) :], *wrapped[1:]]
 
 
-def _labelled(label: str, text: str, width: int) -> list[str]:
-    return hang(f"  {label + ':':{_LABEL - 2}}", text, width)
+def _labelled(label: str, text: str, width: int) -> Iterator[Line]:
+    return styled(hang(f"  {label + ':':{_LABEL - 2}}", text, width), Style.LABEL, _LABEL)
 
 
 def evidence_lines(evidence: Sequence[Evidence], width: int) -> Iterator[str]:

@@ -74,4 +74,6 @@ def _failing_levels(report: Report) -> tuple[Level, ...]:
 
 
 def _text(findings: list[Finding]) -> str:
-    return "\n\n".join("\n".join(finding_lines(finding, _WIDTH)) for finding in findings)
+    return "\n\n".join(
+        "\n".join(line.text for line in finding_lines(finding, _WIDTH)) for finding in findings
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import TextIO
 
 from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
 from ddpdoctor.report.detail import finding_lines, fold_evidence, hang, informing_codes, verdict
+from ddpdoctor.report.line import Line, Style, plain, styled
 from ddpdoctor.text import plural, ranks_phrase, shorten
 
 DEFAULT_WIDTH = 80
@@ -26,15 +26,14 @@ MOST_ROWS = 20
 _MOST_REASONS = 4
 _SHORTEST_SCRIPT = 20
 _FAMILY = max(len(family.value) for family in Family) + 2
-_WORDS = {outcome: outcome.value for outcome in Outcome} | {Outcome.FAIL: "FAIL"}
-_STYLES = (
-    (r"^ {0,2}FAIL\b(\[DD\d+\])?", "bold red"),
-    (r"^( {2}error {2}| {2}warn {3}|warn\[DD\d+\])", "yellow"),
-    (r"^( {2}pass {3})", "green"),
-    (r"^( {2}(skip|info) {3}|info\[DD\d+\]|note: .*)", "dim"),
-    (r"^ {2}(-->|why:|sure:|fix:|more:) ", "bold cyan"),
-    (r"^(ddpdoctor [\w.]+|next:|kept:|[a-z]+$|[a-z]+(?= +\d+ (passed|skipped)))", "bold"),
-)
+_WORDS = {
+    Outcome.FAIL: ("FAIL", Style.FAIL),
+    Outcome.ERROR: ("error", Style.WARN),
+    Outcome.WARN: ("warn", Style.WARN),
+    Outcome.PASS: ("pass", Style.PASS),
+    Outcome.SKIP: ("skip", Style.FAINT),
+}
+_INFO = ("info", Style.FAINT)
 
 
 def width_of_stdout() -> int:
@@ -51,46 +50,37 @@ def wants_colour(stream: TextIO) -> bool:
     )
 
 
-def paint(text: str, width: int) -> str:
-    """The same text with colours; nothing is told by them alone."""
-    from rich.console import Console
-    from rich.text import Text
-
-    painted = Text(text.removesuffix("\n"))
-    for pattern, style in _STYLES:
-        painted.highlight_regex(f"(?m){pattern}", style)
-    written = io.StringIO()
-    Console(file=written, force_terminal=True, width=width, legacy_windows=False).print(
-        painted, soft_wrap=True
-    )
-    return written.getvalue()
+def render(report: Report, width: int = DEFAULT_WIDTH, verbose: bool = False, *, colour: bool = False) -> str:
+    """The report as text; information is told in full only where ``verbose``."""
+    lines = _lines(report, width, verbose)
+    return "".join(f"{line.painted if colour else line.text}\n" for line in lines)
 
 
-def render(report: Report, width: int = DEFAULT_WIDTH, verbose: bool = False) -> str:
-    """The report as plain text; information is told in full only where ``verbose``."""
-    return "\n".join(_lines(report, width, verbose)) + "\n"
-
-
-def _lines(report: Report, width: int, verbose: bool) -> Iterator[str]:
-    yield _header(report, width)
+def _lines(report: Report, width: int, verbose: bool) -> Iterator[Line]:
+    yield Line(_header(report, width), Style.HEADING, len(_version(report)))
     for finding in report.findings:
         if finding.level is not Level.INFO or verbose:
-            yield ""
+            yield Line("")
             yield from finding_lines(finding, width)
-    yield ""
+    yield Line("")
     folded = len(report.checks) > MOST_ROWS and not verbose
     yield from _folded_table(report, width) if folded else _table(report, width, verbose)
-    yield from [""] if report.checks else []
+    yield from [Line("")] if report.checks else []
     for note in report.notes:
-        yield from hang("note:  ", note, width)
-    yield from [""] if report.notes else []
-    yield verdict(report)
+        lines = hang("note:  ", note, width)
+        yield from styled(lines, Style.FAINT, len(lines[0]))
+    yield from [Line("")] if report.notes else []
+    yield Line(verdict(report))
     yield from _next_steps(report)
+
+
+def _version(report: Report) -> str:
+    return f"ddpdoctor {report.version}"
 
 
 def _header(report: Report, width: int) -> str:
     run = report.run
-    parts = [f"ddpdoctor {report.version}"]
+    parts = [_version(report)]
     if run.get("torch"):
         parts.append(f"torch {'.'.join(str(run['torch']).split('.')[:2])}")
     if run.get("nproc"):
@@ -103,20 +93,19 @@ def _header(report: Report, width: int) -> str:
     return f"{left}{right:>{max(width - len(left), len(right) + 2)}}" if right else left
 
 
-def _table(report: Report, width: int, verbose: bool) -> Iterator[str]:
+def _table(report: Report, width: int, verbose: bool) -> Iterator[Line]:
     order = list(Family)
     rows = sorted(report.checks, key=lambda check: (order.index(check.family), check.code))
     informing = informing_codes(report)
     for family, checks in groupby(rows, key=lambda check: check.family):
-        yield family.value
+        yield _heading(family)
         for check in checks:
-            informs = check.outcome is Outcome.PASS and check.code in informing
-            yield from _row(check, "info" if informs else _WORDS[check.outcome], width)
+            yield from _row(check, check.code in informing, width)
             if verbose:
-                yield from _measured(check, width)
+                yield from plain(_measured(check, width))
 
 
-def _folded_table(report: Report, width: int) -> Iterator[str]:
+def _folded_table(report: Report, width: int) -> Iterator[Line]:
     """A line for each family, and a row for each of its checks that has something to say."""
     informing = informing_codes(report)
     silent = {Outcome.PASS: "passed", Outcome.SKIP: "skipped"}
@@ -126,12 +115,15 @@ def _folded_table(report: Report, width: int) -> Iterator[str]:
         counts = Counter(one.outcome for one in checks if one not in told)
         said = ", ".join(f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome])
         if checks:
-            yield f"{family.value:{_FAMILY}}{said}".rstrip()
+            yield _heading(family, said)
         for check in sorted(told, key=lambda one: one.code):
-            informs = check.outcome is Outcome.PASS
-            yield from _row(check, "info" if informs else _WORDS[check.outcome], width)
-    yield ""
-    yield from _reasons(report, width)
+            yield from _row(check, check.code in informing, width)
+    yield Line("")
+    yield from plain(_reasons(report, width))
+
+
+def _heading(family: Family, said: str = "") -> Line:
+    return Line(f"{family.value:{_FAMILY}}{said}".rstrip(), Style.HEADING, len(family.value))
 
 
 def _reasons(report: Report, width: int) -> Iterator[str]:
@@ -147,15 +139,16 @@ def _reasons(report: Report, width: int) -> Iterator[str]:
         yield f"skipped {left:>3}  for other reasons, which --verbose lists"
 
 
-def _row(check: CheckResult, word: str, width: int) -> Iterator[str]:
+def _row(check: CheckResult, informs: bool, width: int) -> Iterator[Line]:
+    word, style = _INFO if informs and check.outcome is Outcome.PASS else _WORDS[check.outcome]
     label, text = f"  {word:5}  {check.code}  ", " ".join(check.text.split())
     time = f"{check.seconds:.1f} s"
     if time == "0.0 s":  # says nothing that is worth a column of them
-        yield from hang(label, text, width)
-        return
-    first, *others = hang(label, text, width - _TIME)
-    yield f"{first:{width - _TIME}}{time:>{_TIME}}"
-    yield from others
+        lines = hang(label, text, width)
+    else:
+        first, *others = hang(label, text, width - _TIME)
+        lines = [f"{first:{width - _TIME}}{time:>{_TIME}}", *others]
+    yield from styled(lines, style, 2 + len(word))
 
 
 def _measured(check: CheckResult, width: int) -> Iterator[str]:
@@ -164,9 +157,9 @@ def _measured(check: CheckResult, width: int) -> Iterator[str]:
         yield from hang(" " * 16, ranks + entry.text, width)
 
 
-def _next_steps(report: Report) -> Iterator[str]:
+def _next_steps(report: Report) -> Iterator[Line]:
     found = [finding for finding in report.findings if finding.level is not Level.INFO]
     if found:
-        yield f"next:  {found[0].more}"
+        yield Line(f"next:  {found[0].more}", Style.HEADING, len("next:"))
     if report.run.get("folder"):
-        yield f"kept:  {report.run['folder']}"
+        yield Line(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))

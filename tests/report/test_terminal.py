@@ -31,13 +31,43 @@ def test_colour_is_for_terminals_that_want_it(stream, variables, wanted, monkeyp
     assert terminal.wants_colour(stream) is wanted
 
 
-def test_colour_changes_no_character(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+def test_colour_changes_no_character():
     text = terminal.render(EVERYTHING, verbose=True)
-    painted = terminal.paint(text, 80)
-    assert "\x1b[" in painted
+    painted = terminal.render(EVERYTHING, verbose=True, colour=True)
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == text
+
+
+def beginnings(report: Report) -> set[str]:
+    """What has a colour."""
+    painted = terminal.render(report, verbose=True, colour=True)
+    return set(re.findall(r"^\x1b\[[\d;]+m(.*?)\x1b\[0m", painted, re.MULTILINE))
+
+
+def test_what_ddpdoctor_says_itself_has_a_colour():
+    of_finding = f"FAIL[{EVERYTHING.findings[0].code}]"
+    assert {of_finding, "  FAIL", "  pass", "  skip", "  why:   ", "  -->", "next:"} <= beginnings(EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FAIL[DD101]: not ours",
+        "pass   DD101  not ours",
+        "  why:   not ours",
+        "note: not ours",
+        "next: x",
+        "data",
+    ],
+)
+def test_a_text_of_the_user_has_none(text):
+    mine = f"headline\n{text}\n  {text}"
+    finding = replace(UNUSED, headline=mine, why=mine, fix=mine, evidence=(Evidence(mine),))
+    report = Report("0.1.0", (), 1, 0.1, findings=(finding,), notes=(mine,))
+    painted = terminal.render(report, verbose=True, colour=True)
+    assert painted.count("\x1b[0m") == len(
+        {"header", "headline", "-->", "why", "fix", "more", "note", "next"}
+    )
+    assert not any("not ours" in one or one == text for one in beginnings(report))
 
 
 @pytest.mark.parametrize("width", [50, 80, 110])
@@ -58,7 +88,7 @@ def test_a_pipe_is_80_columns_wide_and_a_terminal_has_bounds(monkeypatch):
 
 def test_ranks_with_equal_evidence_are_one_line():
     finding = replace(UNUSED, evidence=tuple(Evidence("ready", (rank,)) for rank in range(1024) if rank != 7))
-    lines = [line for line in finding_lines(finding, 80) if "ready" in line]
+    lines = [line.text for line in finding_lines(finding, 80) if "ready" in line.text]
     assert lines == ["   0-6, 8-1023   ready"]
 
 
@@ -78,7 +108,7 @@ def test_a_text_of_several_lines_is_one_line_of_the_table():
 def test_a_word_longer_than_the_line_stays_whole():
     path = "/" + "x" * 200
     finding = replace(UNUSED, headline=f"the folder {path} is full", fix=path)
-    assert "\n".join(finding_lines(finding, 80)).count(path) == 2
+    assert "\n".join(line.text for line in finding_lines(finding, 80)).count(path) == 2
 
 
 def many_checks() -> tuple[CheckResult, ...]:

@@ -241,6 +241,6 @@ if (
             )
         )
         for found in done.findings:
-            print("\n".join(finding_lines(found, 100)), end="\n\n")
+            print("\n".join(line.text for line in finding_lines(found, 100)), end="\n\n")
         notes = {one.text for rank in done.trace.ranks if rank.recording for one in rank.recording.notes}
         print(*done.outputs, *done.errors, *sorted(notes), sep="\n")
