@@ -1,7 +1,6 @@
 """The process that imports torch once, and forks the ranks of one number after the other.
 
-It is started as ``python -m ddpdoctor.bench.engine FOLDER``, and never touches CUDA: a forked child could not use
-it any more.
+It never touches CUDA: a forked child could not use it any more.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ddpdoctor.bench.setting import Setting
-from ddpdoctor.group import files
+from ddpdoctor.files import read_json, write_json
 
 SETTING = "setting.json"
 DONE = "done.json"
@@ -23,10 +22,17 @@ _VICTIM_SECONDS = 2.0
 """After a rank failed: for the others to say what they saw."""
 
 
-def main(folder: Path) -> int:
-    """Measure one number of ranks after the other; 1 where a rank failed."""
+def main(folder_name: str) -> None:
+    """Measure one number of ranks after the other, and end with 1 where a rank failed."""
+    status = _measure(Path(folder_name))
+    sys.stderr.flush()
+    # The ranks that still wait for one that failed are the guard's to end.
+    os._exit(status)
+
+
+def _measure(folder: Path) -> int:
     tempfile.tempdir = str(folder)
-    setting = Setting.from_json(files.read_json(folder / SETTING))
+    setting = Setting.from_json(read_json(folder / SETTING))
     import torch
 
     from ddpdoctor.bench import worker
@@ -46,7 +52,7 @@ def main(folder: Path) -> int:
             time.sleep(_VICTIM_SECONDS)
             _note_signals(folder, ranks, [process.exitcode for process in started])
             return 1
-    files.write_json(folder / DONE, {"torch": str(torch.__version__)})
+    write_json(folder / DONE, {"torch": str(torch.__version__)})
     return 0
 
 
@@ -58,12 +64,5 @@ def _note_signals(folder: Path, ranks: int, statuses: list[int | None]) -> None:
         path = worker.failure_file(folder, ranks, rank)
         if status is not None and status < 0 and not path.exists():
             # Rank 0 tells of all what they do: "2 ranks: weak scaling".
-            doing = str(files.read_json(folder / worker.PROGRESS) or "").partition(": ")[2]
-            files.write_json(path, {"doing": doing, "error": f"signal {-status} ended it"})
-
-
-if __name__ == "__main__":
-    status = main(Path(sys.argv[1]))
-    sys.stderr.flush()
-    # The ranks that still wait for one that failed are the guard's to end.
-    os._exit(status)
+            doing = str(read_json(folder / worker.PROGRESS) or "").partition(": ")[2]
+            write_json(path, {"doing": doing, "error": f"signal {-status} ended it"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,24 +14,13 @@ import psutil
 
 from ddpdoctor.bench.results import Results, put_together
 from ddpdoctor.bench.setting import Setting
-from ddpdoctor.group import files
-from ddpdoctor.job.launch import new_run_id, start
+from ddpdoctor.files import read_json, write_json
+from ddpdoctor.job.launch import ENGINE_LOG, new_run_id, start_engine
 from ddpdoctor.redact import escape
 from ddpdoctor.text import plural
 
 SETTING, PROGRESS, DONE = "setting.json", "progress.json", "done.json"
-_ROOT = Path(__file__).parents[2]
-_START = """import sys
-sys.path[:] = [path for path in sys.path if path] + [{root!r}]
-import runpy
-sys.argv = ["engine", {folder!r}]
-runpy.run_module("ddpdoctor.bench.engine", run_name="__main__")
-"""
-"""The engine's program, which does not search the current directory: a user may have a random.py there."""
 _LOOK_SECONDS = 0.1
-_GRACE_SECONDS = 0.3
-"""Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
-_LOG = "engine.log"
 _BUSY_SECONDS = 0.3
 """For which the machine is looked at before anything is started."""
 
@@ -54,9 +42,9 @@ def run(setting: Setting, cpus: float, seconds: float, stage: Callable[[str], No
     folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-bench-"))
     try:
         busy = psutil.cpu_percent(_BUSY_SECONDS) / 100 * (psutil.cpu_count() or 1)
-        files.write_json(folder / SETTING, setting.to_json())
+        write_json(folder / SETTING, setting.to_json())
         _measure(folder, seconds, stage)
-        torch = files.read_json(folder / DONE)["torch"]
+        torch = read_json(folder / DONE)["torch"]
         measured = {ranks: [_read(folder, ranks, rank) for rank in range(ranks)] for ranks in setting.ranks}
         return put_together(setting, measured, cpus, torch, busy)
     finally:
@@ -65,20 +53,11 @@ def run(setting: Setting, cpus: float, seconds: float, stage: Callable[[str], No
 
 def _measure(folder: Path, seconds: float, stage: Callable[[str], None]) -> None:
     deadline = time.monotonic() + seconds
-    running = start(
-        [sys.executable, "-c", _START.format(root=str(_ROOT), folder=str(folder))],
-        folder=folder,
-        run_id=new_run_id(),
-        environ=dict(os.environ),
-        grace=_GRACE_SECONDS,
-        stdout=folder / _LOG,
-        stderr=folder / _LOG,
-        if_orphaned=[folder],
-    )
+    running = start_engine("ddpdoctor.bench.engine", folder, new_run_id(), os.environ, [folder])
     doing = "importing torch"
     with running:
         while (ending := running.wait(_LOOK_SECONDS)) is None:
-            doing = files.read_json(folder / PROGRESS) or doing
+            doing = read_json(folder / PROGRESS) or doing
             stage(doing)
             if time.monotonic() > deadline:
                 raise BenchFailed(f"the time limit of {seconds:g} s was reached: {doing}")
@@ -90,12 +69,12 @@ def _why(folder: Path) -> str:
     """What the rank said that failed first."""
     failures = sorted(folder.glob("*.failed.json"), key=lambda path: path.stat().st_mtime_ns)
     if not failures:
-        log = (folder / _LOG).read_text(errors="replace").strip().splitlines()
+        log = (folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
         return escape(log[-1]) if log else "the process that starts the ranks ended without a word"
-    said = files.read_json(failures[0])
+    said = read_json(failures[0])
     ranks, _, rank = failures[0].name.partition(".")[0].partition("-ranks-")
     return f"rank {rank} of {plural(int(ranks), 'rank')} failed, {escape(said['doing'])}: {escape(said['error'])}"
 
 
 def _read(folder: Path, ranks: int, rank: int) -> Any:
-    return files.read_json(folder / f"{ranks}-ranks-{rank}.json")
+    return read_json(folder / f"{ranks}-ranks-{rank}.json")

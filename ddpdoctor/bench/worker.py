@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from ddpdoctor.bench import collectives, steps
 from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, Setting
-from ddpdoctor.group import files
+from ddpdoctor.files import write_json
 from ddpdoctor.group.eager import without_compiler
 from ddpdoctor.group.worker import DRAIN_SECONDS
 
@@ -43,12 +43,12 @@ def run(setting: Setting, ranks: int, rank: int, folder: Path) -> None:
     doing = _Doing(folder / PROGRESS if rank == 0 else None, ranks)
     try:
         measured = _measure(setting, ranks, rank, folder, doing)
-        files.write_json(result_file(folder, ranks, rank), measured)
+        write_json(result_file(folder, ranks, rank), measured)
         status = 0
     except BaseException as failed:  # noqa: BLE001 - the command tells of it
         traceback.print_exc()
         text = str(failed).partition("\n")[0] or type(failed).__name__
-        files.write_json(
+        write_json(
             failure_file(folder, ranks, rank),
             {"doing": doing.now, "error": f"{type(failed).__name__}: {text}"},
         )
@@ -69,7 +69,7 @@ class _Doing:
     def __call__(self, text: str) -> None:
         self.now = text
         if self._file:
-            files.write_json(self._file, f"{self._ranks} rank{'s' * (self._ranks > 1)}: {text}")
+            write_json(self._file, f"{self._ranks} rank{'s' * (self._ranks > 1)}: {text}")
 
 
 def _measure(setting: Setting, ranks: int, rank: int, folder: Path, doing: _Doing) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from multiprocessing.popen_fork import Popen
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group import files
 from ddpdoctor.plan import Plan
 
@@ -26,13 +27,13 @@ def main(folder_name: str) -> None:
     """Import, wait, fork, and write how it ended."""
     folder = Path(folder_name)
     tempfile.tempdir = str(folder)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
-    order = files.read_json(folder / files.PLAN)
+    order = read_json(folder / files.PLAN)
     plan, measurements = Plan.from_json(order["plan"]), order["measurements"]
     _preload(measurements)
-    files.write_json(folder / files.READY, {"torch": sys.modules["torch"].__version__})
-    while (go := files.read_json(folder / files.GO)) is None:
+    write_json(folder / files.READY, {"torch": sys.modules["torch"].__version__})
+    while (go := read_json(folder / files.GO)) is None:
         time.sleep(_POLL)
-    files.write_json(folder / files.ENDED, _launch(plan, measurements, folder, go["port"]))
+    write_json(folder / files.ENDED, _launch(plan, measurements, folder, go["port"]))
     sys.stderr.flush()
     # Tearing down an interpreter that has torch in it takes half a second and has nothing left to do.
     os._exit(0)

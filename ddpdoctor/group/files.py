@@ -16,7 +16,6 @@ PLAN = "plan.json"
 READY = "ready"
 GO = "go.json"
 ENDED = "engine.json"
-LOG = "engine.log"
 EVERYTHING = "everything.json"
 """Where there are several hosts: the values of all ranks, by rank."""
 
@@ -36,21 +35,6 @@ def checkpoint_folder(folder: Path, checkpoint_dir: str) -> Path:
     return Path(checkpoint_dir) / f".{folder.parent.name}-{folder.name}.checkpoint"
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Write a file that is complete or absent."""
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(value), encoding="utf-8")
-    draft.replace(path)
-
-
-def read_json(path: Path) -> Any:
-    """The value of a file that :func:`write_json` wrote; None while it is absent."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-
-
 class EventWriter:
     """Appends one rank's events. A line reaches the file at once, so it survives SIGKILL."""
 
@@ -60,23 +44,3 @@ class EventWriter:
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
         os.write(self._file, (json.dumps({"event": event, **fields}) + "\n").encode())
-
-
-class EventReader:
-    """Reads what has come to a rank's file since the last look; a line still being written waits."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-
-    def read(self) -> list[dict[str, Any]]:
-        """The new events."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                text = file.read()
-        except FileNotFoundError:
-            return []
-        complete, newline, _ = text.rpartition(b"\n")
-        self._offset += len(complete) + len(newline)
-        return [json.loads(line) for line in complete.splitlines()]

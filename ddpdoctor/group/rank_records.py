@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ddpdoctor.files import read_json
 from ddpdoctor.group import files
 from ddpdoctor.group.rank_state import RankState
 from ddpdoctor.group.record import Measured, RankRecord
+from ddpdoctor.job.launch import ENGINE_LOG
 from ddpdoctor.logs import nccl
 from ddpdoctor.model import Evidence
 
@@ -23,7 +25,7 @@ _NOISE = re.compile(
 def log_lines(folder: Path) -> list[str]:
     """The last lines of the engine and of each rank, without the noise."""
     found: list[str] = []
-    for path in [folder / files.LOG, *sorted((folder / "output").rglob("stderr.log"))]:
+    for path in [folder / ENGINE_LOG, *sorted((folder / "output").rglob("stderr.log"))]:
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
             said = [line for line in text.splitlines() if not _NOISE.search(line)]
@@ -38,10 +40,10 @@ def last_words(folder: Path) -> str:
 
 def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]:
     """The ranks of this host, and of the others where the group gathered them."""
-    ended = files.read_json(folder / files.ENDED) or {"exit_codes": {}}
+    ended = read_json(folder / files.ENDED) or {"exit_codes": {}}
     here = [one.record(ended["exit_codes"].get(str(one.pid))) for one in ranks]
     ours = {one.rank for one in ranks}
-    everything = files.read_json(folder / files.EVERYTHING) or []
+    everything = read_json(folder / files.EVERYTHING) or []
     elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]
     return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame, parse_faulthandler
+from ddpdoctor.files import GrowingFile
 from ddpdoctor.group import files
 from ddpdoctor.group.record import Measured, RankRecord
 from ddpdoctor.hang.stacks import StacksUnavailable, take_stacks
@@ -24,7 +26,7 @@ class RankState:
     """One rank of this host."""
 
     rank: int
-    reader: files.EventReader
+    events: GrowingFile
     limit: float
     """Seconds that it may be silent in what it does now."""
     pid: int = 0
@@ -43,10 +45,10 @@ class RankState:
 
     def read_events(self) -> bool:
         """Bring this up to what the rank has written; whether there was anything."""
-        events = self.reader.read()
-        for event in events:
-            self._apply(event)
-        return bool(events)
+        lines = self.events.new_lines()
+        for line in lines:
+            self._apply(json.loads(line))
+        return bool(lines)
 
     def _apply(self, event: dict[str, Any]) -> None:
         kind = event["event"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, SPIN_SECONDS
+from ddpdoctor.files import GrowingFile, read_json, write_json
 from ddpdoctor.group import files
 from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.port import PortWatch
@@ -19,18 +19,10 @@ from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl import debug_variables
 from ddpdoctor.host.system import System, loopback_down
-from ddpdoctor.job.launch import Running, start
+from ddpdoctor.job.launch import start_engine
 from ddpdoctor.plan import Plan
 from ddpdoctor.text import quote_command
 
-_ROOT = Path(__file__).parents[2]
-_START = """import sys
-sys.path[:] = [path for path in sys.path if path] + [{root!r}]
-from ddpdoctor.group.engine import main
-main({folder!r})
-"""
-"""The engine's program. The current directory is not searched: a user's own random.py there is not ours to
-import, and torchrun would not import it either."""
 POLL_SECONDS = 0.01
 PRELOAD_SECONDS = 60.0
 """For the import of torch, which takes a second from a warm disk and half a minute from a cold network one."""
@@ -40,8 +32,6 @@ LEAVE_SECONDS = 10.0
 """For the engine to end after its last rank finished."""
 RANKS_PER_CPU = 4
 """More than this on one CPU, and each gets the more time: they wait for each other's turn."""
-END_GRACE_SECONDS = 0.3
-"""Between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 VICTIM_SECONDS = 5.0
 """At most, after a rank broke: for the engine to see its exit status, and for the others to say what they saw."""
 PROBE_BYTES = 64 * 1024
@@ -70,22 +60,16 @@ class GroupRun:
         self.plan, self.folder, self.system = plan, folder, system
         self.measurements = list(measurements)
         self.started = time.monotonic()
-        files.write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
-        self._process: Running = start(
-            [sys.executable, "-c", _START.format(root=str(_ROOT), folder=str(folder))],
-            folder=folder,
-            run_id=run_id,
-            environ={**system.environ, **(debug_variables(system, folder) if plan.backend == "nccl" else {})},
-            grace=END_GRACE_SECONDS,
-            stdout=folder / files.LOG,
-            stderr=folder / files.LOG,
-            if_orphaned=(files.checkpoint_folder(folder, plan.checkpoint_dir), *if_orphaned),
-        )
+        write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
+        debugging = debug_variables(system, folder) if plan.backend == "nccl" else {}
+        orphaned = (files.checkpoint_folder(folder, plan.checkpoint_dir), *if_orphaned)
+        environ = {**system.environ, **debugging}
+        self._process = start_engine("ddpdoctor.group.engine", folder, run_id, environ, orphaned)
         first = plan.node_rank * plan.nproc
         # Other nodes may be started by hand, a minute later.
         join_seconds = JOIN_SECONDS if plan.nnodes == 1 else plan.timeout
         self._ranks = [
-            RankState(rank, files.EventReader(files.rank_file(folder, rank)), join_seconds)
+            RankState(rank, GrowingFile(files.rank_file(folder, rank)), join_seconds)
             for rank in range(first, first + plan.nproc)
         ]
         self._last_event = time.monotonic()
@@ -161,7 +145,7 @@ class GroupRun:
 
     def _go(self) -> None:
         """Start the ranks."""
-        files.write_json(self.folder / files.GO, {"port": self._port.choose()})
+        write_json(self.folder / files.GO, {"port": self._port.choose()})
         self._last_event = time.monotonic()
         self._observer.touch()
 
@@ -241,7 +225,7 @@ class GroupRun:
     def _why_broken(self) -> str:
         first = GroupRecord(self.plan, rank_records(self._ranks, self.folder)).first_to_break()
         if first is None:
-            ended = files.read_json(self.folder / files.ENDED) or {}
+            ended = read_json(self.folder / files.ENDED) or {}
             return f"the group did not start: {ended.get('error') or last_words(self.folder) or 'no reason given'}"
         if not first.joined:
             return f"rank {first.rank} did not join"
@@ -249,7 +233,7 @@ class GroupRun:
         return f"rank {first.rank} {what} in {first.current or _LEAVING}"
 
     def _record(self, broken: str | None, hung: str | None) -> GroupRecord:
-        ready = files.read_json(self.folder / files.READY) or {}
+        ready = read_json(self.folder / files.READY) or {}
         return GroupRecord(
             plan=self.plan,
             ranks=rank_records(self._ranks, self.folder),

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ddpdoctor.files import write_json
 from ddpdoctor.group import files
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.eager import without_compiler
@@ -114,7 +115,7 @@ def _share(context: Context, measured: dict[str, Any]) -> None:
     context.step("gather the other hosts' results")
     everything = _gather({"host": socket.gethostname(), "measured": measured}, context)
     if context.local_rank == 0:
-        files.write_json(context.folder / files.EVERYTHING, everything)
+        write_json(context.folder / files.EVERYTHING, everything)
 
 
 def _gather(value: Any, context: Context) -> list[Any]:

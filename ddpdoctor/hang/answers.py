@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ddpdoctor.blame.frames import Frame
+from ddpdoctor.files import read_json, write_whole
 
 REQUEST = "asked"
 """The name that ``recorder/asked.py`` looks for."""
@@ -32,9 +31,7 @@ def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
     """The answers of these processes, of those that answer in time."""
     waiting, asked = set(pids), str(time.time_ns())
     try:
-        part = records / f"{REQUEST}.part"
-        part.write_text(asked, encoding="utf-8")
-        part.replace(records / REQUEST)
+        write_whole(records / REQUEST, asked)
     except OSError:  # records of another user's job may be readable only
         return {}
     found: dict[int, Answer] = {}
@@ -51,11 +48,8 @@ def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
 
 def _read(file: Path, pid: int, asked: str) -> Answer | None:
     """None where it answers an earlier question."""
-    try:
-        said: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if said["asked"] != asked:
+    said = read_json(file)
+    if not said or said["asked"] != asked:
         return None
     flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if said["flight"] else None
     return Answer(pid, tuple(Frame(*frame) for frame in said["frames"]), flight)

@@ -22,11 +22,6 @@ _KEY = (
     "PMIX_NAMESPACE",
 )
 """What all ranks of a job have in common."""
-_SERVANTS = (
-    "multiprocessing.resource_tracker",
-    "multiprocessing.semaphore_tracker",
-    "multiprocessing.forkserver",
-)
 _SPAWNED = "--multiprocessing-fork"
 """What multiprocessing's spawn puts into the command line of its children."""
 

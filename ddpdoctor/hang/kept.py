@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
+from ddpdoctor.files import write_json
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.text import listing
@@ -59,9 +60,7 @@ def write(standstill: Standstill, folder: Path, records: Path | None = None) -> 
         "processes": [asdict(one) for one in standstill.processes],
     }
     file = folder / f"{name}{ENDING}"
-    part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps(said), encoding="utf-8")
-    part.replace(file)
+    write_json(file, said)
     if records is not None:
         _copy_records(records, folder / RECORDS)
 

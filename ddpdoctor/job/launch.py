@@ -17,6 +17,17 @@ from pathlib import Path
 from types import TracebackType
 
 GUARD = Path(__file__).with_name("guard.py")
+ENGINE_LOG = "engine.log"
+_ROOT = Path(__file__).parents[2]
+_ENGINE = """import sys
+sys.path[:] = [path for path in sys.path if path] + [{root!r}]
+from {module} import main
+main({folder!r})
+"""
+"""The current directory is not searched: a user's own random.py there is not ours to import, and torchrun would not
+import it either."""
+_ENGINE_GRACE = 0.3
+"""Seconds between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 _PATIENCE = 7.0
 """Seconds that the guard may take beyond the grace it gives; it gives up an unkillable process after 5 s."""
 
@@ -147,6 +158,27 @@ def _end_of(pid: int) -> Iterator[selectors.BaseSelector | None]:
 def new_run_id() -> str:
     """A name for a run that no other process on this host carries."""
     return secrets.token_hex(8)
+
+
+def start_engine(
+    module: str, folder: Path, run_id: str, environ: Mapping[str, str], if_orphaned: Sequence[Path]
+) -> Running:
+    """Start the ``main`` of a module of ours, which imports torch and forks ranks, with the folder as its argument.
+
+    What it writes goes to ``engine.log`` in the folder.
+    """
+    program = _ENGINE.format(root=str(_ROOT), module=module, folder=str(folder))
+    log = folder / ENGINE_LOG
+    return start(
+        [sys.executable, "-c", program],
+        folder=folder,
+        run_id=run_id,
+        environ=environ,
+        grace=_ENGINE_GRACE,
+        stdout=log,
+        stderr=log,
+        if_orphaned=if_orphaned,
+    )
 
 
 def start(

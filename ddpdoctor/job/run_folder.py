@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import signal
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
+from ddpdoctor.files import read_json, write_json
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
@@ -70,17 +69,17 @@ class Stopped:
 
 def write_job(folder: Path, job: Job, plan: Plan) -> None:
     """Note what is run, for those who read the folder."""
-    _write(folder / JOB, {"job": job.to_json(), "plan": plan.to_json()})
+    write_json(folder / JOB, {"job": job.to_json(), "plan": plan.to_json()})
 
 
 def write_ending(folder: Path, stopped: Stopped) -> None:
     """Note how it ended."""
-    _write(folder / ENDING, asdict(stopped))
+    write_json(folder / ENDING, asdict(stopped))
 
 
 def read_job(folder: Path) -> tuple[Job, Plan] | None:
     """What was run; None where the folder is no job's."""
-    said = _json(folder / JOB)
+    said = read_json(folder / JOB)
     return (Job.from_json(said["job"]), Plan.from_json(said["plan"])) if said else None
 
 
@@ -198,7 +197,7 @@ class _Said:
 
 def _rank(rank: int, recording: Recording | None, said: _Said, process: Process | None) -> RankTrace:
     own = said.of(rank)
-    summary = _json(said.folder / "out" / f"rank{rank}.json")
+    summary = read_json(said.folder / "out" / f"rank{rank}.json")
     code, failure = _status(recording), None
     if not _was_ended(recording, process, said.stopped):
         code = code if code is not None else said.exit_codes.get(rank)
@@ -243,7 +242,7 @@ def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bo
     # A launcher that was recorded stands for its rank where that left no record.
     if recording and recording.raised and not recording.raised.type.endswith(_LAUNCHERS):
         return _of_record(recording.raised, stopped.clock)
-    written = _json(own / "error.json")
+    written = read_json(own / "error.json")
     if written is not None:
         kind, _, message = written["message"]["message"].partition(": ")
         # The record's own time is in whole seconds, which tie.
@@ -269,22 +268,10 @@ def _of_record(raised: Raised, clock: float) -> Failure:
 
 
 def _read_ending(folder: Path) -> Stopped:
-    said = _json(folder / ENDING)
+    said = read_json(folder / ENDING)
     if said is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)
     return Stopped(**{**said, "left_behind": tuple(said["left_behind"])})
-
-
-def _write(file: Path, values: Any) -> None:
-    file.write_text(json.dumps(values), encoding="utf-8")
-
-
-def _json(file: Path) -> Any:
-    """A file's content; None where it is absent, or was cut short by its writer's end."""
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
-        return None
 
 
 def _read(file: Path) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.files import GrowingFile
 from ddpdoctor.hang.beats import NOW, Beat, read_beat
 from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
@@ -59,7 +60,7 @@ class Watch:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._offsets: dict[Path, int] = {}
+        self._files: dict[Path, GrowingFile] = {}
         self._processes: dict[Path, Process] = {}
 
     def look(self) -> None:
@@ -72,12 +73,7 @@ class Watch:
                 process.beat = read_beat(file.with_suffix(NOW)) or process.beat
 
     def _new_events(self, file: Path) -> Iterator[Event]:
-        offset = self._offsets.get(file, 0)
-        with file.open("rb") as opened:
-            opened.seek(offset)
-            complete, newline, _ = opened.read().rpartition(b"\n")
-        self._offsets[file] = offset + len(complete) + len(newline)
-        lines = complete.split(b"\n") if newline else []
+        lines = self._files.setdefault(file, GrowingFile(file)).new_lines()
         for line in lines:
             kind = next((kind for kind in _KINDS if is_of(line, kind)), None)
             with suppress(Malformed):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.files import GrowingFile, read_json
 from ddpdoctor.runs.reader import METRICS, RUN, parse_step
 from ddpdoctor.runs.run import Step
 
@@ -34,7 +34,9 @@ class Follower:
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
-        self._offset = self._size()  # what an earlier part of the run wrote is past
+        self._metrics = GrowingFile(
+            folder / METRICS, skip=True
+        )  # what an earlier part of the run wrote is past
         self._first: tuple[int, float] | None = None
         self._total: int | None = None
 
@@ -51,31 +53,12 @@ class Follower:
         return Position(step, self._total, self._left(step.step, now))
 
     def _newest(self) -> Step | None:
-        if self._size() < self._offset:
-            self._offset = 0  # a run that goes on from a checkpoint has taken lines away
-        try:
-            with (self._folder / METRICS).open("rb") as file:
-                file.seek(self._offset)
-                complete, _, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return None
-        if not complete:
-            return None
-        self._offset += len(complete) + 1
-        steps = (parse_step(line) for line in complete.splitlines())
-        return next((step for step in reversed(list(steps)) if step), None)
-
-    def _size(self) -> int:
-        try:
-            return (self._folder / METRICS).stat().st_size
-        except OSError:
-            return 0
+        steps = map(parse_step, reversed(self._metrics.new_lines()))
+        return next((step for step in steps if step), None)
 
     def _planned(self) -> int | None:
-        try:
-            planned = json.loads((self._folder / RUN).read_bytes()).get("steps")
-        except (OSError, ValueError, AttributeError):
-            return None
+        run = read_json(self._folder / RUN)
+        planned = run.get("steps") if isinstance(run, dict) else None
         return planned if isinstance(planned, int) and planned > 0 else None
 
     def _left(self, step: int, now: float) -> float | None:

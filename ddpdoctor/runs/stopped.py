@@ -7,16 +7,15 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+from ddpdoctor.files import write_whole
 from ddpdoctor.runs.reader import DIED, RUN, read_run
 
 
 def note_stopped(folder: Path) -> None:
     """Let it say so, if it has begun, is not over, and no process has it any more."""
     path = folder / RUN
-    part = path.with_name(RUN + ".part")
     with suppress(OSError, ValueError):
         if read_run(folder).status == DIED:
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             told = {**json.loads(path.read_text()), "status": "stopped", "finished": now}
-            part.write_text(json.dumps(told, indent=2) + "\n")
-            part.replace(path)
+            write_whole(path, json.dumps(told, indent=2) + "\n")

@@ -1,7 +1,7 @@
 """What is read from the folder of a group that ended."""
 
-from ddpdoctor.group import files
 from ddpdoctor.group.rank_records import last_words, log_lines
+from ddpdoctor.job.launch import ENGINE_LOG
 
 WARNING = """/v/torch/functional_tensor.py:368: UserWarning: Failed to initialize NumPy: No module named 'numpy'
   cpu = _conversion_method_template(device=torch.device("cpu"))
@@ -15,11 +15,11 @@ UserWarning: Failed to initialize NumPy: No module named 'numpy'
 
 
 def test_a_healthy_groups_warnings_are_no_words(tmp_path):
-    (tmp_path / files.LOG).write_text(WARNING)
+    (tmp_path / ENGINE_LOG).write_text(WARNING)
     assert log_lines(tmp_path) == []
     assert last_words(tmp_path) == ""
 
 
 def test_the_same_warning_as_an_error_is_the_last_word(tmp_path):
-    (tmp_path / files.LOG).write_text(RAISED)
+    (tmp_path / ENGINE_LOG).write_text(RAISED)
     assert last_words(tmp_path) == "UserWarning: Failed to initialize NumPy: No module named 'numpy'"

@@ -4,12 +4,8 @@ import sys
 
 import pytest
 
+from ddpdoctor.files import GrowingFile
 from ddpdoctor.group.rank_state import RankState
-
-
-class NoEvents:
-    def read(self):
-        return []
 
 
 @pytest.mark.parametrize(
@@ -21,9 +17,9 @@ class NoEvents:
         (True, None, False),
     ],
 )
-def test_a_death_that_is_seen_late_is_the_engines_where_it_ended_the_rank(late, exit_code, died):
+def test_a_death_that_is_seen_late_is_the_engines_where_it_ended_the_rank(late, exit_code, died, tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait(60)
-    rank = RankState(0, NoEvents(), 1.0, pid=ended.pid)
+    rank = RankState(0, GrowingFile(tmp_path / "rank0.jsonl"), 1.0, pid=ended.pid)
     rank.notice_death(late=late)
     assert bool(rank.record(exit_code).died) is died

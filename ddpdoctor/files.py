@@ -1,0 +1,56 @@
+"""Files through which processes speak to each other: complete or absent, and read while they grow.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is complete or absent."""
+    draft = path.with_name(path.name + ".part")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same of a value."""
+    write_whole(path, json.dumps(value))
+
+
+def read_json(path: Path) -> Any:
+    """A file's value; None where it is absent or unreadable, or was cut short by its writer's end."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+class GrowingFile:
+    """A file of lines that somebody appends to; it need not be there yet.
+
+    Args:
+        skip: whether what stands in it now is left out.
+    """
+
+    def __init__(self, path: Path, *, skip: bool = False) -> None:
+        self._path, self._offset = path, 0
+        if skip:
+            self.new_lines()
+
+    def new_lines(self) -> list[bytes]:
+        """The lines that were completed since the last look; all of a file that was cut since then."""
+        try:
+            with self._path.open("rb") as file:
+                if self._path.stat().st_size < self._offset:
+                    self._offset = 0
+                file.seek(self._offset)
+                complete, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._offset += len(complete) + len(newline)
+        return complete.split(b"\n") if newline else []
