@@ -90,8 +90,8 @@ def _timed(command: list[str], folder: str) -> float:
     begun = time.perf_counter()
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr[-2000:] + done.stdout
-        raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{said}")
+        output = done.stderr[-2000:] + done.stdout
+        raise SystemExit(f"{' '.join(command)} ended with status {done.returncode}:\n{output}")
     return time.perf_counter() - begun
 
 

@@ -62,9 +62,9 @@ def main() -> None:
         compared = commands(options.nproc, script)
         for number in range(options.rounds + 1):  # the first fills caches and is not counted
             for name, command in compared.items():
-                one = seconds(command, status_matters=name != BASE)
+                elapsed = seconds(command, status_matters=name != BASE)
                 if number:
-                    taken.setdefault(name, []).append(one)
+                    taken.setdefault(name, []).append(elapsed)
     base = statistics.median(taken[BASE])
     print(f"{options.nproc} ranks, gloo, {options.rounds} rounds in alternation; medians of whole processes")
     print(f"{BASE:<16}{base:6.2f} s")

@@ -24,10 +24,10 @@ CHANNELS = 16
 def lines(ranks: int, seed: int) -> Iterator[str]:
     """One initialisation as NCCL 2.21 logs it, the ranks' lines in an order as they arrive."""
     order = random.Random(seed)
-    said = [list(_of_rank(rank, ranks)) for rank in range(ranks)]
-    places = [rank for rank, texts in enumerate(said) for _ in texts]
+    per_rank = [list(_of_rank(rank, ranks)) for rank in range(ranks)]
+    places = [rank for rank, texts in enumerate(per_rank) for _ in texts]
     order.shuffle(places)
-    following = [iter(texts) for texts in said]
+    following = [iter(texts) for texts in per_rank]
     for rank in places:
         node, device = divmod(rank, PER_NODE)
         yield f"node{node:04d}:{4000 + rank}:{9000 + rank} [{device}] NCCL INFO {next(following[rank])}\n"
@@ -42,7 +42,7 @@ def _of_rank(rank: int, ranks: int) -> Iterator[str]:
     yield "Using network IB"
     after = (rank + 1) % ranks
     for channel in range(CHANNELS):
-        yield f"Channel {channel:02d}/{CHANNELS} :" + "".join(f" {one:4d}" for one in range(PER_NODE))
+        yield f"Channel {channel:02d}/{CHANNELS} :" + "".join(f" {peer:4d}" for peer in range(PER_NODE))
         via = "P2P/CUMEM" if after // PER_NODE == node else f"NET/IB/{channel % 8}/GDRDMA"
         yield f"Channel {channel:02d}/0 : {rank}[{device}] -> {after}[{after % PER_NODE}] via {via}"
         yield f"Trees [{channel}] {after}/-1/-1->{rank}->{rank - 1}"

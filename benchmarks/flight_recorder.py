@@ -38,9 +38,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, culprit = Path(place) / "dumps", int(options.ranks * CULPRIT)
         _write(folder, options.ranks, options.entries, culprit)
-        ours, own_cpu, said = _timed([sys.executable, "-c", JUDGE, str(folder)])
+        ours, our_cpu, output = _timed([sys.executable, "-c", JUDGE, str(folder)])
         print(
-            f"ddpdoctor: {ours:.1f} s ({own_cpu:.1f} s of CPU); it says: {said.strip()}; planted: rank {culprit}"
+            f"ddpdoctor: {ours:.1f} s ({our_cpu:.1f} s of CPU); it says: {output.strip()}; planted: rank {culprit}"
         )
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
         print(f"largest process of ours: {peak:.0f} MiB")

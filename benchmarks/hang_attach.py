@@ -78,8 +78,8 @@ def main() -> None:
     parser.add_argument("--nproc", type=int, default=2)
     options = parser.parse_args()
     seconds = measure(options)
-    told = ", ".join(f"{one * 1e3:.0f}" for one in sorted(seconds))
-    print(f"halted for {told} ms by one look at the job, budget {BUDGET * 1e3:.0f} ms")
+    listing = ", ".join(f"{each * 1e3:.0f}" for each in sorted(seconds))
+    print(f"halted for {listing} ms by one look at the job, budget {BUDGET * 1e3:.0f} ms")
     sys.exit(int(statistics.median(seconds) > BUDGET))
 
 

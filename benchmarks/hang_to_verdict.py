@@ -34,10 +34,10 @@ def main() -> None:
         for nproc in options.nproc:
             if nproc < _least(script):
                 continue
-            seconds, found = measure(script, nproc)
+            seconds, codes = measure(script, nproc)
             wanted = set(re.findall(r"# expect: (DD\d{3})", script.read_text()))
-            worst, missed = max(worst, seconds), missed + (found != wanted)
-            verdict = ", ".join(sorted(found)) or "nothing"
+            worst, missed = max(worst, seconds), missed + (codes != wanted)
+            verdict = ", ".join(sorted(codes)) or "nothing"
             print(f"{seconds:6.1f} s  {nproc} ranks  {verdict:8} {script.stem}", flush=True)
     print(f"longest {worst:.1f} s of {LIMIT:.0f} s; {missed} not as expected")
 
@@ -55,8 +55,8 @@ def _parse() -> argparse.Namespace:
 
 
 def _least(script: Path) -> int:
-    found = re.search(r"# at least (\d) ranks", script.read_text())
-    return int(found[1]) if found else 2
+    match = re.search(r"# at least (\d) ranks", script.read_text())
+    return int(match[1]) if match else 2
 
 
 def measure(script: Path, nproc: int) -> tuple[float, set[str]]:
@@ -77,7 +77,7 @@ def measure(script: Path, nproc: int) -> tuple[float, set[str]]:
         done = subprocess.run(command, cwd=place, env=environ, capture_output=True, text=True, check=False)
         ended = time.monotonic()
         report = json.loads(done.stdout)
-        codes = {one["code"] for one in report["findings"] if one["level"] != "info"}
+        codes = {finding["code"] for finding in report["findings"] if finding["level"] != "info"}
         return ended - max(_progress(Path(report["run"]["folder"])), default=ended), codes
 
 

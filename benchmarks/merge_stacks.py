@@ -34,9 +34,9 @@ def main() -> None:
     ranks = _parse().ranks
     texts = [json.dumps(_stack(rank, ranks)) for rank in range(ranks)]
     begun = time.perf_counter()
-    said = [json.loads(text) for text in texts]
+    recorded = [json.loads(text) for text in texts]
     read = time.perf_counter() - begun
-    stacks = {rank: tuple(Frame(*frame) for frame in stack) for rank, stack in enumerate(said)}
+    stacks = {rank: tuple(Frame(*frame) for frame in stack) for rank, stack in enumerate(recorded)}
     begun = time.perf_counter()
     tree = merge(stacks)
     merged = time.perf_counter() - begun

@@ -75,9 +75,13 @@ def measure(script: Path, options: argparse.Namespace, folder: Path | None) -> d
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         sys.exit(f"the script ended with {done.returncode}:\n{done.stderr}")
-    told = json.loads(lines[-1])
+    measured = json.loads(lines[-1])
     written = 0 if folder is None else max(file.stat().st_size for file in folder.iterdir())
-    return {"wall": told["wall"] / told["steps"], "cpu": told["cpu"] / told["steps"], "bytes": written}
+    return {
+        "wall": measured["wall"] / measured["steps"],
+        "cpu": measured["cpu"] / measured["steps"],
+        "bytes": written,
+    }
 
 
 def main() -> None:
@@ -95,7 +99,7 @@ def main() -> None:
             plain.append(measure(script, options, None))
             recorded.append(measure(script, options, Path(place, str(number))))
     for clock in ("wall", "cpu"):
-        before, after = (statistics.median(one[clock] for one in runs) for runs in (plain, recorded))
+        before, after = (statistics.median(run[clock] for run in runs) for runs in (plain, recorded))
         extra = statistics.median(r[clock] - p[clock] for p, r in zip(plain, recorded, strict=True))
         print(
             f"{clock:>4}: {before * 1e3:.2f} ms a step, recorded {after * 1e3:.2f} ms, extra {extra * 1e6:.0f} us"

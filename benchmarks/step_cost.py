@@ -132,11 +132,11 @@ def main() -> None:
         recorder = {"DDPDOCTOR_RECORD": str(folder), "DDPDOCTOR_FULL": "1", "PYTHONPATH": str(INJECT)}
         environ = {**os.environ, **recorder, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    *told, last = done.stdout.splitlines() or [""]
+    *lines, last = done.stdout.splitlines() or [""]
     if done.returncode or not last.startswith("average "):
         sys.exit(f"the script ended with {done.returncode}:\n{done.stderr}")
     average = float(last.removeprefix("average "))
-    print("\n".join(told))
+    print("\n".join(lines))
     print(f"{average:.0f} us, limit {BUDGET:.0f} us: 2 % of 10 ms")
     sys.exit(average > BUDGET)
 

@@ -113,11 +113,11 @@ def main() -> None:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         ranks = ["--nproc-per-node", str(options.nproc)]
         with tempfile.TemporaryDirectory() as folder:
-            own = [*launcher, *ranks, "--", __file__, *sys.argv[1:], f"run.folder={folder}"]
-            sys.exit(subprocess.run(own, check=False).returncode)
+            command = [*launcher, *ranks, "--", __file__, *sys.argv[1:], f"run.folder={folder}"]
+            sys.exit(subprocess.run(command, check=False).returncode)
     taken = measure(options.turns, options.words)
     if taken:
-        hand, ours = (TURN / statistics.median(one) for one in zip(*taken, strict=True))
+        hand, ours = (TURN / statistics.median(times) for times in zip(*taken, strict=True))
         kept = [by_hand / with_trainer for by_hand, with_trainer in taken]
         lost = 1 - statistics.median(kept)
         # Of a median of n values, where these are spread as a normal distribution would be.

@@ -51,8 +51,8 @@ dist.destroy_process_group()
 
 def start(launch: list[str], cpu: int, *, watched: bool) -> subprocess.Popen[str]:
     """Begin one run on one CPU."""
-    own = [sys.executable, "-m", "ddpdoctor", "watch", "--quiet", "--ignore", "performance", "--"]
-    command = ["taskset", "--cpu-list", str(cpu), *(own if watched else []), *launch]
+    watch = [sys.executable, "-m", "ddpdoctor", "watch", "--quiet", "--ignore", "performance", "--"]
+    command = ["taskset", "--cpu-list", str(cpu), *(watch if watched else []), *launch]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -63,8 +63,8 @@ def finish(run: subprocess.Popen[str]) -> dict[str, float]:
     lines = [line for line in output.splitlines() if line.startswith("{")]
     if run.returncode or not lines:
         sys.exit(f"it ended with {run.returncode}:\n{output}")
-    told = json.loads(lines[-1])
-    return {"wall": told["wall"] / told["steps"], "cpu": told["cpu"] / told["steps"]}
+    measured = json.loads(lines[-1])
+    return {"wall": measured["wall"] / measured["steps"], "cpu": measured["cpu"] / measured["steps"]}
 
 
 def main() -> None:

@@ -26,14 +26,14 @@ def all_checks() -> tuple[Check, ...]:
     Raises:
         ValueError: two checks claim one code.
     """
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for kind in (*_bundled(), *_from_entry_points()):
-        if kind.code in found:
+        if kind.code in checks:
             raise ValueError(
-                f"{kind.__module__} and {type(found[kind.code]).__module__} both claim {kind.code}"
+                f"{kind.__module__} and {type(checks[kind.code]).__module__} both claim {kind.code}"
             )
-        found[kind.code] = kind()
-    return tuple(found[code] for code in sorted(found))
+        checks[kind.code] = kind()
+    return tuple(checks[code] for code in sorted(checks))
 
 
 def by_code(code: str) -> Check | None:

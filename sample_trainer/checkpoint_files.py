@@ -162,8 +162,8 @@ def folder_name(step: int) -> str:
 
 def complete(folder: Path) -> list[Path]:
     """The whole checkpoints of a folder, oldest first."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((one for one in found if _FOLDER.fullmatch(one.name)), key=step_of)
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted((entry for entry in entries if _FOLDER.fullmatch(entry.name)), key=step_of)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -185,12 +185,12 @@ def read_file(checkpoint: Path, name: str, manifest: Manifest) -> bytes:
     Raises:
         CheckpointError: it is not what was written.
     """
-    told, path = manifest.files[name], checkpoint / name
+    expected, path = manifest.files[name], checkpoint / name
     with _readable(path):
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != told.size:
-            raise CheckpointError(f"{checkpoint} is corrupt: {name} does not have its {told.size} bytes")
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != expected.size:
+            raise CheckpointError(f"{checkpoint} is corrupt: {name} does not have its {expected.size} bytes")
         content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != told.sha256:
+    if hashlib.sha256(content).hexdigest() != expected.sha256:
         raise CheckpointError(
             f"{checkpoint} is corrupt: the content of {name} has changed since it was written"
         )

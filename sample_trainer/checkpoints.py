@@ -41,7 +41,9 @@ def begin(folder: Path, step: int) -> None:
     def prepare() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         checkpoint_files.remove_unfinished(folder)
-        later = [one for one in checkpoint_files.complete(folder) if checkpoint_files.step_of(one) > step]
+        later = [
+            saved for saved in checkpoint_files.complete(folder) if checkpoint_files.step_of(saved) > step
+        ]
         if later:
             raise CheckpointError(
                 f"{folder} holds {later[-1].name}, and this run begins at step {step}; resume from it, or choose "
@@ -125,19 +127,19 @@ def prepare(
     Raises:
         CheckpointError: replicas differ.
     """
-    states: dict[str, Any] = {name: on_cpu(one.state_dict()) for name, one in components.items()}
-    verify_equal({name: _replicated(one, states[name]) for name, one in components.items()})
-    for name, one in components.items():
-        if one.kind is Kind.PER_RANK:
+    states: dict[str, Any] = {name: on_cpu(component.state_dict()) for name, component in components.items()}
+    verify_equal({name: _replicated(component, states[name]) for name, component in components.items()})
+    for name, component in components.items():
+        if component.kind is Kind.PER_RANK:
             states[name] = [_unpack(each) for each in gather(_pack(states[name]))]
-    kinds = {name: one.kind.value for name, one in components.items()}
+    kinds = {name: component.kind.value for name, component in components.items()}
     return Due(folder, step, dist.get_world_size(), kinds, states, texts or {}, keep, best)
 
 
-def _replicated(one: Component, state: State) -> State:
-    if one.kind is not Kind.REPLICATED:
+def _replicated(component: Component, state: State) -> State:
+    if component.kind is not Kind.REPLICATED:
         return {}
-    return state if one.replicated is None else one.replicated()
+    return state if component.replicated is None else component.replicated()
 
 
 def _write_text(text: str, file: BinaryIO) -> None:
@@ -156,8 +158,8 @@ def find(folder: Path) -> Path | None:
         whole = checkpoint_files.complete(folder)
         return str(whole[-1]).encode() if whole else b""
 
-    found = on_rank_0(look, f"{folder} cannot be read")
-    return Path(found.decode()) if found else None
+    checkpoint = on_rank_0(look, f"{folder} cannot be read")
+    return Path(checkpoint.decode()) if checkpoint else None
 
 
 def load_latest(
@@ -171,8 +173,8 @@ def load_latest(
     Raises:
         CheckpointError: it cannot be used. An older one is not taken instead, which nobody would notice.
     """
-    found = find(folder)
-    return None if found is None else load(found, components, texts)
+    checkpoint = find(folder)
+    return None if checkpoint is None else load(checkpoint, components, texts)
 
 
 def load(
@@ -183,16 +185,16 @@ def load(
     Raises:
         CheckpointError: on every rank: it is missing, corrupt, of another model, or lacks a component.
     """
-    told = on_rank_0(lambda: _manifest_bytes(checkpoint), f"{checkpoint} cannot be read")
-    manifest = parse_manifest(told)
+    content = on_rank_0(lambda: _manifest_bytes(checkpoint), f"{checkpoint} cannot be read")
+    manifest = parse_manifest(content)
     _tell_what_stays(checkpoint, manifest, components)
     for name, text in (texts or {}).items():
         # Of the same shapes, maybe, but each number means something else.
         if name in manifest.files and _content(checkpoint, name, manifest) != text.encode():
             raise CheckpointError(f"{checkpoint} does not fit this run: its {name} is another")
-    for name, one in components.items():
-        if one.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
-            _restore(checkpoint, name, one, _content(checkpoint, f"{name}.pt", manifest))
+    for name, component in components.items():
+        if component.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
+            _restore(checkpoint, name, component, _content(checkpoint, f"{name}.pt", manifest))
     return manifest.step
 
 
@@ -224,25 +226,25 @@ def what_stays(checkpoint: Path, manifest: Manifest, components: Mapping[str, Co
         yield f"not restored, since this run has none: {', '.join(unused)}"
     size = dist.get_world_size()
     if manifest.world_size != size:
-        own = [name for name, one in components.items() if one.kind is Kind.PER_RANK]
+        per_rank = [name for name, component in components.items() if component.kind is Kind.PER_RANK]
         yield (
             f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, as "
-            f"each rank had its own: {', '.join(own) or 'nothing'}. The data goes on at the same sample, in batches "
-            "that are put together otherwise: results agree, but not to the bit. A stream goes on at the same batch of "
-            "each rank, which repeats some samples or leaves some out"
+            f"each rank had its own: {', '.join(per_rank) or 'nothing'}. The data goes on at the same sample, in "
+            "other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, which "
+            "repeats some samples or leaves some out"
         )
 
 
-def _restore(checkpoint: Path, name: str, one: Component, content: bytes) -> None:
+def _restore(checkpoint: Path, name: str, component: Component, content: bytes) -> None:
     try:
         state = _unpack(content)
-        if one.kind is Kind.PER_RANK:
+        if component.kind is Kind.PER_RANK:
             state = _own(state)
         if name == "model":
-            _require_same_model(one.state_dict(), state)
+            _require_same_model(component.state_dict(), state)
         if name == "optimizer":
-            _require_same_optimizer(one.state_dict(), state)
-        one.load_state_dict(state)
+            _require_same_optimizer(component.state_dict(), state)
+        component.load_state_dict(state)
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise CheckpointError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
@@ -283,8 +285,8 @@ def _require_same_model(mine: State, saved: State) -> None:
 
 def _require_same_optimizer(mine: State, saved: State) -> None:
     """torch takes another optimizer's state, and fails in the first step. A newer torch may know more settings."""
-    for own, other in zip(mine["param_groups"], saved["param_groups"], strict=True):
-        lacking, unknown = sorted(own.keys() - other.keys()), sorted(other.keys() - own.keys())
+    for group, other in zip(mine["param_groups"], saved["param_groups"], strict=True):
+        lacking, unknown = sorted(group.keys() - other.keys()), sorted(other.keys() - group.keys())
         if lacking and unknown:
             raise ValueError(f"another optimizer: the checkpoint has {unknown[0]}, and this one {lacking[0]}")
 

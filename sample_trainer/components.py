@@ -54,7 +54,7 @@ def model_component(model: nn.Module) -> Component:
     Its buffers are rank 0's word: BatchNorm's averages differ between forwards, and DDP gives every rank those of
     rank 0 before each.
     """
-    parameters = lambda: {name: one.detach() for name, one in model.named_parameters()}  # noqa: E731
+    parameters = lambda: {name: parameter.detach() for name, parameter in model.named_parameters()}  # noqa: E731
     return Component(Kind.REPLICATED, model.state_dict, model.load_state_dict, parameters)
 
 
@@ -139,11 +139,11 @@ def checksum(state: Any) -> str:
 def leaves(state: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """What a nested state holds, by names such as ``state.0.exp_avg``."""
     if isinstance(state, Mapping):
-        for key, one in state.items():
-            yield from leaves(one, f"{name}.{key}" if name else str(key))
+        for key, value in state.items():
+            yield from leaves(value, f"{name}.{key}" if name else str(key))
     elif isinstance(state, list | tuple):
-        for number, one in enumerate(state):
-            yield from leaves(one, f"{name}.{number}")
+        for number, value in enumerate(state):
+            yield from leaves(value, f"{name}.{number}")
     else:
         yield name, state
 
@@ -153,5 +153,5 @@ def on_cpu(state: Any) -> Any:
     if isinstance(state, Tensor):
         return state.detach().cpu()
     if isinstance(state, Mapping):
-        return {name: on_cpu(one) for name, one in state.items()}
+        return {name: on_cpu(value) for name, value in state.items()}
     return type(state)(map(on_cpu, state)) if type(state) in (list, tuple) else state

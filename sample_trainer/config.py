@@ -23,8 +23,8 @@ class TrainerError(Exception):
 
 def own_rank() -> int:
     """This process's rank as its launcher says it, before there is a process group to ask; 0 without a launcher."""
-    told = os.environ.get("RANK", "0")
-    return int(told) if told.isdecimal() else 0
+    rank = os.environ.get("RANK", "0")
+    return int(rank) if rank.isdecimal() else 0
 
 
 def at_least(minimum: float, default: Any, to: float | None = None) -> Any:

@@ -86,16 +86,16 @@ def _flatten(content: Mapping[str, Any], file: Path) -> Iterator[tuple[str, Any]
 
 
 def _sections() -> list[str]:
-    return [one.name for one in dataclasses.fields(Config)]
+    return [section.name for section in dataclasses.fields(Config)]
 
 
 def known_keys() -> list[str]:
     """All that can be set, as dotted keys."""
     config = Config()
     return [
-        f"{section}.{one.name}"
+        f"{section}.{option.name}"
         for section in _sections()
-        for one in dataclasses.fields(getattr(config, section))
+        for option in dataclasses.fields(getattr(config, section))
     ]
 
 
@@ -108,7 +108,7 @@ def _set(config: Config, key: str, value: Any, place: str, *, is_text: bool = Fa
     converted = _convert(value, kind, is_text)
     if converted is _WRONG:
         raise TrainerError(f"{key} is {value!r}{place}; it takes {_in_words(kind)}")
-    limits = next(one.metadata for one in dataclasses.fields(part) if one.name == name)
+    limits = next(option.metadata for option in dataclasses.fields(part) if option.name == name)
     minimum, maximum = limits.get("minimum"), limits.get("maximum")
     if type(converted) is int and maximum is None:
         maximum = MOST
@@ -121,9 +121,11 @@ def _set(config: Config, key: str, value: Any, place: str, *, is_text: bool = Fa
 
 def _nearest(key: str) -> str:
     """The key that was meant, by its whole name or by the part after the dot."""
-    last = {one.split(".")[1]: one for one in known_keys()}
+    last = {key_name.split(".")[1]: key_name for key_name in known_keys()}
     close = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.75)
-    close = close or [last[one] for one in difflib.get_close_matches(key.rpartition(".")[2], last, n=1)]
+    close = close or [
+        last[key_name] for key_name in difflib.get_close_matches(key.rpartition(".")[2], last, n=1)
+    ]
     return f"did you mean {close[0]}?" if close else f"the sections are {', '.join(_sections())}"
 
 

@@ -136,7 +136,9 @@ def _files(place: Path) -> Sequence[Path]:
     """The file itself, or the files of a folder, in the same order on every host."""
     try:
         return (
-            sorted(one for one in place.rglob("*") if one.is_file()) if place.is_dir() else [_readable(place)]
+            sorted(path for path in place.rglob("*") if path.is_file())
+            if place.is_dir()
+            else [_readable(place)]
         )
     except OSError as error:
         raise TrainerError(f"data.source {place}: {error.strerror}") from None
@@ -186,7 +188,7 @@ def _hugging_face(source: str, *columns: str) -> Iterable[Sequence[str]]:
     except (OSError, ValueError) as error:
         raise TrainerError(f"data.source {source} cannot be loaded: {' '.join(str(error).split())}") from None
     try:
-        return [[str(row[one]) for one in columns] for row in rows]
+        return [[str(row[column]) for column in columns] for row in rows]
     except KeyError as lacking:
         raise TrainerError(f"data.source {source} has no column {lacking}") from None
 
@@ -201,8 +203,8 @@ def _classes(data: Data, folder: Path) -> Material:
     labels = sorted({label for label, _ in passages})
     # Every n-th passage is held out, so that each class is in both parts.
     every = round(1 / data.held_out) if data.held_out else len(passages) + 1
-    training = [one for number, one in enumerate(passages) if (number + 1) % every]
-    held_out = [one for number, one in enumerate(passages) if not (number + 1) % every]
+    training = [passage for number, passage in enumerate(passages) if (number + 1) % every]
+    held_out = [passage for number, passage in enumerate(passages) if not (number + 1) % every]
     # From the training part alone, and with ties in alphabetical order: the same on every rank.
     counts = collections.Counter(word for _, words in training for word in words)
     known = sorted(counts, key=lambda word: (-counts[word], word))[:VOCABULARY]
@@ -256,7 +258,9 @@ def _digits(data: Data, folder: Path) -> Material:
     images = torch.tensor(digits.images.tolist()).div(16).unsqueeze(1)
     labels = torch.tensor(digits.target.tolist())
     cut = len(labels) - int(len(labels) * data.held_out)
-    vocabulary = json.dumps({"kind": "images", "scale": 1 / 16, "labels": [str(one) for one in range(10)]})
+    vocabulary = json.dumps(
+        {"kind": "images", "scale": 1 / 16, "labels": [str(digit) for digit in range(10)]}
+    )
     return Material(
         Labelled(images[:cut], labels[:cut]), Labelled(images[cut:], labels[cut:]), 10, vocabulary=vocabulary
     )

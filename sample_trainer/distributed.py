@@ -175,18 +175,16 @@ def sync_gradients(model: nn.Module, buckets: Iterable[Sequence[nn.Parameter]] |
     """
     if buckets is None:
         # The wrapper's parameters are those of the model, so either may be given.
-        buckets = [[one for one in model.parameters() if one.requires_grad]]
+        buckets = [[p for p in model.parameters() if p.requires_grad]]
     for bucket in buckets:
         # Small tensors one by one would cost a round trip each; together they cost one.
-        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in bucket]
-        flat = torch.cat([one.flatten() for one in gradients])
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
         flat *= (
             1 / dist.get_world_size()
         )  # before the sum, as DDP does it, which keeps float16 from overflowing
         dist.all_reduce(flat)
-        for parameter, averaged in zip(
-            bucket, torch.split(flat, [one.numel() for one in bucket]), strict=True
-        ):
+        for parameter, averaged in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
             parameter.grad = averaged.view_as(parameter).clone()
 
 
@@ -203,12 +201,12 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
     for name, mine in model.state_dict().items():
         theirs = mine.clone()
         dist.broadcast(theirs, src=0)
-        own, reference = mine.flatten(), theirs.flatten()
+        values, reference = mine.flatten(), theirs.flatten()
         # As bytes, since NaN is not equal to itself.
-        different = (own.view(torch.uint8) != reference.view(torch.uint8)).nonzero()
+        different = (values.view(torch.uint8) != reference.view(torch.uint8)).nonzero()
         if first is None and len(different):
-            at = int(different[0]) // own.element_size()
-            first = {"tensor": name, "element": at, "own": own[at].item(), "rank_0": reference[at].item()}
+            at = int(different[0]) // values.element_size()
+            first = {"tensor": name, "element": at, "own": values[at].item(), "rank_0": reference[at].item()}
     return first
 
 
@@ -216,7 +214,7 @@ def share_state(parts: Mapping[str, Any], source: int) -> None:
     """Give every rank one rank's state of things with state_dict and load_state_dict."""
     packed = io.BytesIO()
     if dist.get_rank() == source:
-        torch.save({name: one.state_dict() for name, one in parts.items()}, packed)
+        torch.save({name: part.state_dict() for name, part in parts.items()}, packed)
     state = torch.load(io.BytesIO(broadcast(packed.getvalue(), source)), weights_only=True)
-    for name, one in parts.items():
-        one.load_state_dict(state[name])
+    for name, part in parts.items():
+        part.load_state_dict(state[name])

@@ -64,7 +64,7 @@ def gather(content: bytes) -> list[bytes]:
     padded = to_tensor(content.ljust(most, b"\0"))
     every = [torch.empty_like(padded) for _ in sizes] if dist.get_rank() == 0 else None
     dist.gather(padded, every, dst=0)
-    return [_memory(one.cpu())[: int(n)] for one, n in zip(every or (), sizes, strict=False)]
+    return [_memory(received.cpu())[: int(n)] for received, n in zip(every or (), sizes, strict=False)]
 
 
 def verify_equal(states: Mapping[str, Any]) -> None:
@@ -76,17 +76,17 @@ def verify_equal(states: Mapping[str, Any]) -> None:
     mine = to_tensor(bytes.fromhex(checksum(states)))
     every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(every, mine)
-    if all(torch.equal(every[0], one) for one in every):
+    if all(torch.equal(every[0], digest) for digest in every):
         return
     digests = {name: checksum(leaf) for name, leaf in leaves(states)}
-    gathered = [json.loads(one) for one in gather(json.dumps(digests).encode())]
+    gathered = [json.loads(digest) for digest in gather(json.dumps(digests).encode())]
     on_rank_0(partial(_tell_difference, gathered), "the replicas cannot be compared")
 
 
 def _tell_difference(gathered: Sequence[Mapping[str, str]]) -> None:
     """Raise, and say what differs first."""
     for name in gathered[0]:
-        if ranks := [rank for rank, one in enumerate(gathered) if one.get(name) != gathered[0][name]]:
+        if ranks := [rank for rank, digest in enumerate(gathered) if digest.get(name) != gathered[0][name]]:
             raise CheckpointError(
                 f"{name} is not the same on every rank: rank {ranks[0]} has another than rank 0"
             )

@@ -153,7 +153,7 @@ class Stream(IterableDataset[Sample]):
     def __iter__(self) -> Iterator[Sample]:
         worker = get_worker_info()
         number, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        turns = self._turns([self._count(one, workers) for one in range(workers)])
+        turns = self._turns([self._count(each, workers) for each in range(workers)])
         given, coming = turns[: self._skipped], turns[self._skipped :]
         # A DataLoader asks worker 0 first, so after a resume that one takes the part of the one whose turn it is.
         part = (number + (coming[0] if coming else 0)) % workers
@@ -164,7 +164,7 @@ class Stream(IterableDataset[Sample]):
     def _turns(self, samples: Sequence[int]) -> list[int]:
         """Which worker gives each batch: they take turns, and one without more is passed over."""
         size = self._data.batch_size
-        batches = [one // size if self._data.uneven == "drop" else -(-one // size) for one in samples]
+        batches = [n // size if self._data.uneven == "drop" else -(-n // size) for n in samples]
         turns = sorted((turn, worker) for worker, count in enumerate(batches) for turn in range(count))
         return [worker for _, worker in turns]
 
@@ -216,7 +216,7 @@ class PieceStream(Stream):
         pieces = list(range(PIECES))
         self._random().shuffle(pieces)
         mine = pieces[worker * self._size + rank :: workers * self._size]
-        return itertools.chain.from_iterable(self._piece(one) for one in mine)
+        return itertools.chain.from_iterable(self._piece(piece) for piece in mine)
 
     def _piece(self, number: int) -> range:
         total = len(self._dataset)
@@ -255,11 +255,13 @@ class Dispatcher:
 
     def _forms(self) -> list[Any]:
         """What the other ranks have to know before they can receive: how many batches, shapes and types."""
-        told = b""
+        forms = b""
         if self._loader:
-            sample = [(list(one.shape), str(one.dtype).removeprefix("torch.")) for one in self._dataset[0]]
-            told = json.dumps([len(self._loader.batches), *sample]).encode()
-        return cast("list[Any]", json.loads(broadcast(told)))
+            sample = [
+                (list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self._dataset[0]
+            ]
+            forms = json.dumps([len(self._loader.batches), *sample]).encode()
+        return cast("list[Any]", json.loads(broadcast(forms)))
 
     def _send(self, batch: Batch | None, forms: Sequence[tuple[list[int], str]]) -> Batch:
         """This rank's part of a batch that rank 0 has."""

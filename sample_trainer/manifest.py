@@ -43,33 +43,34 @@ def parse_manifest(text: bytes) -> Manifest:
         ValueError: it is none, and why.
     """
     try:
-        told = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):  # also of what is not UTF-8, or a number of 5000 digits
         raise ValueError("it is not JSON") from None
-    told = _typed(told, dict, "the whole")
-    if told.get("format") != FORMAT:
+    values = _typed(values, dict, "the whole")
+    if values.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
-    kinds = _typed(told.get("components"), dict, "components")
+    kinds = _typed(values.get("components"), dict, "components")
     files = {
-        _file_name(name): _file(name, one) for name, one in _typed(told.get("files"), dict, "files").items()
+        _file_name(name): _file(name, entry)
+        for name, entry in _typed(values.get("files"), dict, "files").items()
     }
     for name, kind in kinds.items():
         _typed(kind, str, f"the kind of {name[:100]!r}")
         if f"{name}.pt" not in files:
             raise ValueError(f"it has no file for the component {name[:100]!r}")
-    return Manifest(_count(told, "step", 0), _count(told, "world_size", 1), kinds, files)
+    return Manifest(_count(values, "step", 0), _count(values, "world_size", 1), kinds, files)
 
 
 def manifest_text(manifest: Manifest) -> bytes:
     """The text that parse_manifest reads."""
-    told = {
+    values = {
         "format": FORMAT,
         "step": manifest.step,
         "world_size": manifest.world_size,
         "components": dict(manifest.kinds),
-        "files": {name: {"bytes": one.size, "sha256": one.sha256} for name, one in manifest.files.items()},
+        "files": {name: {"bytes": file.size, "sha256": file.sha256} for name, file in manifest.files.items()},
     }
-    return (json.dumps(told, indent=1) + "\n").encode()
+    return (json.dumps(values, indent=1) + "\n").encode()
 
 
 def _file_name(name: str) -> str:
@@ -78,15 +79,15 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _file(name: str, told: Any) -> File:
-    digest = _typed(told, dict, name).get("sha256")
+def _file(name: str, entry: Any) -> File:
+    digest = _typed(entry, dict, name).get("sha256")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise ValueError(f"{name} has no SHA-256")
-    return File(_count(told, "bytes", 0), digest)
+    return File(_count(entry, "bytes", 0), digest)
 
 
-def _count(told: Mapping[str, Any], name: str, least: int) -> int:
-    value = told.get(name)
+def _count(entry: Mapping[str, Any], name: str, least: int) -> int:
+    value = entry.get(name)
     if type(value) is not int or not least <= value < 1 << 62:
         raise ValueError(f"{name} is not a count")
     return value

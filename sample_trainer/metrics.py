@@ -145,10 +145,10 @@ class RunFolder:
 
     def fail(self, error: BaseException) -> None:
         """Say how it ended, if the disk still takes it: "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing."""
-        told = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
         stopped = isinstance(error, KeyboardInterrupt)
         with suppress(OSError):
-            self._end("stopped" if stopped else f"failed: {type(error).__name__}: {told}")
+            self._end("stopped" if stopped else f"failed: {type(error).__name__}: {message}")
 
     def _end(self, status: str) -> None:
         self._facts |= {"finished": _now(), "status": status}

@@ -41,8 +41,8 @@ class Progress:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        for one in fields(self):
-            setattr(self, one.name, state[one.name])
+        for field in fields(self):
+            setattr(self, field.name, state[field.name])
 
     def judge(self, loss: float, evaluation: Evaluation, device: torch.device) -> tuple[bool, bool]:
         """Whether this evaluation is the best so far, and whether to stop now.
@@ -112,8 +112,8 @@ class Meter:
             return
         failure = self.run.failure if self.run else None
         # With it goes whether rank 0 could write: all ranks have to end then, and none alone.
-        told = torch.full((), float(failure is not None), device=self._device)
-        losses = torch.stack([*self._losses, told])
+        has_failed = torch.full((), float(failure is not None), device=self._device)
+        losses = torch.stack([*self._losses, has_failed])
         dist.all_reduce(losses)  # the loss of a step is the mean of the ranks'
         *values, failed = (losses / dist.get_world_size()).tolist()
         if failed:
@@ -137,7 +137,9 @@ class Meter:
     def _gradient_norm(self) -> float | None:
         """Of the last step: its gradients are still there. Under Join a rank may have taken none."""
         if self._norm is None:
-            norms = [one.grad.norm() for one in self._model.parameters() if one.grad is not None]
+            norms = [
+                parameter.grad.norm() for parameter in self._model.parameters() if parameter.grad is not None
+            ]
             return float(torch.stack(norms).norm()) if norms else None
         return float(self._norm)
 

@@ -37,8 +37,8 @@ def components_of(
     return {
         "model": model_component(model),
         **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
-        **{name: component(Kind.REPLICATED, one) for name, one in replicated.items()},
-        **{name: component(Kind.GLOBAL, one) for name, one in place.items()},
+        **{name: component(Kind.REPLICATED, part) for name, part in replicated.items()},
+        **{name: component(Kind.GLOBAL, part) for name, part in place.items()},
         # Last, since whatever is made before may draw from the generators.
         "random": random_component(device),
     }

@@ -171,7 +171,7 @@ class DDPTrainer:
 
     def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """One row of scores for each target, and the targets."""
-        inputs, targets = (one.to(self.device, non_blocking=True) for one in batch)
+        inputs, targets = (tensor.to(self.device, non_blocking=True) for tensor in batch)
         with self.casting:
             scores = model(inputs)
         return scores.flatten(0, -2).float(), targets.flatten()
@@ -262,8 +262,8 @@ def train(config: Config, device: torch.device) -> None:
     model = create_model(config, material)
     trainer = DDPTrainer(config, material, model, device, folder)
     training, held_out = (
-        create_distributed_dataloader(one, config.data, train=train, seed=config.train.seed, device=device)
-        for one, train in ((material.training, True), (material.held_out, False))
+        create_distributed_dataloader(source, config.data, train=train, seed=config.train.seed, device=device)
+        for source, train in ((material.training, True), (material.held_out, False))
     )
     if config.checkpoint.resume and not trainer.load_checkpoint():
         return

@@ -87,7 +87,7 @@ class _Counted:
     def __init__(self, batches: list[Batch], group: dist.ProcessGroup | None, even: bool) -> None:
         self.batches = batches
         mine = _measure(batches)
-        self._of_all = [one * dist.get_world_size() for one in mine] if even else None
+        self._of_all = [count * dist.get_world_size() for count in mine] if even else None
         if self._of_all is None:
             self._sums = torch.tensor(mine)
             self._work = dist.all_reduce(self._sums, group=group, async_op=True)

@@ -64,15 +64,15 @@ def _scaling(rows: Sequence[Scaling]) -> str:
         header,
         [
             (
-                str(one.ranks),
-                duration(one.step.median),
-                _half(one.step),
-                str(one.steps),
-                number(one.samples_per_second),
-                f"{one.speed_up:.2f} x",
-                share(one.efficiency),
+                str(row.ranks),
+                duration(row.step.median),
+                _half(row.step),
+                str(row.steps),
+                number(row.samples_per_second),
+                f"{row.speed_up:.2f} x",
+                share(row.efficiency),
             )
-            for one in rows
+            for row in rows
         ],
         "  ",
     )
@@ -98,19 +98,19 @@ def _part(seconds: float, total: float) -> str:
 def _buckets(results: Results) -> str:
     rows = [
         (
-            f"{one.megabytes:g} MiB" + (" (default)" if one.megabytes == DEFAULT_BUCKET_MB else ""),
-            duration(one.step.median),
-            _half(one.step),
-            duration(one.exposed),
+            f"{bucket.megabytes:g} MiB" + (" (default)" if bucket.megabytes == DEFAULT_BUCKET_MB else ""),
+            duration(bucket.step.median),
+            _half(bucket.step),
+            duration(bucket.exposed),
         )
-        for one in results.buckets
+        for bucket in results.buckets
     ]
     return table(("bucket_cap_mb", "step", "middle half", "exposed"), rows, "  ")
 
 
 def _syncing(results: Results) -> str:
-    told = (("averaging", results.synced), ("no_sync", results.unsynced))
-    rows = [(name, duration(one.median), _half(one)) for name, one in told if one]
+    spreads = (("averaging", results.synced), ("no_sync", results.unsynced))
+    rows = [(name, duration(spread.median), _half(spread)) for name, spread in spreads if spread]
     return table(("step with", "step", "middle half"), rows, "  ")
 
 
@@ -118,14 +118,14 @@ def _collectives(results: Results) -> str:
     header = ("operation", "size", "time", "middle half", "algorithm", "bus")
     rows = [
         (
-            one.operation,
-            size(one.bytes),
-            duration(one.seconds.median) if one.seconds else ABSENT,
-            _half(one.seconds) if one.seconds else "not in this backend",
-            _bandwidth(one.algorithm_bandwidth),
-            _bandwidth(one.bus_bandwidth),
+            collective.operation,
+            size(collective.bytes),
+            duration(collective.seconds.median) if collective.seconds else ABSENT,
+            _half(collective.seconds) if collective.seconds else "not in this backend",
+            _bandwidth(collective.algorithm_bandwidth),
+            _bandwidth(collective.bus_bandwidth),
         )
-        for one in results.collectives
+        for collective in results.collectives
     ]
     return table(header, rows, "  ")
 

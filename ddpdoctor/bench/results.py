@@ -127,8 +127,11 @@ def put_together(
     busy: float,
 ) -> Results:
     """The results from what each rank of each number of ranks wrote."""
-    weak = {ranks: [one["weak"] for one in each] for ranks, each in measured.items()}
-    strong = {ranks: [one.get("strong", one["weak"]) for one in each] for ranks, each in measured.items()}
+    weak = {ranks: [measurement["weak"] for measurement in each] for ranks, each in measured.items()}
+    strong = {
+        ranks: [measurement.get("strong", measurement["weak"]) for measurement in each]
+        for ranks, each in measured.items()
+    }
     most = weak[setting.nproc]
     (first, *_) = measured[setting.nproc]
     return Results(
@@ -143,31 +146,33 @@ def put_together(
         buckets=_buckets(measured[setting.nproc], most),
         synced=_step(most, "synced") if setting.nproc > 1 else None,
         unsynced=_step(most, "unsynced") if setting.nproc > 1 else None,
-        collectives=_collectives([one.get("collectives", ()) for one in measured[setting.nproc]]),
+        collectives=_collectives(
+            [measurement.get("collectives", ()) for measurement in measured[setting.nproc]]
+        ),
         busy=busy,
     )
 
 
 def _scaling(timed: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Scaling, ...]:
-    found: list[Scaling] = []
+    scalings: list[Scaling] = []
     for ranks, each in timed.items():
         step, batch = _step(each, "synced"), each[0]["batch_size"]
         speed = batch * ranks / step.median
-        alone = found[0].samples_per_second / found[0].ranks if found else speed / ranks
+        alone = scalings[0].samples_per_second / scalings[0].ranks if scalings else speed / ranks
         steps = len(each[0]["synced"])
-        found.append(Scaling(ranks, batch, step, steps, speed, speed / alone, speed / alone / ranks))
-    return tuple(found)
+        scalings.append(Scaling(ranks, batch, step, steps, speed, speed / alone, speed / alone / ranks))
+    return tuple(scalings)
 
 
 def _step(each: Sequence[Mapping[str, Any]], kind: str) -> Spread:
     """Seconds of a step, each as long as its slowest rank needs."""
-    together = zip(*(one[kind] for one in each), strict=True)
+    together = zip(*(rank[kind] for rank in each), strict=True)
     return Spread.of([max(sum(phases) for phases in ranks) for ranks in together])
 
 
 def _phase(each: Sequence[Mapping[str, Any]], kind: str, phase: str) -> float:
     at = PHASES.index(phase)
-    return fmean(median(step[at] for step in one[kind]) for one in each)
+    return fmean(median(step[at] for step in rank[kind]) for rank in each)
 
 
 def _split(ranks: int, each: Sequence[Mapping[str, Any]]) -> Split:
@@ -183,7 +188,10 @@ def _buckets(
 ) -> tuple[Bucket, ...]:
     if "buckets" not in measured[0]:
         return ()
-    timed = {float(name): [one["buckets"][name] for one in measured] for name in measured[0]["buckets"]}
+    timed = {
+        float(name): [measurement["buckets"][name] for measurement in measured]
+        for name in measured[0]["buckets"]
+    }
     apart = _phase(default, "unsynced", "backward")
     return tuple(
         Bucket(megabytes, _step(each, "synced"), max(0.0, _phase(each, "synced", "backward") - apart))

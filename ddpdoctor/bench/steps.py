@@ -44,8 +44,8 @@ class Timer:
         self._ranks = dist.get_world_size()
         self._data = Bytes(setting.context)
         model = Transformer(setting)
-        self.parameters = sum(one.numel() for one in model.parameters())
-        self.gradient_bytes = sum(one.nbytes for one in model.parameters())
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.gradient_bytes = sum(parameter.nbytes for parameter in model.parameters())
         # The C library keeps freed blocks up to the largest that it has seen. DDP's buckets are large, so a process
         # without them would return its memory to the system at each step, and look slower for no reason of ours.
         torch.empty(self.gradient_bytes, dtype=torch.uint8)
@@ -64,12 +64,12 @@ class Timer:
         for _ in range(WARM_UP):
             stepper.step(synced=True)
         block, blocks = self._plan(stepper, 2 if apart else 1)
-        found: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
+        timings: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
         for _ in range(blocks):
             for kind in ("synced", "unsynced") if apart else ("synced",):
                 dist.barrier()
-                found[kind] += [stepper.step(synced=kind == "synced") for _ in range(block)]
-        return found
+                timings[kind] += [stepper.step(synced=kind == "synced") for _ in range(block)]
+        return timings
 
     def _batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
         loader = DataLoader(self._data, batch_size, shuffle=True, drop_last=True)
@@ -113,7 +113,7 @@ class _Stepper:
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._note(times)
-        return [later - one for one, later in pairwise(times)]
+        return [later - earlier for earlier, later in pairwise(times)]
 
     def _note(self, times: list[float]) -> None:
         synchronize(self._device)

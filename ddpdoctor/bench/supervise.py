@@ -71,9 +71,9 @@ def _why(folder: Path) -> str:
     if not failures:
         log = (folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
         return escape(log[-1]) if log else "the process that starts the ranks ended without a word"
-    said = read_json(failures[0])
+    failure = read_json(failures[0])
     ranks, _, rank = failures[0].name.partition(".")[0].partition("-ranks-")
-    return f"rank {rank} of {plural(int(ranks), 'rank')} failed, {escape(said['doing'])}: {escape(said['error'])}"
+    return f"rank {rank} of {plural(int(ranks), 'rank')} failed, {escape(failure['doing'])}: {escape(failure['error'])}"
 
 
 def _read(folder: Path, ranks: int, rank: int) -> Any:

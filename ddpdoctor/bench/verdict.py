@@ -12,21 +12,21 @@ GOOD = 0.9
 
 def limit(results: Results) -> str:
     """What the step of the most ranks spends longer on than that of one, with its numbers."""
-    one, most = results.splits[0], results.splits[-1]
+    single, most = results.splits[0], results.splits[-1]
     if most.ranks == 1:
-        return f"one rank spends {_parts(one)}; more ranks were not measured."
+        return f"one rank spends {_parts(single)}; more ranks were not measured."
     reached = results.weak[-1].efficiency
     costs = {
         _averaging(results, most): most.exposed,
-        _computing(results, one, most): most.compute - one.compute,
-        _loading(one, most): most.data - one.data,
-        _updating(one, most): most.optimizer - one.optimizer,
+        _computing(results, single, most): most.compute - single.compute,
+        _loading(single, most): most.data - single.data,
+        _updating(single, most): most.optimizer - single.optimizer,
     }
     cause = max(costs, key=lambda text: costs[text])
-    told = f"{plural(most.ranks, 'rank')} reach {share(reached)} of perfect weak scaling"
+    headline = f"{plural(most.ranks, 'rank')} reach {share(reached)} of perfect weak scaling"
     if reached >= GOOD:
-        return f"little limits it: {told}. The largest cost: {cause}."
-    return f"{told}. What limits it: {cause}."
+        return f"little limits it: {headline}. The largest cost: {cause}."
+    return f"{headline}. What limits it: {cause}."
 
 
 def _parts(split: Split) -> str:
@@ -42,7 +42,7 @@ def _averaging(results: Results, most: Split) -> str:
     )
 
 
-def _computing(results: Results, one: Split, most: Split) -> str:
+def _computing(results: Results, single: Split, most: Split) -> str:
     wanted = most.ranks * results.setting.threads
     why = "they compete for memory bandwidth or for CPUs that others use"
     if results.setting.backend == "nccl":
@@ -50,17 +50,17 @@ def _computing(results: Results, one: Split, most: Split) -> str:
     elif wanted > results.cpus:
         threads = plural(results.setting.threads, "thread")
         why = f"{most.ranks} ranks of {threads} share {plural_cpus(results.cpus)}"
-    longer = f"{most.compute / one.compute:.1f} times as long as for one rank"
+    longer = f"{most.compute / single.compute:.1f} times as long as for one rank"
     return f"computing, for forward and backward take {longer}; {why}"
 
 
-def _loading(one: Split, most: Split) -> str:
-    return f"loading data, which takes {duration(most.data)} a step, with one rank {duration(one.data)}"
+def _loading(single: Split, most: Split) -> str:
+    return f"loading data, which takes {duration(most.data)} a step, with one rank {duration(single.data)}"
 
 
-def _updating(one: Split, most: Split) -> str:
+def _updating(single: Split, most: Split) -> str:
     return (
-        f"the optimizer's step, which takes {duration(most.optimizer)}, with one rank {duration(one.optimizer)}: "
+        f"the optimizer's step, which takes {duration(most.optimizer)}, with one rank {duration(single.optimizer)}: "
         f"it reads and writes every parameter, so ranks compete for memory"
     )
 

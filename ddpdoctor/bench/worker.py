@@ -87,26 +87,26 @@ def _measure(setting: Setting, ranks: int, rank: int, folder: Path, doing: _Doin
         device_id=device if device.type == "cuda" else None,
     )
     without_compiler()
-    found = _rows(setting, ranks, device, doing)
+    rows = _rows(setting, ranks, device, doing)
     dist.barrier()
     time.sleep(DRAIN_SECONDS)
-    return found
+    return rows
 
 
 def _rows(setting: Setting, ranks: int, device: torch.device, doing: Callable[[str], None]) -> dict[str, Any]:
     timer = steps.Timer(setting, device)
-    found: dict[str, Any] = {"parameters": timer.parameters, "gradient_bytes": timer.gradient_bytes}
+    rows: dict[str, Any] = {"parameters": timer.parameters, "gradient_bytes": timer.gradient_bytes}
     doing("weak scaling")
-    found["weak"] = timer.time(setting.batch_size, DEFAULT_BUCKET_MB, apart=ranks > 1)
+    rows["weak"] = timer.time(setting.batch_size, DEFAULT_BUCKET_MB, apart=ranks > 1)
     strong = setting.strong_batch(ranks)
     if strong != setting.batch_size:
         doing("strong scaling")
-        found["strong"] = timer.time(strong, DEFAULT_BUCKET_MB)
+        rows["strong"] = timer.time(strong, DEFAULT_BUCKET_MB)
     if ranks == setting.nproc and ranks > 1:
-        found["buckets"] = {}
+        rows["buckets"] = {}
         for megabytes in setting.buckets:
             if megabytes != DEFAULT_BUCKET_MB:
                 doing(f"buckets of {megabytes:g} MiB")
-                found["buckets"][f"{megabytes:g}"] = timer.time(setting.batch_size, megabytes)
-        found["collectives"] = collectives.measure(setting, device, doing)
-    return found
+                rows["buckets"][f"{megabytes:g}"] = timer.time(setting.batch_size, megabytes)
+        rows["collectives"] = collectives.measure(setting, device, doing)
+    return rows

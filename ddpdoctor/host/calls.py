@@ -136,8 +136,8 @@ def _memory(folder: Path, address: int, size: int) -> bytes:
 
 
 def _by_kernel_function(function: str) -> Call:
-    found = next((call for start, call in _WAITED_IN.items() if function.startswith(start)), "")
-    return Call(found, sleeps=found in _SLEEPS)
+    text = next((call for start, call in _WAITED_IN.items() if function.startswith(start)), "")
+    return Call(text, sleeps=text in _SLEEPS)
 
 
 def _polled(folder: Path, address: int, count: int) -> list[int]:

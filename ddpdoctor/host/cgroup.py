@@ -53,10 +53,10 @@ def _lineage(system: System, controller: str) -> Iterator[str]:
     """The folders of this process's group and of its ancestors that are visible here, the group first."""
     groups = dict(_groups(system))
     for root, point, kind in _mounts(system, controller):
-        own = groups.get(controller if kind == "cgroup" else "")
-        if own is None:
+        group = groups.get(controller if kind == "cgroup" else "")
+        if group is None:
             continue
-        folder = PurePosixPath(point) / _below(own, root)
+        folder = PurePosixPath(point) / _below(group, root)
         yield from (str(at) for at in (folder, *folder.parents) if at.is_relative_to(point))
 
 

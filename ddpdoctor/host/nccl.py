@@ -26,8 +26,8 @@ def nccl_setting(host: Host, name: str) -> Setting | None:
         return Setting(host.environ[name], "environment")
     for path in _files(host):
         for line in (host.system.read_text(path) or "").splitlines():
-            key, found, value = line.partition("=")
-            if found and key == name:
+            key, equals, value = line.partition("=")
+            if equals and key == name:
                 return Setting(value, path)
     return None
 
@@ -38,10 +38,10 @@ def is_on(setting: Setting | None) -> bool:
 
 
 def _files(host: Host) -> Iterator[str]:
-    own = host.environ.get("NCCL_CONF_FILE")
+    configured = host.environ.get("NCCL_CONF_FILE")
     home = host.environ.get("HOME")
-    if own:
-        yield own
+    if configured:
+        yield configured
     elif home:
         yield f"{home}/.nccl.conf"
     yield SYSTEM_FILE

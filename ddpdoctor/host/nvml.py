@@ -195,13 +195,13 @@ def _mig_uuids(nvml: _Nvml, handle: Any) -> Iterator[str]:
 
 def _cuda_driver_version(nvml: _Nvml) -> tuple[int, int] | None:
     # The second version asks libcuda as a program would find it, a forward compatibility package included.
-    found = nvml.ask("nvmlSystemGetCudaDriverVersion_v2") or nvml.ask("nvmlSystemGetCudaDriverVersion")
-    return (found // 1000, found % 1000 // 10) if found else None
+    version = nvml.ask("nvmlSystemGetCudaDriverVersion_v2") or nvml.ask("nvmlSystemGetCudaDriverVersion")
+    return (version // 1000, version % 1000 // 10) if version else None
 
 
 def _peers(nvml: _Nvml, handles: dict[int, Any]) -> dict[tuple[int, int], tuple[str, bool]]:
     """For each pair its first P2P status that is not OK, of reading and writing, and whether NVLink joins it."""
-    found = {}
+    peers = {}
     for a, b in combinations(handles, 2):
         read, write, nvlink = (
             _p2p_status(nvml, handles[a], handles[b], capability)
@@ -209,8 +209,8 @@ def _peers(nvml: _Nvml, handles: dict[int, Any]) -> dict[tuple[int, int], tuple[
         )
         known = [status for status in (read, write) if status]
         if known:
-            found[a, b] = next((status for status in known if status != "OK"), "OK"), nvlink == "OK"
-    return found
+            peers[a, b] = next((status for status in known if status != "OK"), "OK"), nvlink == "OK"
+    return peers
 
 
 def _p2p_status(nvml: _Nvml, a: Any, b: Any, capability: str) -> str | None:

@@ -11,8 +11,8 @@ _BUS_ID = re.compile(r"(?:[0-9a-f]*?)([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a
 
 def sysfs_name(bus_id: str) -> str:
     """A bus id as /sys/bus/pci/devices has it: NVML's ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
-    found = _BUS_ID.fullmatch(bus_id)
-    return found.group(1).lower() if found else ""
+    match = _BUS_ID.fullmatch(bus_id)
+    return match.group(1).lower() if match else ""
 
 
 def iommu_mode(system: System, bus_id: str) -> str | None:

@@ -44,8 +44,8 @@ class RecordedSystem(System):
         return tuple(sorted({*below, *self._get("folders", {}).get(path, ())}))
 
     def working_directory(self) -> str | None:
-        found = self.recording.get("working_directory", "/home/user")
-        return None if found is None else str(found)
+        folder = self.recording.get("working_directory", "/home/user")
+        return None if folder is None else str(folder)
 
     def hostname(self) -> str:
         return str(self._get("hostname", "node1"))
@@ -61,8 +61,8 @@ class RecordedSystem(System):
             {"name": "eth0", "addresses": ["10.0.0.1"]},
         ]
         return tuple(
-            Interface(**{**one, "addresses": tuple(one.get("addresses", ()))})
-            for one in self._get("interfaces", plain)
+            Interface(**{**interface, "addresses": tuple(interface.get("addresses", ()))})
+            for interface in self._get("interfaces", plain)
         )
 
     def rlimit(self, name: str) -> tuple[int, int]:
@@ -96,9 +96,11 @@ class RecordedSystem(System):
 
     def listeners(self, port: int) -> tuple[Listener, ...]:
         return tuple(
-            Listener(one["port"], one.get("address", "0.0.0.0"), self.process(one.get("pid", 0)))
-            for one in self._get("listeners", ())
-            if one["port"] == port
+            Listener(
+                listener["port"], listener.get("address", "0.0.0.0"), self.process(listener.get("pid", 0))
+            )
+            for listener in self._get("listeners", ())
+            if listener["port"] == port
         )
 
     def process(self, pid: int) -> Process | None:
@@ -106,7 +108,8 @@ class RecordedSystem(System):
 
     def processes(self) -> tuple[Process, ...]:
         return tuple(
-            Process(**{**one, "command": tuple(one.get("command", ()))}) for one in self._get("processes", ())
+            Process(**{**process, "command": tuple(process.get("command", ()))})
+            for process in self._get("processes", ())
         )
 
     def pid(self) -> int:
@@ -121,38 +124,40 @@ class RecordedSystem(System):
         return int(total), int(available)
 
     def which(self, program: str) -> str | None:
-        found = self._get("programs", {}).get(program)
-        return None if found is None else str(found)
+        program_path = self._get("programs", {}).get(program)
+        return None if program_path is None else str(program_path)
 
     def installed(self, distribution: str) -> str | None:
-        found = self._get("installed", {"torch": "2.13.0"}).get(distribution)
-        return None if found is None else str(found)
+        version = self._get("installed", {"torch": "2.13.0"}).get(distribution)
+        return None if version is None else str(version)
 
     def package_folder(self, package: str) -> str | None:
-        found = self._get("packages", {}).get(package)
-        return None if found is None else str(found)
+        folder = self._get("packages", {}).get(package)
+        return None if folder is None else str(folder)
 
     def gpus(self) -> Gpus:
         recorded = self.recording.get("gpus")
         if not recorded:
             return Gpus(absent="this machine has no NVIDIA driver")
-        devices = tuple(_recorded_gpu(one) for one in recorded.get("devices", ()))
+        devices = tuple(_recorded_gpu(entry) for entry in recorded.get("devices", ()))
         version = recorded.get("cuda_driver_version")
         return Gpus(
             recorded.get("absent"),
             devices,
             str(recorded.get("driver", "")),
             tuple(version) if version else None,
-            {(one["a"], one["b"]): one["status"] for one in recorded.get("peer_access", ())},
-            frozenset((one["a"], one["b"]) for one in recorded.get("peer_access", ()) if one.get("nvlink")),
+            {(entry["a"], entry["b"]): entry["status"] for entry in recorded.get("peer_access", ())},
+            frozenset(
+                (entry["a"], entry["b"]) for entry in recorded.get("peer_access", ()) if entry.get("nvlink")
+            ),
         )
 
     def kernel_log(self) -> str:
         return str(self._get("kernel_log", ""))
 
 
-def _recorded_gpu(one: Mapping[str, Any]) -> Gpu:
+def _recorded_gpu(entry: Mapping[str, Any]) -> Gpu:
     facts: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in one.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
     }
     return Gpu(**facts)

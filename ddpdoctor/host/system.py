@@ -52,8 +52,8 @@ class Interface:
 
 def loopback_down(interfaces: Iterable[Interface]) -> str | None:
     """The name of a loopback interface that is down, and then has no address or keeps it; None where one is up."""
-    found = [one for one in interfaces if one.loopback or one.name == "lo"]
-    return found[0].name if found and not any(one.up for one in found) else None
+    loopbacks = [interface for interface in interfaces if interface.loopback or interface.name == "lo"]
+    return loopbacks[0].name if loopbacks and not any(interface.up for interface in loopbacks) else None
 
 
 @dataclass(frozen=True)
@@ -125,20 +125,20 @@ class System:
 
     def resolve(self, name: str) -> tuple[str, ...]:
         """The addresses of a host name; empty where it does not resolve, or not in time."""
-        found: list[str] = []
+        addresses: list[str] = []
 
         def look_up() -> None:
             try:
                 infos = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError):
                 return
-            found.extend(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
+            addresses.extend(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
 
         # getaddrinfo has no deadline, and a dead name server takes its time.
         looking = threading.Thread(target=look_up, daemon=True)
         looking.start()
         looking.join(RESOLVE_SECONDS)
-        return tuple(found)
+        return tuple(addresses)
 
     def interfaces(self) -> tuple[Interface, ...]:
         """The network interfaces."""
@@ -163,11 +163,13 @@ class System:
     def disk(self, path: str) -> Disk | None:
         """The filesystem that a folder lies on; None where the folder is absent."""
         try:
-            found = os.statvfs(path)
+            filesystem = os.statvfs(path)
         except OSError:
             return None
-        inodes = found.f_favail if found.f_files else -1
-        return Disk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize, inodes)
+        inodes = filesystem.f_favail if filesystem.f_files else -1
+        return Disk(
+            filesystem.f_blocks * filesystem.f_frsize, filesystem.f_bavail * filesystem.f_frsize, inodes
+        )
 
     def write_probe(self, folder: str, size: int) -> int:
         """Write, sync and remove a file of ``size`` bytes in a folder; 0, or the errno of what failed."""
@@ -246,13 +248,13 @@ class System:
         """All processes that we may see."""
         import psutil
 
-        found = []
+        processes = []
         for running in psutil.process_iter():
             try:
-                found.append(_process(running))
+                processes.append(_process(running))
             except psutil.Error:
                 continue
-        return tuple(found)
+        return tuple(processes)
 
     def pid(self) -> int:
         """This process."""
@@ -268,8 +270,8 @@ class System:
         """Bytes of memory of this machine: in all, and available."""
         import psutil
 
-        found = psutil.virtual_memory()
-        return int(found.total), int(found.available)
+        memory = psutil.virtual_memory()
+        return int(memory.total), int(memory.available)
 
     def which(self, program: str) -> str | None:
         """The path of a program that PATH finds."""

@@ -30,11 +30,11 @@ def root_cause(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _explains(finding: Finding) -> tuple[int, int, bool, str]:
-    seen = finding.seen
-    if seen is None:
+    sighting = finding.seen
+    if sighting is None:
         return 0, 0, False, finding.code
-    standing = next(number for number, roles in enumerate(_ORDER) if seen.role in roles)
-    return standing, seen.position, seen.role is Role.EXCEPTION, finding.code
+    standing = next(number for number, roles in enumerate(_ORDER) if sighting.role in roles)
+    return standing, sighting.position, sighting.role is Role.EXCEPTION, finding.code
 
 
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -180,13 +180,13 @@ class Ends:
         )
 
     def _take_wait(self, line: Line) -> None:
-        found = _WATCHDOG.search(line.text)
+        match = _WATCHDOG.search(line.text)
         rank = _rank_of(line)
-        if found:
-            fields = dict(_FIELD.findall(found["work"]))
+        if match:
+            fields = dict(_FIELD.findall(match["work"]))
             sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
-            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(found["ms"]) / 1000, elements)
+            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(match["ms"]) / 1000, elements)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
@@ -211,8 +211,8 @@ def _rank_of(line: Line) -> int | None:
     """The rank in the job; a watchdog names the one in its group, behind the other's label."""
     if line.rank is not None and _LABELLED.match(line.text):
         return line.rank
-    found = _RANK.search(line.text)
-    return int(found[1]) if found else line.rank
+    match = _RANK.search(line.text)
+    return int(match[1]) if match else line.rank
 
 
 def _ends(line: Line) -> Iterator[Ended]:
@@ -221,26 +221,28 @@ def _ends(line: Line) -> Iterator[Ended]:
         yield Ended(int(elastic["code"]), line, None, int(elastic["local"]), int(elastic["pid"]))
         return
     for pattern in _OTHERS:
-        found = pattern.search(line.text)
-        if found:
-            said = {name: value for name, value in found.groupdict().items() if value is not None}
+        match = pattern.search(line.text)
+        if match:
+            fields = {name: value for name, value in match.groupdict().items() if value is not None}
             ranks = (
-                _tasks(said["tasks"]) if "tasks" in said else [int(said["rank"]) if "rank" in said else None]
+                _tasks(fields["tasks"])
+                if "tasks" in fields
+                else [int(fields["rank"]) if "rank" in fields else None]
             )
-            pid = int(said["pid"]) if "pid" in said else None
+            pid = int(fields["pid"]) if "pid" in fields else None
             for rank in ranks:
-                yield Ended(_code(said), line, rank, pid=pid, host=said.get("host", ""))
+                yield Ended(_code(fields), line, rank, pid=pid, host=fields.get("host", ""))
             return
 
 
-def _code(said: dict[str, str]) -> int:
+def _code(fields: dict[str, str]) -> int:
     """The exit status as Python has it: shells and Slurm write 137 for signal 9."""
-    if "name" in said:
-        name = said["name"]
+    if "name" in fields:
+        name = fields["name"]
         return -int(SIGNALS[name] if name in SIGNALS else getattr(signal, name, 0))
-    if said.get("signal"):
-        return -int(said["signal"])
-    code = int(said.get("code") or said.get("compose") or 1)
+    if fields.get("signal"):
+        return -int(fields["signal"])
+    code = int(fields.get("code") or fields.get("compose") or 1)
     return 128 - code if 128 < code < 160 else code
 
 

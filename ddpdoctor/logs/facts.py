@@ -34,18 +34,18 @@ class JobFacts:
 
 def read_facts(streams: Iterable[Stream]) -> JobFacts:
     """Every NCCL line of the streams, by process."""
-    said: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    lines_of: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     version = ""
     for stream in streams:
         for line in _nccl_lines(stream.chunks):
-            found = _PROCESS.search(line)
-            if found is None:
+            match = _PROCESS.search(line)
+            if match is None:
                 version = version or (line if "NCCL version" in line else "")
-            elif (found[1], found[2]) in said or len(said) < MOST_PROCESSES:
-                lines = said[found[1], found[2]]
+            elif (match[1], match[2]) in lines_of or len(lines_of) < MOST_PROCESSES:
+                lines = lines_of[match[1], match[2]]
                 if len(lines) < MOST_LINES:
-                    lines[line[found.start() :]] = None
-    return _by_rank({process: list(lines) for process, lines in said.items()}, version)
+                    lines[line[match.start() :]] = None
+    return _by_rank({process: list(lines) for process, lines in lines_of.items()}, version)
 
 
 def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
@@ -60,13 +60,13 @@ def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
         yield labels.strip(rest.decode("utf-8", "replace")).text
 
 
-def _by_rank(said: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
-    ranks = {process: found for process, lines in said.items() if (found := _rank(lines)) is not None}
-    unnumbered = len(set(ranks.values())) < len(said)
+def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
+    ranks = {process: found for process, lines in lines_of.items() if (found := _rank(lines)) is not None}
+    unnumbered = len(set(ranks.values())) < len(lines_of)
     if unnumbered:
-        ranks = {process: number for number, process in enumerate(said)}
+        ranks = {process: number for number, process in enumerate(lines_of)}
     facts = {
-        rank: nccl.parse("\n".join((version, *said[process])))
+        rank: nccl.parse("\n".join((version, *lines_of[process])))
         for process, rank in sorted(ranks.items(), key=lambda pair: pair[1])
     }
     return JobFacts(facts, {rank: host for (host, _), rank in ranks.items()}, unnumbered)
@@ -74,8 +74,8 @@ def _by_rank(said: Mapping[tuple[str, str], list[str]], version: str) -> JobFact
 
 def _rank(lines: Iterable[str]) -> int | None:
     """The rank in the largest group, which is mostly the whole job."""
-    found = [match for line in lines if (match := _RANK.search(line))]
-    return int(max(found, key=lambda match: int(match[2]))[1]) if found else None
+    matches = [match for line in lines if (match := _RANK.search(line))]
+    return int(max(matches, key=lambda match: int(match[2]))[1]) if matches else None
 
 
 def table(facts: JobFacts) -> tuple[Evidence, ...]:
@@ -89,8 +89,8 @@ def table(facts: JobFacts) -> tuple[Evidence, ...]:
 
 def _links(facts: JobFacts) -> dict[str, set[tuple[int, int]]]:
     pairs: dict[str, set[tuple[int, int]]] = defaultdict(set)
-    for said in facts.by_rank.values():
-        for link in said.links:
+    for facts_of_rank in facts.by_rank.values():
+        for link in facts_of_rank.links:
             pairs[link.transport].add((link.sender, link.receiver))
     return pairs
 
@@ -103,20 +103,26 @@ def _transports(facts: JobFacts) -> Iterator[str]:
 
 
 def _doubts(facts: JobFacts) -> Iterator[str]:
-    versions = {said.version for said in facts.by_rank.values() if said.version}
+    versions = {facts_of_rank.version for facts_of_rank in facts.by_rank.values() if facts_of_rank.version}
     if len(versions) > 1:
         yield f"ranks loaded different versions of NCCL: {', '.join(sorted(versions))}"
     over_sockets = {
-        rank for rank, said in facts.by_rank.items() if _uses_sockets(said.links) or said.network == "Socket"
+        rank
+        for rank, facts_of_rank in facts.by_rank.items()
+        if _uses_sockets(facts_of_rank.links) or facts_of_rank.network == "Socket"
     }
     if over_sockets and len(set(facts.hosts.values())) > 1:
         yield f"data between nodes goes over sockets, not InfiniBand or RoCE (ranks {fold_ranks(over_sockets)})"
     copied = {
-        rank for rank, said in facts.by_rank.items() if any(link.via.startswith("SHM") for link in said.links)
+        rank
+        for rank, facts_of_rank in facts.by_rank.items()
+        if any(link.via.startswith("SHM") for link in facts_of_rank.links)
     }
     if copied:
         yield f"GPUs of one host pass data through shared memory, not directly (ranks {fold_ranks(copied)})"
-    interfaces = {said.bootstrap[0] for said in facts.by_rank.values() if said.bootstrap}
+    interfaces = {
+        facts_of_rank.bootstrap[0] for facts_of_rank in facts.by_rank.values() if facts_of_rank.bootstrap
+    }
     if len(interfaces) > 1:
         yield f"ranks meet over interfaces of different names: {', '.join(sorted(interfaces))}"
 

@@ -49,12 +49,12 @@ def strip(raw: str) -> Labelled:
     text = uncoloured(raw)
     label, rank = "", None
     for _ in range(_MOST_LABELS):
-        found = _LABEL.match(text)
-        if found is None:
+        match = _LABEL.match(text)
+        if match is None:
             break
-        number = next((found[name] for name in _RANKS if found[name] is not None), None)
+        number = next((match[name] for name in _RANKS if match[name] is not None), None)
         if number is not None:
             rank = int(number)
-            label = label or f"{found.lastgroup}{number}"  # the innermost is not on every line
-        text = text[found.end() :]
+            label = label or f"{match.lastgroup}{number}"  # the innermost is not on every line
+        text = text[match.end() :]
     return Labelled(text, label, rank)

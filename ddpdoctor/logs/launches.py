@@ -40,12 +40,12 @@ def last_launch(log: Log, begins: int) -> Log:
         return log
     last = replace(
         log,
-        lines=tuple(one for one in log.lines if one.position >= begins),
-        raised=tuple(one for one in log.raised if one.line.position >= begins),
-        ended=tuple(one for one in log.ended if one.line.position >= begins),
-        waits=tuple(one for one in log.waits if one.line.position >= begins),
-        progress=tuple(one for one in log.progress if one.line.position >= begins),
-        training=tuple(one for one in log.training if one.position >= begins),
+        lines=tuple(item for item in log.lines if item.position >= begins),
+        raised=tuple(item for item in log.raised if item.line.position >= begins),
+        ended=tuple(item for item in log.ended if item.line.position >= begins),
+        waits=tuple(item for item in log.waits if item.line.position >= begins),
+        progress=tuple(item for item in log.progress if item.line.position >= begins),
+        training=tuple(item for item in log.training if item.position >= begins),
         hung=log.hung if log.hung and log.hung.position >= begins else None,
     )
     return last if last.failed or last.training or last.hung else log

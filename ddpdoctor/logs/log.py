@@ -92,8 +92,8 @@ class Raised:
     @property
     def where(self) -> Where | None:
         """The innermost line that is the script's own: not torch's, nor another package's."""
-        own = [frame for frame in self.frames if not _INSTALLED.search(frame.file)]
-        return where_of(own[-1]) if own else None
+        frames_of_script = [frame for frame in self.frames if not _INSTALLED.search(frame.file)]
+        return where_of(frames_of_script[-1]) if frames_of_script else None
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Log:
     def find(self, *patterns: str) -> tuple[Line, ...]:
         """The lines in which any of these regular expressions is found, in order."""
         compiled = [re.compile(pattern) for pattern in patterns]
-        return tuple(line for line in self.lines if any(one.search(line.text) for one in compiled))
+        return tuple(line for line in self.lines if any(p.search(line.text) for p in compiled))
 
     def first(self, *patterns: str) -> Line | None:
         """The first such line."""
@@ -189,28 +189,35 @@ class Log:
 
         An exception that was caught and a line after which training went on are passed over.
         """
-        told = [one for one in (self._in_exception(patterns), self._in_line(patterns)) if one]
+        candidates = [
+            candidate for candidate in (self._in_exception(patterns), self._in_line(patterns)) if candidate
+        ]
         return (
-            Told(told[0].match, tuple(dict.fromkeys(by for one in told for by in one.by))) if told else None
+            Told(
+                candidates[0].match,
+                tuple(dict.fromkeys(by for candidate in candidates for by in candidate.by)),
+            )
+            if candidates
+            else None
         )
 
     def _in_exception(self, patterns: Sequence[str]) -> Told | None:
-        for one in self.fatal:
-            for link in one.chain:
-                found = _first_match(patterns, link.text)
-                if found:
-                    return Told(found, (link, *self._alike(link, patterns)))
+        for raised in self.fatal:
+            for link in raised.chain:
+                match = _first_match(patterns, link.text)
+                if match:
+                    return Told(match, (link, *self._alike(link, patterns)))
         return None
 
     def _alike(self, first: Raised, patterns: Sequence[str]) -> Iterator[Raised]:
         """What other ranks raised at the same place of the script, and says the same: one of each rank."""
-        seen = {first.rank}
-        for one in self.fatal:
-            for link in one.chain:
+        ranks = {first.rank}
+        for raised in self.fatal:
+            for link in raised.chain:
                 same = first.where is not None and (link.kind, link.where) == (first.kind, first.where)
                 passed_on = link.line.text[:1].isspace()  # in torchrun's summary
-                if same and not passed_on and link.rank not in seen and _first_match(patterns, link.text):
-                    seen.add(link.rank)
+                if same and not passed_on and link.rank not in ranks and _first_match(patterns, link.text):
+                    ranks.add(link.rank)
                     yield link
 
     def each(self, subject: str, *patterns: str) -> dict[str, Told]:
@@ -220,22 +227,22 @@ class Log:
         """
         first = self.told(*patterns)
         by_subject: dict[str, Told] = {}
-        for told in self._in_lines(patterns):
-            if about := re.search(subject, told.match.string):
-                by_subject.setdefault(about[1], told)
+        for match in self._in_lines(patterns):
+            if about := re.search(subject, match.match.string):
+                by_subject.setdefault(about[1], match)
         return by_subject or ({"": first} if first else {})
 
     def _in_line(self, patterns: Sequence[str]) -> Told | None:
         return next(self._in_lines(patterns), None)
 
     def _in_lines(self, patterns: Sequence[str]) -> Iterator[Told]:
-        caught = {link.line.position for one in self.raised if one.survived for link in one.chain}
+        caught = {link.line.position for raised in self.raised if raised.survived for link in raised.chain}
         for line in self.lines:
             if line.position in caught:
                 continue
-            found = _first_match(patterns, line.text)
-            if found and not self._got_over(line) and not is_help(line.text):
-                yield Told(found, (line,))
+            match = _first_match(patterns, line.text)
+            if match and not self._got_over(line) and not is_help(line.text):
+                yield Told(match, (line,))
 
     def _got_over(self, line: Line) -> bool:
         """Whether the training went on after this line, or says at its end that it is done.
@@ -244,12 +251,12 @@ class Log:
         """
         if not self.ended_well or self.went_on_after(line):
             return self.went_on_after(line)
-        of_the_end = line.position > max(one.position for one in self.training)
+        of_the_end = line.position > max(step.position for step in self.training)
         return not (of_the_end and is_of_the_system(line.text))
 
     def went_on_after(self, line: Line) -> bool:
         """Whether training went on after this line, which then was no end."""
-        later = (one.position > line.position and one.file == line.file for one in self.training)
+        later = (step.position > line.position and step.file == line.file for step in self.training)
         return sum(later) >= GOES_ON
 
     def survives(self, line: Line) -> bool:
@@ -261,25 +268,25 @@ class Log:
     @property
     def ended_well(self) -> bool:
         """Whether it is the output of a training that says itself that it is done, and nothing contradicts."""
-        said = self.last is not None and says_done(self.last.text)
-        return said and bool(self.training) and not self.failed
+        done = self.last is not None and says_done(self.last.text)
+        return done and bool(self.training) and not self.failed
 
     @property
     def hosts(self) -> frozenset[str]:
         """The hosts that NCCL's lines and the ends of processes name."""
-        said = (process.partition(":")[0] for process in self.nccl)
-        return frozenset(filter(None, (*said, *(one.host for one in self.ended))))
+        names = (process.partition(":")[0] for process in self.nccl)
+        return frozenset(filter(None, (*names, *(end.host for end in self.ended))))
 
     @property
     def fatal(self) -> Iterator[Raised]:
         """The exceptions that ended a process."""
-        return (one for one in self.raised if not one.survived)
+        return (raised for raised in self.raised if not raised.survived)
 
     @property
     def failed(self) -> bool:
         """Whether anything here says that the job did not end well."""
-        raised = any(not one.in_thread for one in self.fatal)
-        return bool(self.waits) or any(one.code for one in self.ended) or raised
+        raised = any(not item.in_thread for item in self.fatal)
+        return bool(self.waits) or any(item.code for item in self.ended) or raised
 
 
 def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:
@@ -293,19 +300,19 @@ def told_by(
 
     ``self.fail(headline, why=..., fix=..., **told_by(line))`` fills in ranks, where, evidence and seen.
     """
-    lines = sorted({_line_of(one) for one in told}, key=lambda line: line.position)
-    seen = lines[0].seen(role)
+    lines = sorted({_line_of(source) for source in told}, key=lambda line: line.position)
+    sighting = lines[0].seen(role)
     if role is Role.EXCEPTION and isinstance(told[0], Raised):
         # What names a disease may stand in the last line of the exception's message.
-        seen = replace(seen, position=seen.position + told[0].message.count("\n"))
-    named = {one.rank for one in told if one.rank is not None} if ranks is None else set(ranks)
+        sighting = replace(sighting, position=sighting.position + told[0].message.count("\n"))
+    named = {source.rank for source in told if source.rank is not None} if ranks is None else set(ranks)
     return {
         "ranks": tuple(sorted(named)),
-        "where": next((one.where for one in told if isinstance(one, Raised) and one.where), None),
+        "where": next((source.where for source in told if isinstance(source, Raised) and source.where), None),
         "evidence": tuple(line.evidence for line in lines[:_MOST_QUOTES]),
-        "seen": seen,
+        "seen": sighting,
     }
 
 
-def _line_of(one: Line | Raised) -> Line:
-    return one.line if isinstance(one, Raised) else one
+def _line_of(source: Line | Raised) -> Line:
+    return source.line if isinstance(source, Raised) else source

@@ -35,26 +35,28 @@ _OF_RANKS = re.compile(r"NCCL|RCCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|
 def is_of_another_service(raised: Raised) -> bool:
     """Whether it tells of a connection to something that is no rank: a web server, a store of objects, a database."""
     links = raised.chain
-    if any(_OF_RANKS.search(one.text) for one in links):
+    if any(_OF_RANKS.search(link.text) for link in links):
         return False
-    return any(one.frames and _PACKAGE.search(one.frames[-1].file) for one in links)
+    return any(link.frames and _PACKAGE.search(link.frames[-1].file) for link in links)
 
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
     if is_of_another_service(raised):
         return False
-    return any(re.search(PEER_IS_GONE, one.text) or _WAITED_IN_VAIN.search(one.text) for one in raised.chain)
+    return any(
+        re.search(PEER_IS_GONE, link.text) or _WAITED_IN_VAIN.search(link.text) for link in raised.chain
+    )
 
 
 def waited_in_vain(raised: Raised) -> bool:
     """Whether it says that a wait for the others ran out of time."""
-    return any(_WAITED_IN_VAIN.search(one.text) for one in raised.chain)
+    return any(_WAITED_IN_VAIN.search(link.text) for link in raised.chain)
 
 
 def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
-    return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(one.text) for one in raised.chain)
+    return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(link.text) for link in raised.chain)
 
 
 def was_left_alone(raised: Raised) -> bool:
@@ -68,17 +70,17 @@ def first_cause(log: Log) -> Raised | None:
 
     Files of single ranks have no common order; there the launcher's word counts, where it is in the output.
     """
-    own = own_causes(log)
-    if len({one.line.file for one in own}) > 1:
-        failed = (one.rank for one in log.ended if one.code > 0 and one.pid not in log.stopped)
+    causes = own_causes(log)
+    if len({item.line.file for item in causes}) > 1:
+        failed = (item.rank for item in log.ended if item.code > 0 and item.pid not in log.stopped)
         first = next((rank for rank in failed if rank is not None), None)
-        own = [one for one in own if one.rank == first] or own if first is not None else own
-    return own[0] if own else None
+        causes = [item for item in causes if item.rank == first] or causes if first is not None else causes
+    return causes[0] if causes else None
 
 
 def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
-    return [one for one in log.fatal if not speaks_of_a_peer(one) and not is_of_the_launcher(one)]
+    return [raised for raised in log.fatal if not speaks_of_a_peer(raised) and not is_of_the_launcher(raised)]
 
 
 def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
@@ -95,7 +97,7 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
 
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
-    killed = [one for one in log.ended if one.code < 0 and one.pid not in log.stopped]
-    by_others = any(one.code > 0 for one in log.ended)  # SIGTERM then came after that failure
+    killed = [end for end in log.ended if end.code < 0 and end.pid not in log.stopped]
+    by_others = any(end.code > 0 for end in log.ended)  # SIGTERM then came after that failure
     rest = None if by_others else next(iter(killed), None)
-    return next((one for one in killed if one.code != -signal.SIGTERM), rest)
+    return next((end for end in killed if end.code != -signal.SIGTERM), rest)

@@ -106,17 +106,17 @@ def parse(text: str) -> NcclFacts:
 
 def _messages(text: str) -> Iterator[tuple[str, str, str]]:
     for line in text.splitlines():
-        found = _LINE.search(line)
-        if found:
-            yield found["source"] or "", found["level"], found["text"].strip()
+        match = _LINE.search(line)
+        if match:
+            yield match["source"] or "", match["level"], match["text"].strip()
 
 
 def _found(pattern: re.Pattern[str], messages: Iterable[str]) -> Iterator[Any]:
     """The pattern's group, or its groups, for each message that has it."""
     for message in messages:
-        found = pattern.search(message)
-        if found:
-            yield found.group(1) if pattern.groups == 1 else found.groups()
+        match = pattern.search(message)
+        if match:
+            yield match.group(1) if pattern.groups == 1 else match.groups()
 
 
 def _listed(

@@ -102,10 +102,10 @@ class _Reading:
         """Read one stream to its end."""
         before = self._scanner.read
         self._starts.append((before, stream))
-        for found in self._scanner.scan(stream.chunks):
-            at = Line("", found.place - before, stream.name, stream.rank, found.place)
-            for text in _parts(found.raw):
-                self._line(text, at, found.groups)
+        for batch in self._scanner.scan(stream.chunks):
+            at = Line("", batch.place - before, stream.name, stream.rank, batch.place)
+            for text in _parts(batch.raw):
+                self._line(text, at, batch.groups)
 
     def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
         labelled = labels.strip(raw)
@@ -134,10 +134,10 @@ class _Reading:
             self._characters += len(line.text)
 
     def _take_nccl(self, line: Line) -> None:
-        found = _NCCL.search(line.text)
-        if found is None:
+        match = _NCCL.search(line.text)
+        if match is None:
             return
-        process = found[1] or ""
+        process = match[1] or ""
         known = process in self._nccl or len(self._nccl) < MOST_PROCESSES
         if known and len(self._nccl[process]) < MOST_NCCL_LINES:
             self._nccl[process].append(line.text)
@@ -148,7 +148,7 @@ class _Reading:
         training = tuple(self._located(place, raw) for place, raw in scanner.training)
         for place, raw in scanner.bars:
             self._ends.feed_bar(self._located(place, raw))
-        found = Log(
+        log = Log(
             lines=tuple(self._lines),
             raised=tuple(self._tracebacks.finish()),
             ended=tuple(self._ends.ended.values()),
@@ -156,24 +156,24 @@ class _Reading:
             waits=tuple(self._ends.waits.values()),
             reached=dict(self._ends.reached),
             progress=tuple(self._ends.progress.values()),
-            nccl={process: nccl.parse("\n".join(said)) for process, said in self._nccl.items()},
+            nccl={process: nccl.parse("\n".join(lines)) for process, lines in self._nccl.items()},
             world_size=self._ends.world_size,
             read=scanner.read,
             training=training,
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
         )
-        alone = all(map(was_left_alone, found.raised))
+        alone = all(map(was_left_alone, log.raised))
         survived = (
-            replace(one, survived=found.survives(one.line) or (was_left_alone(one) and not alone))
-            for one in found.raised
+            replace(item, survived=log.survives(item.line) or (was_left_alone(item) and not alone))
+            for item in log.raised
         )
         judged = replace(
-            found,
+            log,
             raised=tuple(survived),
             # The ends of an attempt after which the launcher started its ranks once more, and they trained.
-            ended=tuple(one for one in found.ended if not found.went_on_after(one.line)),
-            waits=tuple(one for one in found.waits if not found.went_on_after(one.line)),
+            ended=tuple(item for item in log.ended if not log.went_on_after(item.line)),
+            waits=tuple(item for item in log.waits if not log.went_on_after(item.line)),
         )
         return last_launch(judged, self._launches.begins)
 
@@ -187,13 +187,13 @@ class _Reading:
 def _parts(raw: bytes) -> Iterator[str]:
     """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
     whole = raw.decode("utf-8", "replace")
-    if whole.startswith('{"log":') and (found := _CONTAINER.match(whole)):
+    if whole.startswith('{"log":') and (match := _CONTAINER.match(whole)):
         with contextlib.suppress(ValueError):
-            whole = json.loads(f'"{found[1]}"').rstrip("\n")
+            whole = json.loads(f'"{match[1]}"').rstrip("\n")
     for drawn in whole.split("\r"):
         for text in _RUN_TOGETHER.split(drawn):
             yield text[:LONGEST_TEXT]
-    stack = found[1] if (found := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
+    stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
     if stack:
         with contextlib.suppress(ValueError):
             yield from json.loads(f'"{stack}"').splitlines()
@@ -205,5 +205,5 @@ def _traceback_in_json(whole: str) -> str:
     begins = whole.rfind('"', 0, max(at, 0)) + 1
     if at < 0 or whole[begins - 2 : begins - 1] == "\\":  # what it holds is quoted once more
         return ""
-    found = _REST_OF_TEXT.match(whole, begins)
-    return found[0] if found else ""
+    match = _REST_OF_TEXT.match(whole, begins)
+    return match[0] if match else ""

@@ -47,11 +47,11 @@ def streams(paths: list[str]) -> list[Stream]:
     Raises:
         UnreadableInput: one does not exist, or a folder holds no file.
     """
-    found = [stream for path in paths for stream in _streams(path)]
-    named = {one.name: int(said["rank"]) for one in found if (said := _RANK_NAME.search(one.name))}
+    all_streams = [stream for path in paths for stream in _streams(path)]
+    named = {one.name: int(match["rank"]) for one in all_streams if (match := _RANK_NAME.search(one.name))}
     if len(set(named.values())) < 2:  # one name alone may be that of the whole job's output
-        return found
-    return [replace(one, rank=named.get(one.name)) if one.rank is None else one for one in found]
+        return all_streams
+    return [replace(one, rank=named.get(one.name)) if one.rank is None else one for one in all_streams]
 
 
 def _streams(path: str) -> Iterator[Stream]:
@@ -73,13 +73,13 @@ def _streams(path: str) -> Iterator[Stream]:
 def _last_attempts(files: list[Path]) -> list[Path]:
     """Of a launcher's folder the files of the last attempt, since the ones before were started again."""
     attempts: dict[Path, int] = {}
-    found = {file: _RANK_FOLDER.search(str(file)) for file in files}
-    for file, known in found.items():
+    folders = {file: _RANK_FOLDER.search(str(file)) for file in files}
+    for file, known in folders.items():
         if known:
             attempts[file.parents[2]] = max(attempts.get(file.parents[2], 0), int(known["attempt"]))
     return [
         file
-        for file, known in found.items()
+        for file, known in folders.items()
         if not known or int(known["attempt"]) == attempts[file.parents[2]]
     ]
 

@@ -133,9 +133,9 @@ class Tracebacks:
 
     def _take_abort(self, process: _Process, line: Line) -> bool:
         """An exception of C++ that nobody caught has no traceback, and its message in the next line."""
-        found = _ABORT.search(line.text)
-        if found:
-            process.aborts = found["kind"].replace("::", ".")
+        match = _ABORT.search(line.text)
+        if match:
+            process.aborts = match["kind"].replace("::", ".")
             return True
         what = _WHAT.match(line.text) if process.aborts else None
         if what is None or process.aborts is None:
@@ -146,13 +146,13 @@ class Tracebacks:
         return True
 
     def _take_exception(self, process: _Process, line: Line) -> bool:
-        found = _EXCEPTION.match(line.text)
-        if found is None or not _is_exception(found, process.open, line):
+        match = _EXCEPTION.match(line.text)
+        if match is None or not _is_exception(match, process.open, line):
             return False
         self._keep_message(process)
         frames = tuple(process.open.frames) if process.open else ()
         rank = line.rank if process.spawned is None else process.spawned
-        raised = Raised(found["kind"], found["message"] or "", line, frames, rank)
+        raised = Raised(match["kind"], match["message"] or "", line, frames, rank)
         process.spawned = None
         if process.ignores:
             process.open, process.ignores, process.going_on = None, False, False
@@ -206,7 +206,9 @@ class Tracebacks:
         """All exceptions, in the order in which they were printed."""
         for process in self._processes.values():
             self._keep_message(process)
-        yield from sorted((one for one in self._done if one), key=lambda one: one.line.position)
+        yield from sorted(
+            (raised for raised in self._done if raised), key=lambda raised: raised.line.position
+        )
 
 
 def _may_begin(text: str) -> bool:
@@ -218,31 +220,31 @@ def _may_begin(text: str) -> bool:
 def _frame(text: str) -> Frame | None:
     if "File" not in text and ".py:" not in text:
         return None
-    found = _FRAME.match(text) or _RICH_FRAME.match(text)
-    if found is None:
+    match = _FRAME.match(text) or _RICH_FRAME.match(text)
+    if match is None:
         return None
-    return Frame((found["function"] or "").strip(" │|"), found["file"], int(found["line"]))
+    return Frame((match["function"] or "").strip(" │|"), match["file"], int(match["line"]))
 
 
-def _bare(found: re.Match[str] | None) -> bool:
+def _bare(match: re.Match[str] | None) -> bool:
     """Whether it is an exception's last line though no traceback stands above: only names that leave no doubt."""
-    if found is None or not found["message"] or found[0][:1].isspace():
+    if match is None or not match["message"] or match[0][:1].isspace():
         return False
-    if found["kind"].startswith("nccl"):  # NCCL's own names stand inside the message of torch's exception
+    if match["kind"].startswith("nccl"):  # NCCL's own names stand inside the message of torch's exception
         return False
-    return _BARE.search(found["kind"]) is not None
+    return _BARE.search(match["kind"]) is not None
 
 
-def _is_exception(found: re.Match[str], open_: _Open | None, line: Line) -> bool:
+def _is_exception(match: re.Match[str], open_: _Open | None, line: Line) -> bool:
     if open_ is None:
-        return _bare(found)
+        return _bare(match)
     text = line.text
     if len(text) - len(text.lstrip()) > open_.indent:
         return False
-    if _SURE.search(found["kind"]):
+    if _SURE.search(match["kind"]):
         return True
-    if found["message"] is None and re.match(r"[A-Z]\w*[a-z]\w*$", text):
+    if match["message"] is None and re.match(r"[A-Z]\w*[a-z]\w*$", text):
         # A name alone may be another process's line, unless the launcher labels lines by rank.
         return open_.fresh and bool(open_.frames) and line.rank is not None
-    named = "." in found["kind"] or (found["message"] is not None and re.search("[a-z][A-Z]", found["kind"]))
+    named = "." in match["kind"] or (match["message"] is not None and re.search("[a-z][A-Z]", match["kind"]))
     return open_.fresh and bool(named)

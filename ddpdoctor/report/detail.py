@@ -57,8 +57,8 @@ def verdict(report: Report) -> str:
         (count["info"], f"{count['info']} for information"),
         (count[Outcome.PASS], f"{count[Outcome.PASS]} passed"),
     )
-    said = ", ".join(text for number, text in parts if number) or "nothing was examined"
-    return f"{said} in {report.seconds:.1f} s"
+    counts = ", ".join(text for number, text in parts if number) or "nothing was examined"
+    return f"{counts} in {report.seconds:.1f} s"
 
 
 def informing_codes(report: Report) -> frozenset[str]:

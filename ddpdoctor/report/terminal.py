@@ -111,19 +111,21 @@ def _folded_table(report: Report, width: int) -> Iterator[Line]:
     silent = {Outcome.PASS: "passed", Outcome.SKIP: "skipped"}
     for family in Family:
         checks = [check for check in report.checks if check.family is family]
-        told = [one for one in checks if one.outcome not in silent or one.code in informing]
-        counts = Counter(one.outcome for one in checks if one not in told)
-        said = ", ".join(f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome])
+        shown = [one for one in checks if one.outcome not in silent or one.code in informing]
+        counts = Counter(one.outcome for one in checks if one not in shown)
+        summary = ", ".join(
+            f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome]
+        )
         if checks:
-            yield _heading(family, said)
-        for check in sorted(told, key=lambda one: one.code):
+            yield _heading(family, summary)
+        for check in sorted(shown, key=lambda one: one.code):
             yield from _row(check, check.code in informing, width)
     yield Line("")
     yield from plain(_reasons(report, width))
 
 
-def _heading(family: Family, said: str = "") -> Line:
-    return Line(f"{family.value:{_FAMILY}}{said}".rstrip(), Style.HEADING, len(family.value))
+def _heading(family: Family, summary: str = "") -> Line:
+    return Line(f"{family.value:{_FAMILY}}{summary}".rstrip(), Style.HEADING, len(family.value))
 
 
 def _reasons(report: Report, width: int) -> Iterator[str]:
@@ -158,8 +160,8 @@ def _measured(check: CheckResult, width: int) -> Iterator[str]:
 
 
 def _next_steps(report: Report) -> Iterator[Line]:
-    found = [finding for finding in report.findings if finding.level is not Level.INFO]
-    if found:
-        yield Line(f"next:  {found[0].more}", Style.HEADING, len("next:"))
+    findings = [finding for finding in report.findings if finding.level is not Level.INFO]
+    if findings:
+        yield Line(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
     if report.run.get("folder"):
         yield Line(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))

@@ -61,9 +61,14 @@ def _draw(panel: Axes, run: Run, metric: str, colour: str, line: str) -> None:
         *_columns(points), color=colour, linestyle=line, linewidth=1.6, marker=mark, label=label(run.name)
     )
     if metric == "loss":
-        told = thinned([(s, v) for s, v in run.series("evaluation_loss") if math.isfinite(v)])
+        evaluations = thinned([(s, v) for s, v in run.series("evaluation_loss") if math.isfinite(v)])
         panel.plot(
-            *_columns(told), color=colour, linestyle="", marker="o", markersize=5, markerfacecolor="none"
+            *_columns(evaluations),
+            color=colour,
+            linestyle="",
+            marker="o",
+            markersize=5,
+            markerfacecolor="none",
         )
 
 
@@ -73,16 +78,22 @@ def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
     Raises:
         ValueError: no run has a throughput.
     """
-    told = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
-    if not told:
+    measured = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
+    if not measured:
         raise ValueError("no run tells its throughput and its ranks")
-    shares = [(s.ranks or 1, s.efficiency) for s in told if s.efficiency]
+    shares = [(s.ranks or 1, s.efficiency) for s in measured if s.efficiency]
     figure, panels = new_figure(2 if shares else 1)
     speed = panels[0]
-    ranks = [one.ranks or 1 for one in told]
+    ranks = [summary.ranks or 1 for summary in measured]
     style(speed, "samples/s, all ranks", "ranks")
-    speed.plot(ranks, [one.samples_per_second or 0 for one in told], "o-", color=COLOURS[0], label="measured")
-    alone = next(((s.samples_per_second or 0) / (s.speed_up or 1) for s in told if s.speed_up), None)
+    speed.plot(
+        ranks,
+        [summary.samples_per_second or 0 for summary in measured],
+        "o-",
+        color=COLOURS[0],
+        label="measured",
+    )
+    alone = next(((s.samples_per_second or 0) / (s.speed_up or 1) for s in measured if s.speed_up), None)
     if alone:
         speed.plot([1, max(ranks)], [alone, alone * max(ranks)], "--", color=INK, label="perfect scaling")
     for efficiency in panels[1:]:
@@ -93,7 +104,7 @@ def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
     for panel in panels:
         panel.set_ylim(bottom=0)
         panel.set_xticks(sorted(set(ranks)))
-    legend(figure, speed, told if alone else [])
+    legend(figure, speed, measured if alone else [])
     save(figure, path)
 
 

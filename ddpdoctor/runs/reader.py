@@ -47,7 +47,10 @@ def find_runs(folder: Path) -> list[Path]:
         inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
     except OSError:
         return []
-    return sorted((one for one in inside if is_run(one)), key=lambda one: one.name)
+    return sorted(
+        (folder_inside for folder_inside in inside if is_run(folder_inside)),
+        key=lambda folder_inside: folder_inside.name,
+    )
 
 
 def read_run(folder: Path, now: float | None = None) -> Run:
@@ -57,22 +60,22 @@ def read_run(folder: Path, now: float | None = None) -> Run:
         now: seconds since the epoch; the present where none is given.
     """
     problems: list[str] = []
-    said = _read_description(folder / RUN, problems)
+    description = _read_description(folder / RUN, problems)
     steps, evaluations, checkpoints = _read_metrics(folder / METRICS, problems)
-    config = said.get("config")
+    config = description.get("config")
     return Run(
         folder=folder,
         name=folder.resolve().name,
-        title=_text(said.get("name")),
-        status=_status(folder, said, time.time() if now is None else now),
-        started=_time(said.get("started")),
-        finished=_time(said.get("finished")),
-        command=_words(said.get("command")),
-        world_size=_count(said.get("world_size")),
-        device=_text(said.get("device")),
-        backend=_text(said.get("backend")),
-        torch=_text(said.get("torch")),
-        planned_steps=_count(said.get("steps")),
+        title=_text(description.get("name")),
+        status=_status(folder, description, time.time() if now is None else now),
+        started=_time(description.get("started")),
+        finished=_time(description.get("finished")),
+        command=_words(description.get("command")),
+        world_size=_count(description.get("world_size")),
+        device=_text(description.get("device")),
+        backend=_text(description.get("backend")),
+        torch=_text(description.get("torch")),
+        planned_steps=_count(description.get("steps")),
         config=config if isinstance(config, dict) else {},
         steps=steps,
         evaluations=evaluations,
@@ -172,10 +175,10 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return None if LARGEST_NUMBER < abs(found) < float("inf") else found
+    return None if LARGEST_NUMBER < abs(number) < float("inf") else number
 
 
 def _count(value: Any) -> int | None:
@@ -196,23 +199,23 @@ def _words(value: Any) -> tuple[str, ...]:
 def _time(value: Any) -> datetime | None:
     """A point in time; one that tells no offset is taken for UTC."""
     try:
-        found = datetime.fromisoformat(_text(value).replace("Z", "+00:00"))
+        parsed = datetime.fromisoformat(_text(value).replace("Z", "+00:00"))
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=timezone.utc)
 
 
-def _status(folder: Path, told: Mapping[str, Any], now: float) -> str:
+def _status(folder: Path, description: Mapping[str, Any], now: float) -> str:
     """What it says of itself, but one that was killed could not say so."""
-    said = _text(told.get("status")) or "unknown"
-    if said != "running":
-        return said
-    if told.get("machine") and told["machine"] == _machine():
+    status = _text(description.get("status")) or "unknown"
+    if status != "running":
+        return status
+    if description.get("machine") and description["machine"] == _machine():
         held = _is_held(folder)
         if held is not None:
-            return said if held else DIED
+            return status if held else DIED
     written = [(folder / name).stat().st_mtime for name in (RUN, METRICS) if _is_file(folder / name)]
-    return said if now - max(written, default=0.0) < STALE_SECONDS else "unfinished"
+    return status if now - max(written, default=0.0) < STALE_SECONDS else "unfinished"
 
 
 def _machine() -> str:

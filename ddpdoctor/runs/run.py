@@ -64,5 +64,5 @@ class Run:
     def series(self, metric: str) -> list[tuple[int, float]]:
         """The values of one metric by step."""
         points = self.evaluations if metric.startswith("evaluation") else self.steps
-        found = ((point.step, getattr(point, metric)) for point in points)
-        return [(step, value) for step, value in found if value is not None]
+        pairs = ((point.step, getattr(point, metric)) for point in points)
+        return [(step, value) for step, value in pairs if value is not None]

@@ -17,5 +17,6 @@ def note_stopped(folder: Path) -> None:
     with suppress(OSError, ValueError):
         if read_run(folder).status == DIED:
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            told = {**json.loads(path.read_text()), "status": "stopped", "finished": now}
-            write_whole(path, json.dumps(told, indent=2) + "\n")
+            description = {**json.loads(path.read_text()), "status": "stopped", "finished": now}
+            write_whole(path, json.dumps(description, indent=2) + "
+")

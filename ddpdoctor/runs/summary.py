@@ -115,9 +115,13 @@ def summarize_all(
 def _baseline(run: Run, alone: Sequence[Run]) -> Summary | None:
     """The last run of one process that did the same work, with batches like these where there is one."""
     work, batches = _work(run), _batches(run)
-    same = [one for one in reversed(alone) if one.folder == run.folder or _work(one) == work]
-    same.sort(key=lambda one: one.folder != run.folder and not batches & _batches(one))
-    return next((told for told in map(summarize, same) if told.samples_per_second), None)
+    same = [
+        candidate
+        for candidate in reversed(alone)
+        if candidate.folder == run.folder or _work(candidate) == work
+    ]
+    same.sort(key=lambda candidate: candidate.folder != run.folder and not batches & _batches(candidate))
+    return next((baseline for baseline in map(summarize, same) if baseline.samples_per_second), None)
 
 
 def _against(summary: Summary, baseline: Summary | None) -> Summary:
@@ -149,13 +153,15 @@ def _work(run: Run) -> Mapping[str, Any]:
 def _batches(run: Run) -> set[int]:
     """Samples of a step: of one rank, and of all."""
     data = run.config.get("data")
-    own = data.get("batch_size") if isinstance(data, dict) else None
-    return {own, own * (run.world_size or 1)} if isinstance(own, int) else set()
+    batch_size = data.get("batch_size") if isinstance(data, dict) else None
+    return {batch_size, batch_size * (run.world_size or 1)} if isinstance(batch_size, int) else set()
 
 
 def _best_evaluation(run: Run) -> Any:
-    told = [e for e in run.evaluations if e.evaluation_loss is not None and math.isfinite(e.evaluation_loss)]
-    return min(told, key=lambda e: e.evaluation_loss or 0.0, default=None) or next(
+    evaluations = [
+        e for e in run.evaluations if e.evaluation_loss is not None and math.isfinite(e.evaluation_loss)
+    ]
+    return min(evaluations, key=lambda e: e.evaluation_loss or 0.0, default=None) or next(
         iter(run.evaluations[-1:]), None
     )
 
@@ -176,9 +182,9 @@ def _quartiles(values: list[float]) -> tuple[float, float] | None:
 def _step_seconds(run: Run) -> float | None:
     """Seconds a step, from the samples of a step and the speed; a line may stand for several steps."""
     took = [
-        (later.samples - one.samples) / (later.step - one.step) / later.samples_per_second
-        for one, later in zip(run.steps, run.steps[1:], strict=False)
-        if one.samples is not None and later.samples is not None and later.samples_per_second
+        (later.samples - earlier.samples) / (later.step - earlier.step) / later.samples_per_second
+        for earlier, later in zip(run.steps, run.steps[1:], strict=False)
+        if earlier.samples is not None and later.samples is not None and later.samples_per_second
     ]
     settled = _settled(took)
     return median(settled) if settled else None

@@ -21,16 +21,16 @@ def list_table(summaries: Sequence[Summary]) -> str:
     header = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "time")
     rows = [
         (
-            _name(one),
-            _status(one),
-            _count(one.ranks),
-            _steps(one),
-            number(one.last_loss),
-            number(one.evaluation_loss),
-            number(one.samples_per_second),
-            _duration(one.seconds),
+            _name(summary),
+            _status(summary),
+            _count(summary.ranks),
+            _steps(summary),
+            number(summary.last_loss),
+            number(summary.evaluation_loss),
+            number(summary.samples_per_second),
+            _duration(summary.seconds),
         )
-        for one in summaries
+        for summary in summaries
     ]
     return table(header, rows)
 
@@ -40,19 +40,21 @@ def speed_table(summaries: Sequence[Summary]) -> str:
     header = ("run", "ranks", "samples/s", "middle half", "step", "speed-up", "efficiency")
     rows = [
         (
-            _name(one),
-            _count(one.ranks),
-            number(one.samples_per_second),
-            _middle_half(one),
-            _duration(one.step_seconds),
-            f"{one.speed_up:.2f} x" if one.speed_up else ABSENT,
-            share(one.efficiency),
+            _name(summary),
+            _count(summary.ranks),
+            number(summary.samples_per_second),
+            _middle_half(summary),
+            _duration(summary.step_seconds),
+            f"{summary.speed_up:.2f} x" if summary.speed_up else ABSENT,
+            share(summary.efficiency),
         )
-        for one in sorted(summaries, key=lambda one: one.ranks or 0)
+        for summary in sorted(summaries, key=lambda summary: summary.ranks or 0)
     ]
-    baselines = sorted({one.baseline for one in summaries if one.baseline})
-    told = f"against {', '.join(escape(name) for name in baselines)}" if baselines else _NO_BASELINE
-    return f"{table(header, rows)}\n{told}\n"
+    baselines = sorted({summary.baseline for summary in summaries if summary.baseline})
+    speed_up_header = (
+        f"against {', '.join(escape(name) for name in baselines)}" if baselines else _NO_BASELINE
+    )
+    return f"{table(header, rows)}\n{speed_up_header}\n"
 
 
 def one_line(summary: Summary) -> str:
@@ -141,11 +143,11 @@ def flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterato
 def differences(runs: Sequence[Run]) -> str:
     """The settings in which runs differ; empty where they agree."""
     settings = [dict(flat(run.config)) for run in runs]
-    keys = dict.fromkeys(key for one in settings for key in one)
+    keys = dict.fromkeys(key for each in settings for key in each)
     rows = [
-        (escape(key), *(shorten(one.get(key, ABSENT), LONGEST_NAME) for one in settings))
+        (escape(key), *(shorten(each.get(key, ABSENT), LONGEST_NAME) for each in settings))
         for key in keys
-        if len({one.get(key) for one in settings}) > 1
+        if len({each.get(key) for each in settings}) > 1
     ]
     header = ("setting", *(shorten(escape(run.name), LONGEST_NAME) for run in runs))
     return table(header, rows) if rows else ""

@@ -83,12 +83,12 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
 
 
 def _noter(record: Record) -> Callable[[str, str], None]:
-    told: set[str] = set()
+    noted: set[str] = set()
 
     def note(topic: str, text: str) -> None:
         """What the rehearsal cannot do faithfully, once each."""
-        if topic not in told:
-            told.add(topic)
+        if topic not in noted:
+            noted.add(topic)
             record(Note("rehearsal", text))
 
     return note

@@ -28,7 +28,9 @@ def install(patches: Patches) -> None:
 def _without_gradient(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def gather(*args: Any, **kwargs: Any) -> Any:
-        return original(*map(_detached, args), **{name: _detached(one) for name, one in kwargs.items()})
+        return original(
+            *map(_detached, args), **{name: _detached(argument) for name, argument in kwargs.items()}
+        )
 
     return gather
 

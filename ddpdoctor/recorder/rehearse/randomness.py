@@ -30,8 +30,8 @@ def install(placement: Placement, patches: Patches) -> None:
     generators = tuple(
         torch.Generator() for _ in range(max(placement.devices.count(), placement.devices.host.size))
     )
-    for one in generators:
-        one.seed()  # a GPU that nobody seeded draws other numbers in each process; a new Generator the same
+    for generator in generators:
+        generator.seed()  # a GPU that nobody seeded draws other numbers in each process; a new Generator the same
     patches.set(torch.cuda, "default_generators", generators)
 
     def draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
