@@ -3,7 +3,7 @@ import re
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
-from ddpdoctor.logs.messengers import PEER_IS_GONE, is_of_another_service
+from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_another_service
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase

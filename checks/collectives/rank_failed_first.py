@@ -8,7 +8,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
-from ddpdoctor.logs.messengers import first_cause, own_causes, ranks_of
+from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten

@@ -7,7 +7,7 @@ from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
-from ddpdoctor.logs.messengers import waited_in_vain
+from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.outliers import by_state

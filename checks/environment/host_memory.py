@@ -4,7 +4,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.logs.messengers import first_death
+from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, size
 

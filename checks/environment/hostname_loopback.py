@@ -4,7 +4,7 @@ import re
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
-from ddpdoctor.logs.messengers import is_of_another_service
+from ddpdoctor.logs.secondary_errors import is_of_another_service
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
 

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
-from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised

@@ -5,9 +5,9 @@ from dataclasses import replace
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.ends import SIGNALS
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.logs.messengers import PEER_IS_GONE, first_death
+from ddpdoctor.logs.process_ends import SIGNALS
+from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
-from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
-from ddpdoctor.host.nccl import is_on, nccl_setting
+from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size

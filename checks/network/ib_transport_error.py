@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
-from ddpdoctor.host.nccl import NameList, is_on, nccl_setting
+from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote

@@ -3,7 +3,7 @@ from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.host.nccl import NameList, Setting, nccl_setting
+from ddpdoctor.host.nccl_settings import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped

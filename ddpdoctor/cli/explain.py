@@ -14,10 +14,10 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
 from ddpdoctor.cli.output import ReportOutput, open_output, write_text
 from ddpdoctor.judge import Verdict, exit_status, merge
-from ddpdoctor.logs import blame
-from ddpdoctor.logs.facts import read_facts, table
+from ddpdoctor.logs import root_cause
+from ddpdoctor.logs.input_files import UnreadableInput, streams
+from ddpdoctor.logs.nccl_facts import read_facts, table
 from ddpdoctor.logs.read import read
-from ddpdoctor.logs.sources import UnreadableInput, streams
 from ddpdoctor.model import Level, Outcome, Report, Source
 from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
@@ -77,10 +77,10 @@ def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int
         UsageError: it has none, and there is nothing else to judge.
     """
     checks = registry.select(Source.LOG)
-    log = read(streams(paths), blame.words(checks))
+    log = read(streams(paths), root_cause.words(checks))
     if log.last is None and needed:
         raise UsageError("there is no line to read")
-    return (blame.examine(log, checks, _to_stderr) if log.last is not None else []), log.read
+    return (root_cause.examine(log, checks, _to_stderr) if log.last is not None else []), log.read
 
 
 def _to_stderr(text: str) -> None:

@@ -11,11 +11,11 @@ from ddpdoctor.check import Check
 from ddpdoctor.job.command import TORCHRUN_LOGS
 from ddpdoctor.job.run_folder import ERR, OUT
 from ddpdoctor.judge import Verdict
-from ddpdoctor.logs import blame
+from ddpdoctor.logs import root_cause
+from ddpdoctor.logs.input_files import streams
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.messengers import first_death
 from ddpdoctor.logs.read import read
-from ddpdoctor.logs.sources import streams
+from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Role
 from ddpdoctor.trace import Trace
 
@@ -38,10 +38,10 @@ def with_output(
     """
     if any(verdict.failed and verdict.names_cause for verdict in verdicts):
         return list(verdicts)
-    log = read(streams(_files(folder)), blame.words(checks))
+    log = read(streams(_files(folder)), root_cause.words(checks))
     named = [
         verdict
-        for verdict in blame.examine(log, checks, on_error)
+        for verdict in root_cause.examine(log, checks, on_error)
         if verdict.findings and verdict.names_cause and not _came_after(verdict, log, trace)
     ]
     codes = tuple(verdict.code for verdict in named if verdict.failed)

@@ -166,7 +166,7 @@ def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
     from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.cli.output import verify_picture
     from ddpdoctor.redact import quote
-    from ddpdoctor.runs import plot as pictures
+    from ddpdoctor.runs import run_plots as pictures
 
     path = verify_picture(output)
     try:
@@ -210,7 +210,7 @@ def _write(
 
 def _summaries(runs: list[Run], folder: str, baseline: str | None = None) -> list[Summary]:
     """The runs in numbers; any run of the folder may be the single process that they are compared with."""
-    from ddpdoctor.runs.reader import find_runs, read_run
+    from ddpdoctor.runs.run_reader import find_runs, read_run
     from ddpdoctor.runs.summary import summarize_all
 
     if baseline is not None:
@@ -226,7 +226,7 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
     """
     from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.redact import quote
-    from ddpdoctor.runs.reader import find_runs, read_run
+    from ddpdoctor.runs.run_reader import find_runs, read_run
 
     there = find_runs(Path(folder))
     if not there and names in ((), (LATEST,)):
@@ -240,7 +240,7 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
 
     from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.redact import escape, quote
-    from ddpdoctor.runs.reader import is_run
+    from ddpdoctor.runs.run_reader import is_run
 
     known = {path.name: path for path in there}
     if name == LATEST and there:

@@ -25,8 +25,8 @@ from ddpdoctor.job.output import Output
 from ddpdoctor.job.training import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import quote
-from ddpdoctor.runs.follow import Follower
-from ddpdoctor.runs.stopped import note_stopped
+from ddpdoctor.runs.mark_stopped import note_stopped
+from ddpdoctor.runs.run_progress import Follower
 
 RUNS = Path("runs")
 FAILED = 1

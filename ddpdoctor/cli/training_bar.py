@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
-from ddpdoctor.runs.follow import Position
+from ddpdoctor.runs.run_progress import Position
 from ddpdoctor.table import number
 
 if TYPE_CHECKING:

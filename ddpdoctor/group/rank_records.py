@@ -10,7 +10,7 @@ from ddpdoctor.group import files
 from ddpdoctor.group.rank_state import RankState
 from ddpdoctor.group.record import Measured, RankRecord
 from ddpdoctor.job.launch import ENGINE_LOG
-from ddpdoctor.logs import nccl
+from ddpdoctor.logs import nccl_output
 from ddpdoctor.model import Evidence
 
 LOG_LINES = 10
@@ -60,5 +60,5 @@ def nccl_evidence(ranks: list[RankState], folder: Path) -> tuple[Evidence, ...]:
     facts = {}
     for one in ranks:
         for path in folder.glob(f"nccl.*.{one.pid}.log"):
-            facts[one.rank] = nccl.parse(path.read_text(encoding="utf-8", errors="replace"))
-    return nccl.as_evidence(facts)
+            facts[one.rank] = nccl_output.parse(path.read_text(encoding="utf-8", errors="replace"))
+    return nccl_output.as_evidence(facts)

@@ -17,7 +17,7 @@ from ddpdoctor.group.rank_state import RankState, take_rank_stacks
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.cgroup import read_cgroup
-from ddpdoctor.host.nccl import debug_variables
+from ddpdoctor.host.nccl_settings import debug_variables
 from ddpdoctor.host.system import System, loopback_down
 from ddpdoctor.job.launch import start_engine
 from ddpdoctor.plan import Plan

@@ -16,8 +16,8 @@ from ddpdoctor.blame.thresholds import (
     SHORT_SLICE,
     STARVED_SHARE,
 )
-from ddpdoctor.host.calls import Call, call_of
 from ddpdoctor.host.proc import folder_of
+from ddpdoctor.host.system_calls import Call, call_of
 
 
 @dataclass(frozen=True)

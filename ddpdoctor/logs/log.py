@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame, where_of
-from ddpdoctor.logs.nccl import NcclFacts
-from ddpdoctor.logs.wording import is_help, is_of_the_system, says_done
+from ddpdoctor.logs.line_kinds import is_help, is_of_the_system, says_done
+from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
 

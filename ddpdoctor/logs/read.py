@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ddpdoctor.logs import ends, labels, launches, nccl, tracebacks
-from ddpdoctor.logs.ends import Ends
+from ddpdoctor.logs import launches, line_prefixes, nccl_output, process_ends, tracebacks
 from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.log import Line, Log
-from ddpdoctor.logs.messengers import was_left_alone
+from ddpdoctor.logs.process_ends import Ends
 from ddpdoctor.logs.scan import Scanner
+from ddpdoctor.logs.secondary_errors import was_left_alone
 from ddpdoctor.logs.tracebacks import Tracebacks
 
 MOST_LINES = 50_000
@@ -86,7 +86,7 @@ def read(streams: Iterable[Stream], words: Sequence[str]) -> Log:
 
 class _Reading:
     def __init__(self, words: Sequence[str]) -> None:
-        self._scanner = Scanner((words, ends.WORDS, _NCCL_WORDS, _HUNG_WORDS, launches.WORDS))
+        self._scanner = Scanner((words, process_ends.WORDS, _NCCL_WORDS, _HUNG_WORDS, launches.WORDS))
         self._lines: list[Line] = []
         self._alike: Counter[tuple[str, int | None]] = Counter()
         self._tracebacks = Tracebacks()
@@ -108,7 +108,7 @@ class _Reading:
                 self._line(text, at, batch.groups)
 
     def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
-        labelled = labels.strip(raw)
+        labelled = line_prefixes.strip(raw)
         rank = at.rank if labelled.rank is None else labelled.rank
         line = Line(labelled.text, at.number, at.file, rank, at.position)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
@@ -156,7 +156,7 @@ class _Reading:
             waits=tuple(self._ends.waits.values()),
             reached=dict(self._ends.reached),
             progress=tuple(self._ends.progress.values()),
-            nccl={process: nccl.parse("\n".join(lines)) for process, lines in self._nccl.items()},
+            nccl={process: nccl_output.parse("\n".join(lines)) for process, lines in self._nccl.items()},
             world_size=self._ends.world_size,
             read=scanner.read,
             training=training,
@@ -179,7 +179,7 @@ class _Reading:
 
     def _located(self, place: int, raw: bytes) -> Line:
         before, stream = next(start for start in reversed(self._starts) if start[0] < place)
-        labelled = labels.strip(raw[:1000].decode("utf-8", "replace"))
+        labelled = line_prefixes.strip(raw[:1000].decode("utf-8", "replace"))
         rank = stream.rank if labelled.rank is None else labelled.rank
         return Line(labelled.text, place - before, stream.name, rank, place)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ddpdoctor.logs.log import Line, Log, Progress, Raised, Wait
-from ddpdoctor.logs.messengers import waited_in_vain
+from ddpdoctor.logs.secondary_errors import waited_in_vain
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""

@@ -28,7 +28,7 @@ class RecorderOptions:
     time_limit: float = 120.0
     """Seconds after which a run that is cut short is ended at a training step."""
     rehearse: int = 0
-    """Imaginary hosts of a rehearsal; 0 where devices are real."""
+    """Simulated hosts of a rehearsal; 0 where devices are real."""
     exact: str = ""
     """``keep``, or the folder of records in which a first run kept its first update, to replay it."""
     nproc: int = 0

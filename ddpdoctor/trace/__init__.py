@@ -95,7 +95,7 @@ class Trace:
     shortened: Shortened | None = None
     """How the run was cut short; None where it ran at full length."""
     rehearsal: bool = False
-    """Whether devices were imaginary."""
+    """Whether devices were simulated."""
     exact: Exact | None = None
     """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()

@@ -67,6 +67,6 @@ def _home(recording: Recording) -> Device | None:
 
 
 def _host(recording: Recording) -> str:
-    """Imaginary hosts have one name, and a number of their own."""
+    """Simulated hosts have one name, and a number of their own."""
     number = next((one.environ["GROUP_RANK"] for one in recording.groups if "GROUP_RANK" in one.environ), "")
     return f"{recording.host} {number}"

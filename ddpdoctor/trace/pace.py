@@ -22,7 +22,7 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
     """The training steps of each rank that show its pace: the same on every rank, none that began a pass.
 
     Raises:
-        NotMeasured: there are too few, or the devices were imaginary.
+        NotMeasured: there are too few, or the devices were simulated.
     """
     if trace.rehearsal:
         raise NotMeasured("a rehearsal shows nothing of speed")

@@ -14,9 +14,9 @@ from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.cli.training_bar import TrainingBar, describe
 from ddpdoctor.job.training import TrainingRun, about, bundled_configs
 from ddpdoctor.plan import Plan
-from ddpdoctor.runs.follow import Position
-from ddpdoctor.runs.reader import DIED, find_runs, read_run
 from ddpdoctor.runs.run import Step
+from ddpdoctor.runs.run_progress import Position
+from ddpdoctor.runs.run_reader import DIED, find_runs, read_run
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 

@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.host.activity import Activity, Observer, Snapshot, ThreadTime, snapshot
-from ddpdoctor.host.calls import Call
+from ddpdoctor.host.system_calls import Call
 
 MS = 1_000_000
 BEFORE = Snapshot("S", 7, {7: ThreadTime(), 8: ThreadTime()})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ddpdoctor import registry
 from ddpdoctor.judge import merge
-from ddpdoctor.logs import blame
+from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.model import Report, Source
 from ddpdoctor.redact import clean
@@ -45,8 +45,8 @@ BOMBS = (
 
 def report_of(text: bytes) -> str:
     checks, broken = registry.select(Source.LOG), []
-    log = read([Stream("job.log", [text])], blame.words(checks))
-    merged = merge(blame.examine(log, checks, broken.append))
+    log = read([Stream("job.log", [text])], root_cause.words(checks))
+    merged = merge(root_cause.examine(log, checks, broken.append))
     assert broken == []
     report = Report("0", ("explain",), 1, 0.0, merged.results, merged.findings)
     return render(clean(report, {}), Format.TERMINAL)

@@ -6,9 +6,9 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.judge import merge
-from ddpdoctor.logs import blame
+from ddpdoctor.logs import root_cause
+from ddpdoctor.logs.input_files import streams
 from ddpdoctor.logs.read import read
-from ddpdoctor.logs.sources import streams
 from ddpdoctor.model import Level, Source
 
 OUTPUTS = Path(__file__).parent / "outputs"
@@ -63,8 +63,8 @@ HEALTHY = ("healthy.log", "healthy_8_log_info.log")
 
 def findings(name: str):
     checks, broken = registry.select(Source.LOG), []
-    log = read(streams([str(OUTPUTS / name)]), blame.words(checks))
-    found = merge(blame.examine(log, checks, broken.append)).findings
+    log = read(streams([str(OUTPUTS / name)]), root_cause.words(checks))
+    found = merge(root_cause.examine(log, checks, broken.append)).findings
     assert not broken
     return found
 

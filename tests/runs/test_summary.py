@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from ddpdoctor.runs.reader import read_run
+from ddpdoctor.runs.run_reader import read_run
 from ddpdoctor.runs.summary import summarize, summarize_all
 from tests.support.run_folders import make_run, step_line
 

@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.judge import merge
-from ddpdoctor.logs import blame
+from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.model import Finding, Source
@@ -37,13 +37,13 @@ def log(text: str, *more: str) -> Log:
     """What the readers make of this text, and of further texts as further files."""
     texts = {f"job{number}.log" if number else "job.log": one for number, one in enumerate((text, *more))}
     streams = [Stream(name, [one.encode()]) for name, one in texts.items()]
-    return read(streams, blame.words(registry.all_checks()))
+    return read(streams, root_cause.words(registry.all_checks()))
 
 
 def explained(text: str, *more: str) -> tuple[Finding, ...]:
     """What ``ddpdoctor explain`` finds, the root cause first."""
     broken: list[str] = []
-    verdicts = blame.examine(log(text, *more), registry.select(Source.LOG), broken.append)
+    verdicts = root_cause.examine(log(text, *more), registry.select(Source.LOG), broken.append)
     assert not broken, broken
     return merge(verdicts).findings
 

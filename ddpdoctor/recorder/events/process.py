@@ -71,7 +71,7 @@ class Threads(Event):
 
 @dataclass(slots=True)
 class Device(Event):
-    """A device that this rank used; imaginary in a rehearsal."""
+    """A device that this rank used; simulated in a rehearsal."""
 
     index: int
     how: str

@@ -2,7 +2,7 @@
 
 Loaded inside the user's process, once torch was imported, under a private name: relative imports, the standard library
 and the user's torch. Tensors are ordinary CPU tensors with a note of the GPU that they were meant for (``devices``);
-a function mode (``placement``) keeps that note. ``docs/rehearse.md`` tells what it can and cannot show.
+a function mode (``device_mode``) keeps that note. ``docs/rehearse.md`` tells what it can and cannot show.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from ..events.process import Device, Note
-from .undo import Patches
+from .replaced_attributes import Patches
 
 Record = Callable[[Device | Note], None]
 
@@ -22,16 +22,16 @@ def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
 
     ``record(event)`` gets a few events: each GPU that is set, or used for the first time, and what cannot be shown.
     """
-    from . import machine
+    from . import simulated_hosts
 
     patches = Patches()
-    before = machine.divide(hosts, os.environ, sys.argv)
-    patches.on_undo(lambda: machine.restore(before, os.environ))
+    before = simulated_hosts.divide(hosts, os.environ, sys.argv)
+    patches.on_undo(lambda: simulated_hosts.restore(before, os.environ))
     note = _noter(record)
-    if hosts > 1 and machine.HOST not in os.environ:
+    if hosts > 1 and simulated_hosts.HOST not in os.environ:
         note(
             "hosts",
-            "the launcher sets no LOCAL_RANK, so the ranks could not be divided among imaginary hosts",
+            "the launcher sets no LOCAL_RANK, so the ranks could not be divided among simulated hosts",
         )
     try:
         _install(patches, record, note)
@@ -44,42 +44,42 @@ def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
 def _install(patches: Patches, record: Record, note: Callable[[str, str], None]) -> None:
     """Everything in order: later rules build on earlier ones."""
     from . import (
-        averages,
-        batchnorm,
-        checkpoints,
-        compiler,
-        cuda,
-        driver,
-        gathers,
-        groups,
-        machine,
-        moves,
-        placement,
+        cuda_attributes,
+        cuda_bindings,
+        device_mode,
+        gather_outputs,
+        gpu_only,
         precision,
-        randomness,
-        saved,
-        wrappers,
+        process_groups,
+        random_streams,
+        reduce_average,
+        save_and_load,
+        saved_tensors,
+        simulated_hosts,
+        sync_batchnorm,
+        tensor_methods,
+        torch_compile,
     )
     from .devices import Devices
     from .streams import Streams
 
-    devices = Devices(record, machine.Host())
-    mode = placement.Placement(devices)
+    devices = Devices(record, simulated_hosts.Host())
+    mode = device_mode.Placement(devices)
     streams = Streams(devices, note)
-    driver.install(devices, streams, patches)
-    cuda.install(mode, streams, patches, note)
-    moves.install(mode, patches)
-    randomness.install(mode, patches)
+    cuda_bindings.install(devices, streams, patches)
+    cuda_attributes.install(mode, streams, patches, note)
+    tensor_methods.install(mode, patches)
+    random_streams.install(mode, patches)
     precision.install(mode, patches)
-    batchnorm.install(mode, patches)
-    wrappers.install(mode, patches, note)
-    checkpoints.install(devices, patches)
-    compiler.install(patches, note)
-    groups.Groups(devices, note).install(patches)
-    averages.install(patches)
-    gathers.install(patches)
-    saved.install(mode, patches)
-    placement.install(mode, patches)
+    sync_batchnorm.install(mode, patches)
+    gpu_only.install(mode, patches, note)
+    save_and_load.install(devices, patches)
+    torch_compile.install(patches, note)
+    process_groups.Groups(devices, note).install(patches)
+    reduce_average.install(patches)
+    gather_outputs.install(patches)
+    saved_tensors.install(mode, patches)
+    device_mode.install(mode, patches)
 
 
 def _noter(record: Record) -> Callable[[str, str], None]:

@@ -1,4 +1,4 @@
-"""Bookkeeping of imaginary GPUs: which one is current, which ones are used, and which one a tensor is on.
+"""Bookkeeping of simulated GPUs: which one is current, which ones are used, and which one a tensor is on.
 
 A tensor's GPU is a mark on its storage, so views share it and it ends with the memory. Where there is no mark the
 tensor is on the CPU; during backward, which makes its tensors out of sight, it is on the GPU of the loss.
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..events.process import Device
-from .machine import Host
+from .simulated_hosts import Host
 
 _MARK = "_ddpdoctor_gpu"
 CPU = -1
@@ -29,7 +29,7 @@ class _PerThread(threading.local):
 
 
 class Devices:
-    """The imaginary GPUs of this process."""
+    """The simulated GPUs of this process."""
 
     def __init__(self, record: Callable[[Device], None], host: Host) -> None:
         self.host = host
@@ -125,7 +125,7 @@ def invalid_ordinal(index: int, count: int) -> Exception:
     return kind(
         "CUDA error: invalid device ordinal\n"
         "GPU device may be out of range, do you have enough GPUs?\n"
-        f"(rehearsal: cuda:{index} was asked for on a host with {count} imaginary GPUs)"
+        f"(rehearsal: cuda:{index} was asked for on a host with {count} simulated GPUs)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Autocast and half precision on imaginary GPUs.
+"""Autocast and half precision on simulated GPUs.
 
 torch.autocast("cuda") only notes its state, so the functions that it casts on a GPU are cast here. Products of half
 precision are computed as tensor cores do, from rounded inputs with sums in float32, then rounded: float16 overflows
@@ -14,9 +14,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .placement import Placement
-from .randomness import drawing
-from .undo import Patches
+from .device_mode import Placement
+from .random_streams import drawing
+from .replaced_attributes import Patches
 
 _HALF = (torch.float16, torch.bfloat16)
 _OWNERS = (torch, torch.Tensor, F, torch._VF, torch.linalg)

@@ -1,6 +1,6 @@
 import json
 
-from ddpdoctor.runs.follow import Follower
+from ddpdoctor.runs.run_progress import Follower
 from tests.support.run_folders import make_run, step_line
 
 

@@ -1,4 +1,4 @@
-"""The function mode that lets a script see its tensors on imaginary GPUs.
+"""The function mode that lets a script see its tensors on simulated GPUs.
 
 Every tensor is an ordinary CPU tensor. The mode sees each torch function of the script, takes GPUs out of its
 arguments, runs it, and notes the GPU on what came out: the one that was asked for, else that of the arguments. What a
@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 from .devices import CPU, Devices, mark
-from .undo import Patches
+from .replaced_attributes import Patches
 
 Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """What is done with one torch function: (function, args, kwargs) to its result."""

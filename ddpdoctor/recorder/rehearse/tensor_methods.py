@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
+from .device_mode import Placement
 from .devices import mark, mark_storage, storage_gpu
-from .placement import Placement
-from .undo import Patches
+from .replaced_attributes import Patches
 
 Tensor = torch.Tensor
 
 
 def install(placement: Placement, patches: Patches) -> None:
-    """Answer for devices, and move tensors between imaginary ones."""
+    """Answer for devices, and move tensors between simulated ones."""
     _answer(placement)
     # Its arguments are checked before a mode is asked, and a stream here is none of torch's.
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)

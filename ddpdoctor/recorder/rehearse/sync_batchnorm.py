@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from .placement import Placement, Rule
-from .undo import Patches
+from .device_mode import Placement, Rule
+from .replaced_attributes import Patches
 
 Tensor = torch.Tensor
 
 
 def install(placement: Placement, patches: Patches) -> None:
-    """Answer the kernels where they are called on imaginary GPUs."""
+    """Answer the kernels where they are called on simulated GPUs."""
     kernels: dict[Any, Callable[..., Any]] = {
         torch.batch_norm_stats: _stats,
         torch.batch_norm_gather_stats_with_counts: _gather,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .devices import Devices
-from .undo import Patches
+from .replaced_attributes import Patches
 
 _INIT = (
     "backend",

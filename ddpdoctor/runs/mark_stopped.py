@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ddpdoctor.files import write_whole
-from ddpdoctor.runs.reader import DIED, RUN, read_run
+from ddpdoctor.runs.run_reader import DIED, RUN, read_run
 
 
 def note_stopped(folder: Path) -> None:

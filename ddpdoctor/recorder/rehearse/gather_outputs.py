@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .undo import Patches
+from .replaced_attributes import Patches
 
 _NAMES = ("all_gather_into_tensor", "_all_gather_base", "all_gather_single")
 

@@ -1,4 +1,4 @@
-from ddpdoctor.logs.facts import read_facts, table
+from ddpdoctor.logs.nccl_facts import read_facts, table
 from ddpdoctor.logs.read import Stream
 from ddpdoctor.model import Evidence
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils import checkpoint
 
-from .placement import Placement, mode_stack
-from .undo import Patches
+from .device_mode import Placement, mode_stack
+from .replaced_attributes import Patches
 
 
 def install(placement: Placement, patches: Patches) -> None:

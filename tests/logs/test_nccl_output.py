@@ -1,6 +1,6 @@
 """NCCL's debug output: lines in the formats of several versions, written for these tests."""
 
-from ddpdoctor.logs.nccl import Link, NcclFacts, NcclWarning, as_evidence, parse
+from ddpdoctor.logs.nccl_output import Link, NcclFacts, NcclWarning, as_evidence, parse
 from ddpdoctor.model import Evidence
 
 

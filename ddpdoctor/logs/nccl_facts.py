@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.logs import labels, nccl
-from ddpdoctor.logs.nccl import Link, NcclFacts
+from ddpdoctor.logs import line_prefixes, nccl_output
+from ddpdoctor.logs.nccl_output import Link, NcclFacts
 from ddpdoctor.logs.read import Stream
 from ddpdoctor.model import Evidence
 from ddpdoctor.text import fold_ranks
@@ -55,9 +55,9 @@ def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
         rest = rest[:_LONGEST_LINE]
         for raw in whole:
             if b"NCCL" in raw:
-                yield labels.strip(raw[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")).text
+                yield line_prefixes.strip(raw[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")).text
     if b"NCCL" in rest:
-        yield labels.strip(rest.decode("utf-8", "replace")).text
+        yield line_prefixes.strip(rest.decode("utf-8", "replace")).text
 
 
 def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
@@ -66,7 +66,7 @@ def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> Job
     if unnumbered:
         ranks = {process: number for number, process in enumerate(lines_of)}
     facts = {
-        rank: nccl.parse("\n".join((version, *lines_of[process])))
+        rank: nccl_output.parse("\n".join((version, *lines_of[process])))
         for process, rank in sorted(ranks.items(), key=lambda pair: pair[1])
     }
     return JobFacts(facts, {rank: host for (host, _), rank in ranks.items()}, unnumbered)
@@ -81,7 +81,7 @@ def _rank(lines: Iterable[str]) -> int | None:
 def table(facts: JobFacts) -> tuple[Evidence, ...]:
     """What was decided, equal ranks together; between which ranks each transport runs; what deserves a look."""
     return (
-        *nccl.as_evidence(facts.by_rank),
+        *nccl_output.as_evidence(facts.by_rank),
         *(Evidence(text) for text in _transports(facts)),
         *(Evidence(f"warning: {text}") for text in _doubts(facts)),
     )

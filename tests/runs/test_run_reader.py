@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from ddpdoctor.runs import reader
-from ddpdoctor.runs.reader import find_runs, read_run
+from ddpdoctor.runs import run_reader
+from ddpdoctor.runs.run_reader import find_runs, read_run
 from tests.support.run_folders import make_run, step_line
 
 
@@ -87,7 +87,7 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(tmp_path):
 
 
 def test_a_file_without_end_is_read_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(reader, "LARGEST_METRICS", 4096)
+    monkeypatch.setattr(run_reader, "LARGEST_METRICS", 4096)
     run = read_run(make_run(tmp_path, "huge", steps=1000))
     assert 10 < len(run.steps) < 100
     assert "has more than 4 KiB" in run.problems[0]
@@ -96,20 +96,20 @@ def test_a_file_without_end_is_read_up_to_a_limit(tmp_path, monkeypatch):
 def test_a_run_that_was_killed_is_not_running_for_ever(tmp_path):
     folder = make_run(tmp_path, "gone", status="running", finished=None)
     assert read_run(folder).status == "running"
-    assert read_run(folder, now=time.time() + 2 * reader.STALE_SECONDS).status == "unfinished"
+    assert read_run(folder, now=time.time() + 2 * run_reader.STALE_SECONDS).status == "unfinished"
 
 
 def test_a_run_of_this_machine_is_running_while_a_process_has_its_folder(tmp_path):
     folder = make_run(
-        tmp_path, "here", status="running", finished=None, machine=reader._machine() or "unknown"
+        tmp_path, "here", status="running", finished=None, machine=run_reader._machine() or "unknown"
     )
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX)
-        assert read_run(folder, now=time.time() + 2 * reader.STALE_SECONDS).status == "running"
+        assert read_run(folder, now=time.time() + 2 * run_reader.STALE_SECONDS).status == "running"
     finally:
         os.close(opened)
-    assert read_run(folder).status == reader.DIED
+    assert read_run(folder).status == run_reader.DIED
 
 
 def test_a_process_of_another_machine_is_not_looked_for(tmp_path):

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from . import driver, memory
+from . import cuda_bindings, memory_statistics
+from .device_mode import Placement
 from .devices import Devices
-from .placement import Placement
+from .replaced_attributes import Patches
 from .streams import Streams
-from .undo import Patches
 
 
 def install(
@@ -37,15 +37,15 @@ def _presence(devices: Devices, patches: Patches) -> None:
         _exchange_device=devices.exchange,
         _maybe_exchange_device=devices.exchange,
         _initialized=True,
-        _get_device_properties=lambda index: driver.properties(devices, index),
-        get_device_properties=lambda device=None: driver.properties(devices, device),
+        _get_device_properties=lambda index: cuda_bindings.properties(devices, index),
+        get_device_properties=lambda device=None: cuda_bindings.properties(devices, device),
         is_current_stream_capturing=lambda: False,
         get_arch_list=lambda: ["sm_80"],
     )
     # Seeding asks for the count under a name of its own.
     patches.set(torch.cuda.random, "device_count", devices.count)
     for module in (torch.cuda, torch.cuda.memory):
-        patches.set(module, "mem_get_info", memory.free_and_total)
+        patches.set(module, "mem_get_info", memory_statistics.free_and_total)
     for name in (
         "utilization",
         "memory_usage",
@@ -86,7 +86,7 @@ def _tools(patches: Patches) -> None:
         cudaError=SimpleNamespace(success=0),
         cudaProfilerStart=lambda: 0,
         cudaProfilerStop=lambda: 0,
-        cudaMemGetInfo=memory.free_and_total,
+        cudaMemGetInfo=memory_statistics.free_and_total,
     )
     patches.set(torch.cuda, "_cudart", runtime)
     for module in (torch.cuda, torch.cuda.profiler):

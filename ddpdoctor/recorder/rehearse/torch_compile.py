@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .undo import Patches
+from .replaced_attributes import Patches
 
 
 class Eager(torch.nn.Module):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
+from .device_mode import Placement
 from .devices import mark
-from .placement import Placement
-from .undo import Patches
+from .replaced_attributes import Patches
 
 
 def install(placement: Placement, patches: Patches, note: Callable[[str, str], None]) -> None:
@@ -40,7 +40,7 @@ def _mark_first(
 
 def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:
     def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
-        note("data parallel", "nn.DataParallel runs its module on one imaginary GPU, with the whole batch")
+        note("data parallel", "nn.DataParallel runs its module on one simulated GPU, with the whole batch")
         return parallel.module(*inputs, **kwargs)
 
     patches.set(torch.nn.DataParallel, "forward", forward)

@@ -1,4 +1,4 @@
-"""The functions of torch._C that torch.cuda and torch.accelerator stand on, answered for imaginary GPUs.
+"""The functions of torch._C that torch.cuda and torch.accelerator stand on, answered for simulated GPUs.
 
 Replacing the floor rather than the hundreds of public functions above keeps these as they are, in every version of
 torch: their arguments, their defaults, their errors.
@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from . import memory
+from . import memory_statistics
 from .devices import Devices
+from .replaced_attributes import Patches
 from .streams import Streams
-from .undo import Patches
 
 CAPABILITY = (8, 0)
 NAME = "NVIDIA A100-SXM4-80GB (rehearsal)"
@@ -59,10 +59,10 @@ def _cuda(devices: Devices, streams: Streams, patches: Patches) -> None:
 def _memory(patches: Patches) -> None:
     patches.add(
         torch._C,
-        _cuda_memoryStats=memory.stats,
+        _cuda_memoryStats=memory_statistics.stats,
         _cuda_resetAccumulatedMemoryStats=_nothing,
         _cuda_resetPeakMemoryStats=_nothing,
-        _cuda_hostMemoryStats=memory.stats,
+        _cuda_hostMemoryStats=memory_statistics.stats,
         _cuda_resetPeakHostMemoryStats=_nothing,
         _cuda_resetAccumulatedHostMemoryStats=_nothing,
         _cuda_setMemoryFraction=_nothing,
@@ -91,10 +91,10 @@ def _accelerator(devices: Devices, streams: Streams, patches: Patches) -> None:
         _accelerator_isAllocatorInitialized=lambda: True,
         _accelerator_emptyCache=_nothing,
         _accelerator_emptyHostCache=_nothing,
-        _accelerator_getDeviceStats=memory.stats,
+        _accelerator_getDeviceStats=memory_statistics.stats,
         _accelerator_resetAccumulatedStats=_nothing,
         _accelerator_resetPeakStats=_nothing,
-        _accelerator_getMemoryInfo=memory.free_and_total,
+        _accelerator_getMemoryInfo=memory_statistics.free_and_total,
         _accelerator_getDeviceCapability=lambda index: {"supported_dtypes": set()},
     )
 
@@ -108,7 +108,7 @@ def _ids(stream: Any) -> tuple[int, int, int]:
 
 
 def properties(devices: Devices, device: Any = None) -> SimpleNamespace:
-    """As torch.cuda.get_device_properties: every imaginary GPU is of one kind."""
+    """As torch.cuda.get_device_properties: every simulated GPU is of one kind."""
     index = devices.index_of(device)
     if index is not None and not 0 <= index < devices.count():
         raise AssertionError("Invalid device id")
@@ -116,7 +116,7 @@ def properties(devices: Devices, device: Any = None) -> SimpleNamespace:
         name=NAME,
         major=CAPABILITY[0],
         minor=CAPABILITY[1],
-        total_memory=memory.TOTAL,
+        total_memory=memory_statistics.TOTAL,
         multi_processor_count=108,
         max_threads_per_multi_processor=2048,
         max_threads_per_block=1024,

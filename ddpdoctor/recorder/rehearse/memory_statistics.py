@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 TOTAL = 80 * 2**30
-"""The memory of an imaginary GPU."""
+"""The memory of a simulated GPU."""
 _FAMILIES = """
     allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes allocation segment active
     inactive_split

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .undo import Patches
+from .replaced_attributes import Patches
 
 _NATIVE = (2, 13)
 """The first torch whose gloo was seen to average."""

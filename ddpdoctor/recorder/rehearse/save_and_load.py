@@ -1,4 +1,4 @@
-"""torch.save and torch.load: tensors are saved with their imaginary GPU and come back to it, as on real ones."""
+"""torch.save and torch.load: tensors are saved with their simulated GPU and come back to it, as on real ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import torch
 
 from .devices import Devices, mark_storage, storage_gpu
-from .undo import Patches
+from .replaced_attributes import Patches
 
 _BEFORE_THE_CPU = 1
 """torch asks the packages that know a location in this order; its own begin with 10."""
 
 
 def install(devices: Devices, patches: Patches) -> None:
-    """Tell torch how the storages of imaginary GPUs are saved and restored."""
+    """Tell torch how the storages of simulated GPUs are saved and restored."""
 
     def restore(storage: Any, location: str) -> Any:
         """The deserializer: put a storage on the GPU that it was saved from or is mapped to."""

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from ddpdoctor.logs.sources import UnreadableInput, streams
+from ddpdoctor.logs.input_files import UnreadableInput, streams
 
 
 def ranks(folder, *names):

@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ddpdoctor.picture import COLOURS, INK
-from ddpdoctor.runs.plot import MOST_POINTS, draw_curves, draw_scaling, thinned
-from ddpdoctor.runs.reader import read_run
+from ddpdoctor.runs.run_plots import MOST_POINTS, draw_curves, draw_scaling, thinned
+from ddpdoctor.runs.run_reader import read_run
 from ddpdoctor.runs.summary import summarize_all
 from tests.support.run_folders import make_run, step_line
 

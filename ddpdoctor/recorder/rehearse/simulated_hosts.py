@@ -1,4 +1,4 @@
-"""The imaginary hosts: which local rank this process is, and how many GPUs its host has."""
+"""The simulated hosts: which local rank this process is, and how many GPUs its host has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARGUMENT = re.compile(r"(--local[-_]rank=)\d+$")
 
 
 def divide(hosts: int, environ: MutableMapping[str, str], argv: list[str]) -> dict[str, str | None]:
-    """Put this rank on one of the imaginary hosts; answers what the variables were.
+    """Put this rank on one of the simulated hosts; answers what the variables were.
 
     Ranks stay in order: with four ranks and two hosts, ranks 2 and 3 become local ranks 0 and 1 of the second.
     A launch that has several hosts already keeps them.

@@ -48,17 +48,19 @@ def streams(paths: list[str]) -> list[Stream]:
         UnreadableInput: one does not exist, or a folder holds no file.
     """
     all_streams = [stream for path in paths for stream in _streams(path)]
-    named = {one.name: int(match["rank"]) for one in all_streams if (match := _RANK_NAME.search(one.name))}
+    named = {
+        stream.name: int(match["rank"]) for stream in all_streams if (match := _RANK_NAME.search(stream.name))
+    }
     if len(set(named.values())) < 2:  # one name alone may be that of the whole job's output
         return all_streams
-    return [replace(one, rank=named.get(one.name)) if one.rank is None else one for one in all_streams]
+    return [replace(s, rank=named.get(s.name)) if s.rank is None else s for s in all_streams]
 
 
 def _streams(path: str) -> Iterator[Stream]:
     if path == STANDARD_INPUT:
         yield Stream(NAME_OF_STANDARD_INPUT, _chunks(sys.stdin.buffer))
     elif Path(path).is_dir():
-        files = _last_attempts(sorted(one for one in Path(path).rglob("*") if one.is_file()))
+        files = _last_attempts(sorted(entry for entry in Path(path).rglob("*") if entry.is_file()))
         if not files:
             raise UnreadableInput(f"the folder {path!r} holds no file")
         yield from (_stream(file) for file in files if not _is_binary(file))

@@ -1,4 +1,4 @@
-"""Random numbers: an imaginary GPU has a stream of its own, as a real one has.
+"""Random numbers: a simulated GPU has a stream of its own, as a real one has.
 
 A script that seeds GPUs differently on each rank and the CPU alike must find its CPU stream untouched by what it draws
 on GPUs. torch draws everything from the CPU's generator here, so its state is exchanged around such functions.
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .placement import Placement
-from .undo import Patches
+from .device_mode import Placement
+from .replaced_attributes import Patches
 
 _DRAWING = """
     rand randn randint randperm normal multinomial bernoulli poisson binomial rand_like randn_like randint_like
@@ -26,7 +26,7 @@ _DRAWING = """
 
 
 def install(placement: Placement, patches: Patches) -> None:
-    """Give every imaginary GPU its generator, and torch.Generator the device cuda."""
+    """Give every simulated GPU its generator, and torch.Generator the device cuda."""
     generators = tuple(
         torch.Generator() for _ in range(max(placement.devices.count(), placement.devices.host.size))
     )
