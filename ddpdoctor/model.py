@@ -75,7 +75,7 @@ class Role(str, Enum):
     EXCEPTION = "exception"
     """An exception of the script's own."""
     DEATH = "death"
-    """A process ended without a word of its own."""
+    """A process ended without an error message of its own."""
     MESSENGER = "messenger"
     """A survivor tells that a peer is gone, or that it waited in vain."""
     UNKNOWN = "unknown"

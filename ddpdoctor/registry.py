@@ -105,4 +105,4 @@ def verify_selectors(selectors: Sequence[str]) -> None:
     """
     for selector in selectors:
         if not any(matches(check, source, selector) for check in all_checks() for source in check.sources()):
-            raise UnknownSelector(f"no check is meant by {selector!r}; `ddpdoctor checks` lists them")
+            raise UnknownSelector(f"unknown check {selector!r}; `ddpdoctor checks` lists them")

@@ -149,7 +149,7 @@ def _require_same(whole: Path, files: Mapping[str, File]) -> None:
     What tells training states from each other are the weights.
     """
     if read_manifest(whole).files.get("model.pt") != files["model.pt"]:
-        raise CheckpointError(f"{whole} is there already and holds other weights; choose another folder")
+        raise CheckpointError(f"{whole} already exists and holds other weights; choose another folder")
 
 
 # --- Reading ------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def begin(folder: Path, step: int) -> None:
         ]
         if later:
             raise CheckpointError(
-                f"{folder} holds {later[-1].name}, and this run begins at step {step}; resume from it, or choose "
+                f"{folder} holds {later[-1].name}, and this run starts at step {step}; resume from it, or choose "
                 "another folder"
             )
 

@@ -175,7 +175,8 @@ def check_together(config: Config) -> None:
         "data.source is empty: it takes builtin, a file, a folder or hf:NAME": not config.data.source,
         "data.uneven=join excludes ddp.static_graph": config.data.uneven == "join"
         and config.ddp.static_graph,
-        f"model.width {model.width} is no multiple of model.heads {model.heads}": model.width % model.heads,
+        f"model.width {model.width} is not a multiple of model.heads {model.heads}": model.width
+        % model.heads,
         "data.held_out has to be below 1: nothing would be left for training": config.data.held_out >= 1,
         "parallel.backend=nccl needs parallel.device=cuda": parallel.backend == "nccl"
         and parallel.device == "cpu",

@@ -68,7 +68,7 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise TrainerError(f"{file} holds no sections, such as train: with epochs: 2 below it")
+        raise TrainerError(f"{file} has no sections, such as train: with epochs: 2 below it")
     return content
 
 

@@ -112,7 +112,7 @@ def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
 def _why_not_joined(error: str, where: str, rank: int) -> str:
     if "EADDRINUSE" in error or "address already in use" in error.lower():
         return f"rank {rank} cannot listen at {where}: another program has that port; choose another"
-    return f"rank {rank} did not meet the others at {where}: {error.splitlines()[0]}"
+    return f"rank {rank} could not connect to the other ranks at {where}: {error.splitlines()[0]}"
 
 
 def shut_down() -> None:

@@ -87,10 +87,8 @@ def _tell_difference(gathered: Sequence[Mapping[str, str]]) -> None:
     """Raise, and say what differs first."""
     for name in gathered[0]:
         if ranks := [rank for rank, digest in enumerate(gathered) if digest.get(name) != gathered[0][name]]:
-            raise CheckpointError(
-                f"{name} is not the same on every rank: rank {ranks[0]} has another than rank 0"
-            )
-    raise CheckpointError("some rank has state that rank 0 has not")
+            raise CheckpointError(f"{name} differs between ranks: rank {ranks[0]} differs from rank 0")
+    raise CheckpointError("a rank has state that rank 0 does not have")
 
 
 def _device() -> torch.device:

@@ -27,7 +27,7 @@ def choose_folder(config: Config) -> Path:
         claim(folder)
         return str(folder).encode()
 
-    return Path(on_rank_0(choose, "the run folder cannot be made").decode())
+    return Path(on_rank_0(choose, "the run folder cannot be created").decode())
 
 
 def prepare_data(config: Config, folder: Path) -> Material:

@@ -71,7 +71,7 @@ class Progress:
         if reason:
             log.info("complete at step %d: %s; there is nothing left to train", position.step, reason)
         else:
-            log.info("goes on at step %d, epoch %d", position.step, position.epoch + 1)
+            log.info("resumes at step %d, epoch %d", position.step, position.epoch + 1)
         return not reason
 
 

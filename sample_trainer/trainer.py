@@ -237,7 +237,7 @@ class DDPTrainer:
     def load_checkpoint(self) -> bool:
         """Go on from the newest checkpoint of the run folder; False where it is that of a run that is complete."""
         if checkpoints.find(self.checkpoints) is None:
-            log.warning("no checkpoint in %s: begins at step 0", self.checkpoints)
+            log.warning("no checkpoint in %s: starts at step 0", self.checkpoints)
             return True
         # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
         # So that the first step is the one that would have been, the first backward is one of nothing.

@@ -23,10 +23,10 @@ def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedD
     """Give every rank the weights of rank 0, and have each backward average the gradients over the ranks."""
     ddp = config.ddp
     if config.train.precision == "float16" and device.type != "cuda":
-        raise TrainerError("train.precision=float16 is for GPUs; on a CPU, use bfloat16")
+        raise TrainerError("train.precision=float16 needs a GPU; on a CPU, use bfloat16")
     if ddp.sync_batch_norm:
         if device.type != "cuda":
-            raise TrainerError("ddp.sync_batch_norm is for GPUs: on a CPU, torch has no such layer")
+            raise TrainerError("ddp.sync_batch_norm needs GPUs: torch has no SyncBatchNorm for CPUs")
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     buffers: Any = {_BUFFERS: ddp.broadcast_buffers}
     # Onto the device before the wrap, and the optimizer after it: both keep references to the parameters.

@@ -70,7 +70,7 @@ def _why(folder: Path) -> str:
     failures = sorted(folder.glob("*.failed.json"), key=lambda path: path.stat().st_mtime_ns)
     if not failures:
         log = (folder / ENGINE_LOG).read_text(errors="replace").strip().splitlines()
-        return escape(log[-1]) if log else "the process that starts the ranks ended without a word"
+        return escape(log[-1]) if log else "the process that starts the ranks ended without an error message"
     failure = read_json(failures[0])
     ranks, _, rank = failures[0].name.partition(".")[0].partition("-ranks-")
     return f"rank {rank} of {plural(int(ranks), 'rank')} failed, {escape(failure['doing'])}: {escape(failure['error'])}"

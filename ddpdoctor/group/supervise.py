@@ -132,7 +132,7 @@ class GroupRun:
         end = min(time.monotonic() + limit, deadline)
         while not there():
             if self._has_ended() and not there():
-                return f"{failure}: {last_words(self.folder) or 'the process ended without a word'}"
+                return f"{failure}: {last_words(self.folder) or 'the process ended without an error message'}"
             if time.monotonic() > end:
                 return f"{failure} within {limit:.0f} s" if end < deadline else TIME_LIMIT
             time.sleep(POLL_SECONDS)

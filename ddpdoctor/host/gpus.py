@@ -67,7 +67,7 @@ def _find(gpus: Gpus, entry: str, by_name: bool) -> tuple[Gpu | None, str | None
         return None, None
     if by_name:
         gpu = _by_uuid(gpus, entry)
-        return gpu, None if gpu else f"names {quote(entry)}, which is no GPU of this machine"
+        return gpu, None if gpu else f"names {quote(entry)}, which is not a GPU of this machine"
     digits = re.match(r"\+?(\d+)", entry)
     if digits is None:
         return None, f"has the entry {quote(entry)}, which is not a number"

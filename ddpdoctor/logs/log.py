@@ -22,7 +22,7 @@ _INSTALLED = re.compile(
 )
 
 
-UNSAID = Skipped("the output does not speak of it")
+UNSAID = Skipped("the output contains nothing about it")
 """The judgement where no line is about the disease, which is no bill of health."""
 
 

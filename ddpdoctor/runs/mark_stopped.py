@@ -18,5 +18,4 @@ def note_stopped(folder: Path) -> None:
         if read_run(folder).status == DIED:
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             description = {**json.loads(path.read_text()), "status": "stopped", "finished": now}
-            write_whole(path, json.dumps(description, indent=2) + "
-")
+            write_whole(path, json.dumps(description, indent=2) + "\n")

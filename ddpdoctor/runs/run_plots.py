@@ -80,7 +80,7 @@ def draw_scaling(summaries: Sequence[Summary], path: Path) -> None:
     """
     measured = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
     if not measured:
-        raise ValueError("no run tells its throughput and its ranks")
+        raise ValueError("no run has both a throughput and a number of ranks")
     shares = [(s.ranks or 1, s.efficiency) for s in measured if s.efficiency]
     figure, panels = new_figure(2 if shares else 1)
     speed = panels[0]

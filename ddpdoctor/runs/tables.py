@@ -13,7 +13,7 @@ from ddpdoctor.table import ABSENT, number, share, table
 from ddpdoctor.text import duration, plural, quote_command, shorten, size
 
 LONGEST_NAME = 40
-_NO_BASELINE = "no run with one process did the same work, so there is no speed-up to tell"
+_NO_BASELINE = "no run with one process did the same work, so there is no baseline for a speed-up"
 
 
 def list_table(summaries: Sequence[Summary]) -> str:

@@ -67,7 +67,7 @@ def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         ("[tool.ddpdoctor]\nselekt = []", "the unknown key 'selekt'"),
         ('[tool.ddpdoctor]\nselect = "DD1"', "select in [tool.ddpdoctor] is not a list of codes"),
-        ('[tool.ddpdoctor]\nignore = ["DD999"]', "no check is meant by 'DD999'"),
+        ('[tool.ddpdoctor]\nignore = ["DD999"]', "unknown check 'DD999'"),
         ("[tool.ddpdoctor]\nnproc = 0", "nproc in [tool.ddpdoctor] is 0, not a number from 1 on"),
         ("[tool.ddpdoctor]\nbatches = true", "batches in [tool.ddpdoctor] is True"),
         ('[tool.ddpdoctor]\nfail-on = "info"', "fail-on in [tool.ddpdoctor] is 'info'"),

@@ -41,7 +41,7 @@ def told(folder: Path, *words: str) -> str:
             ("data.source=hf:no/such",),
             "data.source hf:no/such needs the package datasets: pip install datasets",
         ),
-        (("run.folder=/dev/null/run",), "the run folder cannot be made: Not a directory"),
+        (("run.folder=/dev/null/run",), "the run folder cannot be created: Not a directory"),
         (("ddp.sync_batch_norm=true", "parallel.device=cpu"), "ddp.sync_batch_norm is for GPUs"),
         (("train.precision=float16", "parallel.device=cpu"), "train.precision=float16 is for GPUs"),
         (("parallel.device=cuda",), "rank 0 needs the GPU 0 of its own, and 0 are visible"),

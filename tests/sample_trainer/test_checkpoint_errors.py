@@ -100,7 +100,7 @@ def test_a_corrupt_checkpoint(place):
 def test_a_folder_of_another_run(place):
     ran = train(place, "good")
     assert refused(
-        ran, f"trainer: {place}/good/checkpoints holds step-00000003, and this run begins at step 0"
+        ran, f"trainer: {place}/good/checkpoints holds step-00000003, and this run starts at step 0"
     )
 
 

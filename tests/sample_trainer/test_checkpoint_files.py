@@ -55,7 +55,7 @@ def test_the_same_state_again_changes_nothing(tmp_path):
 
 def test_other_weights_of_the_same_step_are_refused(tmp_path):
     write(tmp_path, 1)
-    with pytest.raises(files.CheckpointError, match="is there already and holds other weights"):
+    with pytest.raises(files.CheckpointError, match="already exists and holds other weights"):
         write(tmp_path, 1, b"others")
     assert read(tmp_path / "step-00000001") == b"weights"
     assert not list(tmp_path.glob("*.part"))

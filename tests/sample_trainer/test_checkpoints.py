@@ -50,9 +50,9 @@ def test_buffers_that_ddp_does_not_broadcast_are_each_ranks_own(ranks):
 @pytest.mark.parametrize(
     ("case", "said"),
     [
-        ("model differs", "model.0.weight is not the same on every rank: rank 1 has another than rank 0"),
-        ("optimizer differs", "optimizer.state.1.exp_avg is not the same on every rank: rank 1 has"),
-        ("later", "{place}/good holds step-00000002, and this run begins at step 1"),
+        ("model differs", "model.0.weight differs between ranks: rank 1 differs from rank 0"),
+        ("optimizer differs", "optimizer.state.1.exp_avg differs between ranks: rank 1 differs"),
+        ("later", "{place}/good holds step-00000002, and this run starts at step 1"),
         ("no folder", "{place}/a file cannot be used for checkpoints: File exists"),
         ("unwritable", "the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"),
         ("missing", "there is no checkpoint {place}/nothing"),

@@ -51,7 +51,7 @@ def test_words_change_a_file_and_a_file_changes_the_defaults(reader, tmp_path):
             "train.precision is 'half'; it takes one of float32, bfloat16, float16",
         ),
         ("epochs", "'epochs' is not KEY=VALUE, such as train.epochs=2"),
-        ("model.heads=5", "model.width 32 is no multiple of model.heads 5"),
+        ("model.heads=5", "model.width 32 is not a multiple of model.heads 5"),
         ("checkpoint.resume=true", "checkpoint.resume needs run.folder: the run to go on with"),
     ],
 )
@@ -81,7 +81,7 @@ def test_settings_that_exclude_each_other_are_refused(reader):
         ("train:\n  epochs: 2\ntrain:\n  steps: 3\n", "FILE has 'train' twice, line 1 and below"),
         ('run:\n  folder: "a\\0"\n', "run.folder is 'a\\x00' in FILE; it takes text, or null"),
         ("[" * 9000, "FILE is not a configuration: it is nested too deeply"),
-        ("- train\n", "FILE holds no sections, such as train: with epochs: 2 below it"),
+        ("- train\n", "FILE has no sections, such as train: with epochs: 2 below it"),
         ("train: [\n", "FILE is not YAML: while parsing"),
     ],
 )

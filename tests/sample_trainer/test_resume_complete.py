@@ -33,7 +33,7 @@ def test_a_run_that_stopped_early_goes_on_only_with_more_patience(tmp_path):
     ]
     assert files(tmp_path / "run") == left
     patient = told(tmp_path, "patient", "evaluation.patience=2", "evaluation.progress=100")
-    assert patient[0] == "goes on at step 4, epoch 3"
+    assert patient[0] == "resumes at step 4, epoch 3"
     assert (tmp_path / "run" / "checkpoints" / "latest").read_text() == "step-00000006\n"
 
 
@@ -50,7 +50,7 @@ def test_a_checkpoint_after_the_last_step_of_an_epoch_has_an_evaluation_left(tmp
     told(tmp_path, "first", "train.epochs=1", "checkpoint.every=2")
     weights = files(tmp_path / "run" / "checkpoints")
     assert told(tmp_path, "again", "train.epochs=1", "checkpoint.every=2") == [
-        "goes on at step 2, epoch 1",
+        "resumes at step 2, epoch 1",
         "epoch 1: there is nothing left to train after step 2",
     ]
     assert files(tmp_path / "run" / "checkpoints") == weights

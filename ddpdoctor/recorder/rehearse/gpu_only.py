@@ -69,7 +69,7 @@ def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
     cpu = torch.profiler.ProfilerActivity.CPU
 
     def init(profiler: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
-        note("profiler", "profilers see the CPU only")
+        note("profiler", "profilers see only the CPU")
         kwargs.pop("use_cuda", None)
         original(profiler, *args, activities=[cpu], **kwargs)
 

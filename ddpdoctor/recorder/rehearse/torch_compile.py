@@ -33,7 +33,7 @@ def install(patches: Patches, note: Callable[[str, str], None]) -> None:
 
     @functools.wraps(torch.compile)
     def compile(model: Any = None, **options: Any) -> Any:
-        note("compile", "torch.compile was left out: the code runs eagerly")
+        note("compile", "torch.compile is disabled: the code runs eagerly")
         if model is None:
             return lambda model: compile(model, **options)
         return Eager(model) if isinstance(model, torch.nn.Module) else model

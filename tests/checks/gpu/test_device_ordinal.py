@@ -24,7 +24,7 @@ def host(value):
         ("all", "has the entry 'all', which is not a number", "no GPU "),
         ("cuda:0", "has the entry 'cuda:0', which is not a number", "no GPU "),
         ("0,,1", "has an empty entry in its middle", "GPU 0 "),
-        ("GPU-ffffffff", "names 'GPU-ffffffff', which is no GPU of this machine", "no GPU "),
+        ("GPU-ffffffff", "names 'GPU-ffffffff', which is not a GPU of this machine", "no GPU "),
         (f"0,{UUID}", f"has the entry {UUID!r}, which is not a number", "GPU 0 "),
     ],
 )
