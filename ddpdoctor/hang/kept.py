@@ -10,16 +10,16 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Process, Standstill
 from ddpdoctor.files import write_json
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.text import listing
 
 SCHEMA = 1
@@ -34,7 +34,21 @@ RECORDS = "record"
 _LONGEST = 4_000
 """Characters of one text."""
 _OF_A_NAME = re.compile(r"[^\w.-]")
-_Value = TypeVar("_Value")
+_LARGEST_NUMBER = 1e12
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the file of one host says."""
+
+    schema: int
+    seconds: float
+    world_size: int | None
+    timeout: float | None
+    unseen: tuple[str, ...]
+    flight: Mapping[str, str]
+    """The names of dumps beside it, by rank."""
+    processes: tuple[Process, ...]
 
 
 def write(standstill: Standstill, folder: Path, records: Path | None = None) -> None:
@@ -48,19 +62,18 @@ def write(standstill: Standstill, folder: Path, records: Path | None = None) -> 
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
     flight = {}
     for rank, dump in standstill.flight.items():
-        flight[rank] = f"{name}_rank_{rank}"
-        shutil.copyfile(dump.file, folder / flight[rank])
-    said = {
-        "schema": SCHEMA,
-        "seconds": standstill.seconds,
-        "world_size": standstill.world_size,
-        "timeout": standstill.timeout,
-        "unseen": standstill.unseen,
-        "flight": flight,
-        "processes": [asdict(one) for one in standstill.processes],
-    }
-    file = folder / f"{name}{ENDING}"
-    write_json(file, said)
+        flight[str(rank)] = f"{name}_rank_{rank}"
+        shutil.copyfile(dump.file, folder / flight[str(rank)])
+    kept = _Kept(
+        SCHEMA,
+        standstill.seconds,
+        standstill.world_size,
+        standstill.timeout,
+        standstill.unseen,
+        flight,
+        standstill.processes,
+    )
+    write_json(folder / f"{name}{ENDING}", asdict(kept))
     if records is not None:
         _copy_records(records, folder / RECORDS)
 
@@ -119,136 +132,50 @@ def _merge(parts: list[Standstill]) -> Standstill:
 
 def _read(file: Path) -> Standstill:
     try:
-        standstill, flight = _standstill(_content(file))
-    except (KeyError, TypeError, ValueError, RecursionError, OverflowError) as wrong:
-        why = str(wrong) if isinstance(wrong, Refused) else f"{type(wrong).__name__}: {wrong}"
-        raise Refused(f"{file.name} is not what ddpdoctor writes: {why}") from None
+        kept = _content(file)
+        here = {_beside(file, name): int(rank) for rank, name in kept.flight.items()}
+    except (ValueError, RecursionError, OverflowError) as wrong:
+        raise Refused(f"{file.name} is not what ddpdoctor writes: {wrong}") from None
     except OSError as failed:
         raise Refused(f"{file.name} cannot be read: {failed.strerror}") from None
-    here = {file.with_name(name): rank for rank, name in flight.items()}
     there = {path: rank for path, rank in here.items() if path.is_file() and not path.is_symlink()}
     dumps = read_files(there)
     refused = [f"{path.name}: {why}" for path, why in dumps.refused.items()]
     refused += [f"{path.name} is not there" for path in here if path not in there]
+    unseen = kept.unseen
     if refused:
-        unseen = (*standstill.unseen, f"flight recorders that cannot be read: {listing(refused)}")
-        standstill = replace(standstill, unseen=unseen)
-    return replace(standstill, flight=dumps.ranks)
+        unseen += (f"flight recorders that cannot be read: {listing(refused)}",)
+    return Standstill(kept.processes, kept.seconds, kept.world_size, kept.timeout, dumps.ranks, unseen)
 
 
-def _content(file: Path) -> dict[str, Any]:
+def _content(file: Path) -> _Kept:
     size = file.stat().st_size
     if size > LARGEST:
         raise Refused(f"it has {size >> 20} MiB, and {LARGEST >> 20} are the most")
-    said = _a(json.loads(file.read_bytes()), dict)
-    if said["schema"] != SCHEMA:
-        raise Refused(f"its schema is {said['schema']!r:.20}, and this version reads {SCHEMA}")
-    return said
+    plain = json.loads(file.read_bytes())
+    if isinstance(plain, dict) and plain.get("schema") != SCHEMA:
+        raise Refused(f"its schema is {plain.get('schema')!r:.20}, and this version reads {SCHEMA}")
+    return from_plain(_Kept, _bounded(plain))
 
 
-def _standstill(said: Mapping[str, Any]) -> tuple[Standstill, dict[int, str]]:
-    flight = {int(rank): _file_name(name) for rank, name in _a(said["flight"], dict).items()}
-    standstill = Standstill(
-        tuple(_process(_a(one, dict)) for one in _list(said["processes"], MOST_PROCESSES)),
-        _number(said["seconds"]),
-        _or_none(said["world_size"], _whole),
-        _or_none(said["timeout"], _number),
-        unseen=_texts(said["unseen"]),
-    )
-    return standstill, flight
+def _bounded(value: Any, name: str = "") -> Any:
+    """A value of JSON whose texts are cut to a length; a field may have negative numbers where it is a status."""
+    if isinstance(value, dict):
+        return {key: _bounded(field, key) for key, field in value.items()}
+    if isinstance(value, list):
+        most = MOST_PROCESSES if name == "processes" else MOST_FRAMES
+        if len(value) > most:
+            raise ValueError(f"a list has {len(value)} values, and {most} are the most")
+        return [_bounded(one, name) for one in value]
+    least = -1000 if name == "exit_status" else 0
+    # Not a number is refused, too.
+    if isinstance(value, (int, float)) and not least <= value < _LARGEST_NUMBER:
+        raise ValueError(f"the number of {name} is out of range")
+    return value[:_LONGEST] if isinstance(value, str) else value
 
 
-def _process(said: Mapping[str, Any]) -> Process:
-    said = {"handles": None, **said}  # older versions did not look
-    return Process(**{one.name: _FIELDS[one.name](said[one.name]) for one in fields(Process)})
-
-
-def _a(value: Any, kind: type[_Value]) -> _Value:
-    if type(value) is not kind:
-        raise TypeError(f"{kind.__name__} expected, and there is {type(value).__name__}")
-    return value
-
-
-def _whole(value: Any) -> int:
-    number = _a(value, int)
-    if not 0 <= number < 1 << 40:
-        raise ValueError(f"a number is {number:.3g}" if abs(number) < 1 << 99 else "a number is out of range")
-    return number
-
-
-def _number(value: Any) -> float:
-    number = float(value) if type(value) in (int, float) else _a(value, float)
-    if not 0 <= number < 1e12:  # not a number is refused, too
-        raise ValueError("a number is out of range")
-    return number
-
-
-def _status(value: Any) -> int:
-    if not -1000 < _a(value, int) < 1000:
-        raise ValueError("an exit status is out of range")
-    return int(value)
-
-
-def _or_none(value: Any, read: Callable[[Any], _Value]) -> _Value | None:
-    return None if value is None else read(value)
-
-
-def _text(value: Any) -> str:
-    return _a(value, str)[:_LONGEST]
-
-
-def _list(value: Any, most: int) -> list[Any]:
-    found = _a(value, list)
-    if len(found) > most:
-        raise ValueError(f"a list has {len(found)} values, and {most} are the most")
-    return found
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(_text(one) for one in _list(value, MOST_FRAMES))
-
-
-def _frames(value: Any) -> tuple[Frame, ...]:
-    return tuple(_frame(one) for one in _list(value, MOST_FRAMES))
-
-
-def _frame(value: Any) -> Frame:
-    one = _a(value, dict)
-    return Frame(_text(one["function"]), _text(one["file"]), _whole(one["line"]))
-
-
-def _handled(value: Any) -> Handled:
-    one = _a(value, dict)
-    frames = _frames(one["frames"])
-    return Handled(
-        _text(one["type"]), _text(one["message"]), frames, _frame(one["tried"]), _frame(one["holder"])
-    )
-
-
-def _file_name(value: Any) -> str:
-    """The name of a file in the same folder, and no way out of it."""
-    name = _text(value)
+def _beside(file: Path, name: str) -> Path:
+    """A file in the same folder, and no way out of it."""
     if Path(name).name != name or name in (".", "..") or "\0" in name:
         raise ValueError("a dump's name leads out of the folder")
-    return name
-
-
-_FIELDS: Mapping[str, Callable[[Any], Any]] = {
-    "pid": _whole,
-    "rank": lambda value: _or_none(value, _whole),
-    "role": Role,
-    "host": _text,
-    "command": _text,
-    "doing": Doing,
-    "call": _text,
-    "stack": _frames,
-    "again": _frames,
-    "native": _texts,
-    "wakes": _number,
-    "changes": lambda value: _a(value, bool),
-    "from_interpreter": lambda value: _a(value, bool),
-    "unseen": _text,
-    "exit_status": lambda value: _or_none(value, _status),
-    "handles": lambda value: _or_none(value, _handled),
-}
-"""How each field of a process is read; a test holds them against the class."""
+    return file.with_name(name)

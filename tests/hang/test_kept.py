@@ -52,7 +52,6 @@ def entry(number: int) -> dict[str, object]:
 
 
 def test_every_field_of_a_process_is_kept():
-    assert [one.name for one in fields(Process)] == list(kept._FIELDS)
     assert [one.name for one in fields(Process) if getattr(FULL, one.name) == one.default] == ["role"]
 
 
@@ -111,19 +110,23 @@ def written(folder: Path) -> Path:
     [
         ({"schema": 2}, "its schema is 2, and this version reads 1"),
         ({"schema": "x" * 100}, "its schema is 'xxxxxxxxxxxxxxxxxxx, and this version reads 1"),
-        ({"seconds": "long"}, "TypeError: float expected, and there is str"),
-        ({"seconds": float("nan")}, "ValueError: a number is out of range"),
-        ({"world_size": -1}, "ValueError: a number is -1"),
-        ({"world_size": 10**400}, "ValueError: a number is out of range"),
-        ({"world_size": True}, "TypeError: int expected, and there is bool"),
-        ({"flight": {"0": "../../etc/passwd"}}, "ValueError: a dump's name leads out of the folder"),
-        ({"flight": {"0": "/etc/passwd"}}, "ValueError: a dump's name leads out of the folder"),
-        ({"flight": {"zero": "a"}}, "ValueError: invalid literal for int() with base 10: 'zero'"),
-        ({"flight": []}, "TypeError: dict expected, and there is list"),
-        ({"processes": [[]]}, "TypeError: dict expected, and there is list"),
-        ({"processes": [{"pid": 1}]}, "KeyError: 'rank'"),
-        ({"unseen": ["x"] * 5001}, "ValueError: a list has 5001 values, and 5000 are the most"),
-        ({"unseen": [1]}, "TypeError: str expected, and there is int"),
+        ({"seconds": "long"}, "str in place of float"),
+        ({"seconds": float("nan")}, "the number of seconds is out of range"),
+        ({"world_size": -1}, "the number of world_size is out of range"),
+        ({"world_size": 10**400}, "the number of world_size is out of range"),
+        ({"world_size": True}, "bool in place of int"),
+        ({"flight": {"0": "../../etc/passwd"}}, "a dump's name leads out of the folder"),
+        ({"flight": {"0": "/etc/passwd"}}, "a dump's name leads out of the folder"),
+        ({"flight": {"zero": "a"}}, "invalid literal for int() with base 10: 'zero'"),
+        ({"flight": []}, "list in place of a mapping"),
+        ({"processes": [[]]}, "Process: list in place of its fields"),
+        (
+            {"processes": [{"pid": 1}]},
+            "Process: Process.__init__() missing 1 required positional argument: 'rank'",
+        ),
+        ({"processes": [{"pid": 1, "rank": 0, "doing": "dreams"}]}, "'dreams' is not a valid Doing"),
+        ({"unseen": ["x"] * 5001}, "a list has 5001 values, and 5000 are the most"),
+        ({"unseen": [1]}, "int in place of str"),
     ],
 )
 def test_what_was_made_up_is_refused_in_a_sentence(tmp_path, change, said):

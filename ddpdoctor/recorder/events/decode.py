@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from functools import cache
-from types import NoneType, UnionType
+from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..where import Where
 from .schema import Event
 
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 Sites = Mapping[int, Where]
 """The places of a record, by their numbers."""
 _Convert = Callable[[Any, Sites], Any]
@@ -52,8 +54,17 @@ def decode(kind: type[E], line: bytes, sites: Sites) -> E:
         plain = json.loads(line)
     except (ValueError, RecursionError):
         raise Malformed("a line of a record is no JSON") from None
-    event: E = _made(kind, plain, sites)
-    return event
+    return from_plain(kind, plain, sites)
+
+
+def from_plain(kind: type[T], plain: Any, sites: Sites = MappingProxyType({})) -> T:
+    """A dataclass from values of JSON, by the types of its fields.
+
+    Raises:
+        Malformed: a field is lacking, or has another type.
+    """
+    made: T = _made(kind, plain, sites)
+    return made
 
 
 def _made(kind: Any, plain: Any, sites: Sites) -> Any:
@@ -82,7 +93,19 @@ def _converter(hint: Any) -> _Convert:
         return _mapping_of(_converter(arguments[1]))
     if is_dataclass(hint):
         return _place if hint is Where else lambda value, sites: _made(hint, value, sites)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _member_of(hint)
     return _anything if hint is Any else _scalar(hint)
+
+
+def _member_of(kind: type[Enum]) -> _Convert:
+    def member(value: Any, _: Sites) -> Enum:
+        try:
+            return kind(value)
+        except ValueError as wrong:
+            raise Malformed(str(wrong)) from None
+
+    return member
 
 
 def _anything(value: Any, _: Sites) -> Any:
