@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.check import Check
-from ddpdoctor.job.command import TORCHRUN_LOGS
-from ddpdoctor.job.run_folder import ERR, OUT
+from ddpdoctor.job.torchrun import ERR, LOGS, OUT
 from ddpdoctor.judge import Verdict
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import streams
@@ -64,7 +63,7 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
 
 def _files(folder: Path) -> list[str]:
     """What ranks and launcher wrote; empty files say nothing."""
-    own = [*sorted((folder / TORCHRUN_LOGS).rglob("std*.log")), folder / OUT, folder / ERR]
+    own = [*sorted((folder / LOGS).rglob("std*.log")), folder / OUT, folder / ERR]
     return [str(file) for file in own if file.exists() and file.stat().st_size]
 
 

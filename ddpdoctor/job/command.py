@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import ddpdoctor
+from ddpdoctor.job.torchrun import LOGS
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.text import quote_command
 
 RECORD = "record"
 """The folder, inside a run's own, for the records of its processes."""
-TORCHRUN_LOGS = "torchrun"
-"""The folder, inside a run's own, into which torchrun writes what each rank says."""
 _INJECT = Path(ddpdoctor.__file__).parent / "recorder" / "inject"
 GATE = "gate"
 """The file, in the job's folder, for which ranks that are held wait."""
@@ -122,7 +121,7 @@ def _torchrun(plan: Plan, folder: Path) -> list[str]:
         "--nnodes": str(plan.nnodes),
         "--nproc-per-node": str(plan.nproc),
         "--max-restarts": "0",
-        "--log-dir": str(folder / TORCHRUN_LOGS),
+        "--log-dir": str(folder / LOGS),
         "--redirects": "3",
         **_rendezvous(plan),
     }

@@ -11,11 +11,13 @@ from typing import Protocol
 
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.blame.thresholds import HANG_SECONDS, START_SECONDS
-from ddpdoctor.job.command import GATE, RECORD, TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.job import torchrun
+from ddpdoctor.job.command import GATE, RECORD, Job, Kind
 from ddpdoctor.job.launch import Ending, new_run_id, start
 from ddpdoctor.job.output import Stream
-from ddpdoctor.job.run_folder import ERR, OUT, STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.run_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.supervise import Supervisor
+from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 
@@ -213,9 +215,4 @@ class JobRun:
         """The files that hold the script's output; what torchrun itself says is not among them."""
         if self.job.kind is Kind.LINE:
             return [Stream(self.folder / OUT, False), Stream(self.folder / ERR, True)]
-        first = self.plan.node_rank * self.plan.nproc
-        found = []
-        for own in (self.folder / TORCHRUN_LOGS).glob("*/attempt_*/*"):
-            label = f"[rank {first + int(own.name)}] " if self.plan.world_size > 1 else ""
-            found += [Stream(own / OUT, False, label), Stream(own / ERR, True, label)]
-        return found
+        return torchrun.streams(self.folder, self.plan, lambda _: self.plan.world_size > 1)

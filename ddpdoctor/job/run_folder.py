@@ -15,7 +15,9 @@ from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.hang import kept
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.job.command import RECORD, TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.job import torchrun
+from ddpdoctor.job.command import RECORD, Job, Kind
+from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -29,12 +31,8 @@ STANDSTILL = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
-OUT, ERR = "stdout.log", "stderr.log"
-"""What the launcher itself writes; where a launch line was given, its whole output."""
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
-_EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
-"""How torchrun's summary tells the exit status of a rank that failed."""
 _SPAWNED = re.compile(
     r"^torch\.multiprocessing\.spawn\.Process(?:Exited|Raised)Exception: process (?P<rank>\d+) terminated with "
     r"(?:exit code (?P<code>\d+)|signal (?P<signal>SIG\w+))",
@@ -176,7 +174,7 @@ class _Said:
     def __init__(self, folder: Path, job: Job, plan: Plan, stopped: Stopped, recorded: Recorded) -> None:
         self.folder, self.job, self.plan, self.stopped = folder, job, plan, stopped
         launcher = _read(folder / ERR)
-        self.exit_codes = {int(found["rank"]): int(found["code"]) for found in _EXIT_CODE.finditer(launcher)}
+        self.exit_codes = torchrun.exit_codes(launcher)
         for found in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
         blamed = self.exit_codes or any(one.raised or _status(one) for one in recorded.ranks.values())
@@ -187,8 +185,8 @@ class _Said:
         """The folder of what torchrun kept of a rank; one that does not exist where it kept nothing."""
         if self.job.kind is Kind.LINE:
             return self.folder
-        local = rank % self.plan.nproc
-        return next(iter((self.folder / TORCHRUN_LOGS).glob(f"*/attempt_0/{local}")), self.folder / "none")
+        starts = (own for number, own in torchrun.rank_folders(self.folder, self.plan) if number == rank)
+        return next(starts, self.folder / "none")
 
     def ended_well(self, rank: int) -> bool:
         """Whether the launcher ended by itself and had no complaint of this rank."""
@@ -242,12 +240,8 @@ def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bo
     # A launcher that was recorded stands for its rank where that left no record.
     if recording and recording.raised and not recording.raised.type.endswith(_LAUNCHERS):
         return _of_record(recording.raised, stopped.clock)
-    written = read_json(own / "error.json")
-    if written is not None:
-        kind, _, message = written["message"]["message"].partition(": ")
-        # The record's own time is in whole seconds, which tie.
-        time_ = (own / "error.json").stat().st_mtime
-        return Failure(kind, message, written["message"]["extraInfo"]["py_callstack"], time_)
+    if failure := torchrun.recorded_failure(own):
+        return failure
     said = _TRACEBACK.finditer(_read(own / ERR)) if broke or recording is None else ()
     # Ranks of a launch line share their output with their launcher.
     found = [one for one in said if not one["kind"].endswith(_LAUNCHERS)]

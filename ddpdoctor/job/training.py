@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.failure import tells_of_a_peer
-from ddpdoctor.job.command import TORCHRUN_LOGS, Job, Kind
+from ddpdoctor.job import torchrun
+from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.job.launch import Ending, Running, new_run_id, start
 from ddpdoctor.job.output import Stream
 from ddpdoctor.job.trainer import trainer_script
@@ -38,8 +37,6 @@ except TrainerError as error:
 print(json.dumps(config.as_dict()))
 """
 """The trainer's own reading of a configuration, which needs no torch."""
-_EXITED = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
-"""How torchrun's summary tells the exit status of a rank that failed."""
 _OF_ITS_OWN = {signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGINT, signal.SIGKILL, signal.SIGSEGV}
 """Signals that end a rank first: torchrun ends the others by SIGTERM, and one that lost its peer may abort."""
 
@@ -116,11 +113,7 @@ class TrainingRun:
 
     def streams(self) -> list[Stream]:
         """What the ranks write; rank 0 speaks for all, the others by their number."""
-        found = []
-        for rank, own in self._ranks():
-            label = f"[rank {rank}] " if rank else ""
-            found += [Stream(own / "stdout.log", False, label), Stream(own / "stderr.log", True, label)]
-        return found
+        return torchrun.streams(self.folder, self.plan, bool)
 
     def failure(self, status: int = FAILED) -> Failure:
         """Why it failed: what the first rank said, or how it ended, or what torchrun said.
@@ -128,15 +121,17 @@ class TrainingRun:
         Args:
             status: torchrun's; negative for a signal.
         """
-        codes = self._exit_codes()
-        errors = sorted(self._errors())
+        codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"))
+        folders = torchrun.rank_folders(self.folder, self.plan)
+        errors = [(one, rank) for rank, own in folders if (one := torchrun.recorded_failure(own))]
         killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}
-        if killed and all(tells_of_a_peer(message) for _, _, message in errors):
+        if killed and all(error.of_a_victim for error, _ in errors):
             rank, code = next(iter(killed.items()))
             return Failure(f"rank {rank} was ended by signal {-code}")
         if errors:
-            _, rank, message = errors[0]
-            return Failure(f"rank {rank} failed: {escape(message)}")
+            error, rank = min(errors, key=lambda one: one[0].time)
+            text = f"{error.type}: {error.message}".partition("\n")[0]
+            return Failure(f"rank {rank} failed: {escape(text)}")
         refused = [rank for rank, code in codes.items() if code == REFUSED]
         if refused:
             return Failure(f"{ranks_phrase(refused)} refused to begin", refused=True)
@@ -155,24 +150,3 @@ class TrainingRun:
         if "EADDRINUSE" in said[-1]:
             return f"another program has the port {self.plan.master_port}; without --master-port a free one is taken"
         return f"torchrun failed: {escape(said[-1])}"
-
-    def _ranks(self) -> Iterator[tuple[int, Path]]:
-        first = self.plan.node_rank * self.plan.nproc
-        for own in sorted((self.folder / TORCHRUN_LOGS).glob("*/attempt_*/*")):
-            if own.name.isdigit():
-                yield first + int(own.name), own
-
-    def _errors(self) -> Iterator[tuple[float, int, str]]:
-        """The time, rank and message of each exception that torchrun's ``record`` wrote down."""
-        for rank, own in self._ranks():
-            try:
-                said = json.loads((own / "error.json").read_text(errors="replace"))["message"]
-                yield float(said["extraInfo"]["timestamp"]), rank, str(said["message"]).partition("\n")[0]
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-
-    def _exit_codes(self) -> dict[int, int]:
-        """The ranks that failed by themselves, the first one in time first, as torchrun tells it."""
-        text = (self.folder / "launcher.log").read_text(errors="replace")
-        found = [(int(match["rank"]), int(match["code"])) for match in _EXITED.finditer(text)]
-        return dict(reversed(found))  # its root cause stands last

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ddpdoctor import registry
 from ddpdoctor.cli.job_output import with_output
-from ddpdoctor.job.run_folder import ERR
+from ddpdoctor.job.torchrun import ERR
 from ddpdoctor.judge import Verdict, judge, merge
 from ddpdoctor.model import Source
 from ddpdoctor.trace import RankTrace

@@ -223,6 +223,7 @@ def failure(folder, launcher="", status=1, **errors):
         own.mkdir(parents=True)
         said = {"message": {"message": message, "extraInfo": {"timestamp": when}}}
         (own / "error.json").write_text(json.dumps(said))
+        os.utime(own / "error.json", (float(when), float(when)))
     return made.failure(status)
 
 

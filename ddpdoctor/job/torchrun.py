@@ -1,0 +1,52 @@
+"""What torchrun leaves of its ranks: their output, their exceptions, and how it says that they ended."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from ddpdoctor.blame.failure import Failure
+from ddpdoctor.files import read_json
+from ddpdoctor.job.output import Stream
+from ddpdoctor.plan import Plan
+
+LOGS = "torchrun"
+"""The folder, inside a job's, in which it keeps them."""
+OUT, ERR = "stdout.log", "stderr.log"
+_EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +: (?P<code>-?\d+) ")
+"""How its summary tells the exit status of a rank that failed."""
+
+
+def rank_folders(folder: Path, plan: Plan) -> list[tuple[int, Path]]:
+    """The ranks of this host with what it kept of each; of a rank that was started anew, one for each start."""
+    first = plan.node_rank * plan.nproc
+    folders = sorted((folder / LOGS).glob("*/attempt_*/*"))
+    return [(first + int(own.name), own) for own in folders if own.name.isdigit()]
+
+
+def streams(folder: Path, plan: Plan, is_labelled: Callable[[int], bool]) -> list[Stream]:
+    """The files that hold the ranks' output, of which some ranks get a label."""
+    found = []
+    for rank, own in rank_folders(folder, plan):
+        label = f"[rank {rank}] " if is_labelled(rank) else ""
+        found += [Stream(own / OUT, False, label), Stream(own / ERR, True, label)]
+    return found
+
+
+def exit_codes(summary: str) -> dict[int, int]:
+    """The exit status of each rank that failed by itself, its root cause first; negative for a signal."""
+    found = [(int(match["rank"]), int(match["code"])) for match in _EXIT_CODE.finditer(summary)]
+    return dict(reversed(found))  # the root cause stands last
+
+
+def recorded_failure(own: Path) -> Failure | None:
+    """The exception that torch's ``record`` wrote into a rank's folder; None where there is none."""
+    file = own / "error.json"
+    try:
+        said = read_json(file)["message"]
+        kind, _, message = said["message"].partition(": ")
+        # Its own time is in whole seconds, which tie.
+        return Failure(kind, message, said["extraInfo"].get("py_callstack", ""), file.stat().st_mtime)
+    except (AttributeError, KeyError, TypeError, OSError):
+        return None
