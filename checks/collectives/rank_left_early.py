@@ -5,13 +5,13 @@ from ddpdoctor.blame.wording import doing, others_wait, told_of, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.farewell import issued
 from ddpdoctor.trace.leaving import backwards_of
 from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward
 
 _FIX = "dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()"
 

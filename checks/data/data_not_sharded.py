@@ -3,12 +3,13 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Forward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3
 """Steps with equal inputs on every rank from which it is no accident."""

@@ -2,12 +2,12 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.loading import Round, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Forward
 
 ENOUGH_STEPS = 2
 

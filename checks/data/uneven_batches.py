@@ -11,6 +11,7 @@ from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -18,7 +19,7 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 from ddpdoctor.trace.recorded_job import cause_of_run
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Collective, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
     "Each backward averages over all ranks. Those that have run out of batches have left the loop and do not take "

@@ -5,12 +5,12 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Collective, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Collective, Wrapper
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 """Not in ``raises``: it is this disease only where a wrapper had buffers to broadcast; else the script's own."""

@@ -5,10 +5,11 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Update, replicas, updates
-from ddpdoctor.trace.training import Clip, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 _RELATIVE = 1e-3
 """Norms of equal gradients agree far closer than this."""

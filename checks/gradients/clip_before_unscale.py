@@ -3,9 +3,9 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.training import Clip
 
 
 class ClipBeforeUnscale(Check):

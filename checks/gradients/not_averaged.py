@@ -7,9 +7,10 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.exact import Exact, in_words, proof
+from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, replicas
@@ -66,7 +67,7 @@ class GradientsNotAveraged(Check):
         exact = trace.exact
         if exact is not None and exact.agrees:
             return Passed(in_words(exact))
-        hooked = any(one.hooked for one in trace.training().values())
+        hooked = any(one.events(HookedGradient) for one in trace.training().values())
         hooks: dict[int | None, Finding] = {}
         for group in replicas(trace) if hooked else ():
             for wrapper, gradients in _by_wrapper(group).items():

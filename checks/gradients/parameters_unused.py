@@ -9,13 +9,14 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep, Wrapper
+from ddpdoctor.trace.training import TrainingStep
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
@@ -12,7 +13,7 @@ from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
-from ddpdoctor.trace.training import Collective, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 _TOLERANCE = 0.05
 """Of a ratio of two norms; rounding moves it by far less, and a factor of two or more by far more."""

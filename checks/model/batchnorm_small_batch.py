@@ -4,10 +4,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_key, of_model
-from ddpdoctor.trace.training import Forward
 
 _ENOUGH = 8
 """Samples on one rank from which statistics of a batch are stable enough not to speak of them."""

@@ -3,11 +3,11 @@ from collections.abc import Iterator, Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, differing, replicas
-from ddpdoctor.trace.training import Buffers, Wrapper
 
 
 class BuffersDiverge(Check):
@@ -73,7 +73,11 @@ def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
         if wrapper.flags.get("broadcast_buffers", True) or not wrapper.buffers:
             continue
         by_rank = {
-            rank: [one for one in own.buffers if one.wrapper == wrapper.index and one.when == "evaluation"]
+            rank: [
+                one
+                for one in own.events(Buffers)
+                if one.wrapper == wrapper.index and one.when == "evaluation"
+            ]
             for rank, own in group.items()
         }
         by_rank = {rank: buffers for rank, buffers in by_rank.items() if buffers}

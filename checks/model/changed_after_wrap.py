@@ -3,12 +3,12 @@ from collections.abc import Iterator, Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_key, of_model, on_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
-from ddpdoctor.trace.training import Forward
 
 
 class ChangedAfterWrap(Check):

@@ -3,11 +3,11 @@ from collections.abc import Iterator, Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, differing, replicas
-from ddpdoctor.trace.training import Shadow
 from ddpdoctor.trace.weights import Difference, first_difference
 
 
@@ -99,7 +99,7 @@ def _evaluated_together(group: Group) -> Iterator[dict[int, Shadow]]:
     """Each evaluation of one copy that several ranks did."""
     seen: dict[tuple[int, int], dict[int, list[Shadow]]] = {}
     for rank, own in group.items():
-        for one in own.shadows:
+        for one in own.events(Shadow):
             seen.setdefault((one.wrapper, one.number), {}).setdefault(rank, []).append(one)
     for by_rank in seen.values():
         if len(by_rank) > 1:
@@ -116,7 +116,7 @@ def _took_copy(group: Group, first: Difference) -> bool:
             all(
                 one.digests.get(key) == (first.update.taken[rank].before or {}).get(key) for key in first.keys
             )
-            for one in group[rank].shadows
+            for one in group[rank].events(Shadow)
         )
         for rank in first.moved
     )

@@ -4,11 +4,11 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
-from ddpdoctor.trace.training import OptimizerStep
 
 Values = dict[int, Any]
 

@@ -6,11 +6,11 @@ from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Parameter, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import raised_as, raised_by
-from ddpdoctor.trace.training import Parameter, Wrapper
 
 _WHY = (
     "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built from a "

@@ -4,10 +4,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import SchedulerStep
 
 
 class SchedulerSteps(Check):

@@ -3,11 +3,11 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Conversion
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
-from ddpdoctor.trace.training import Conversion
 
 _REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
 
@@ -49,14 +49,14 @@ class SyncbatchnormOrder(Check):
         late = by_line(
             (rank, conversion)
             for rank, recording in recordings.items()
-            for conversion in recording.conversions
+            for conversion in recording.events(Conversion)
             if conversion.wrapped and conversion.layers
         )
         if late:
             return [self._late(conversions, raised) for conversions in late]
         if raised:
             return self._on_cpu(trace, raised)
-        if not any(recording.conversions for recording in recordings.values()):
+        if not any(recording.events(Conversion) for recording in recordings.values()):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 

@@ -7,12 +7,12 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value, of_model
 from ddpdoctor.trace.sync import Group, replicas, updates, weights_come_together
-from ddpdoctor.trace.training import Wrapper
 from ddpdoctor.trace.weights import Difference, differences
 
 

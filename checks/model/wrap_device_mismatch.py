@@ -5,11 +5,11 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, of_model, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
-from ddpdoctor.trace.training import Wrapper
 
 _CAUSES = (
     (

@@ -2,10 +2,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Wrapper
 
 _UNNEEDED = (
     r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"

@@ -20,8 +20,8 @@ from ddpdoctor.job.command import RECORD, Job, Kind
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.trace import RankTrace, Shortened, Trace
-from ddpdoctor.trace.exact import Exact
 from ddpdoctor.trace.farewell import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .digest import digests
+from .digest import named as by_name
+from .events.training import Buffers
 from .session import Session
 from .training import Training, Wrapper
 from .where import Where
@@ -20,8 +23,8 @@ def tell_buffers(
             named = [(name.replace("_orig_mod.", ""), buffer) for name, buffer in ddp.module.named_buffers()]
             if named and not (when == "end" and _is_busy(training.torch, named)):
                 values = digests(training.torch, [buffer for _, buffer in named])
-                own = {name: value for (name, _), value in zip(named, values, strict=True)}
-                session.event("ddp.buffers", at=at, w=wrapper.index, when=when, digests=own)
+                own = by_name((name for name, _ in named), values)
+                session.event(Buffers(wrapper.index, when, time.monotonic(), own, at))
 
 
 def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:

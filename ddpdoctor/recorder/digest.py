@@ -65,6 +65,16 @@ def sample(torch: Any, tensor: Any, most: int = 1 << 20) -> Digest:
     return value
 
 
+def text(digest: Digest) -> str | None:
+    """A digest as it is written down; None where there is none, or it cannot be told."""
+    return None if digest is None or digest is False else f"{digest:x}"
+
+
+def named(keys: Iterable[str], values: Iterable[Digest]) -> dict[str, Any]:
+    """Digests by key, None of what has no tensor; what cannot be told is left out."""
+    return {key: text(value) for key, value in zip(keys, values, strict=False) if value is not False}
+
+
 def few(tensor: Any) -> list[float]:
     """Some values of a tensor, evenly spaced: to compare by size, where bits may rightly differ."""
     flat = tensor.detach().reshape(-1)

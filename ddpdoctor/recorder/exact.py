@@ -17,6 +17,7 @@ from typing import Any
 from .batches import NotComparable, join, read, tensors_in, write
 from .digest import unseen
 from .events.process import Exit
+from .events.training import Exact
 from .guard import guarded
 from .randomness import states
 from .session import Session
@@ -76,7 +77,7 @@ class Keep:
                 if rank == 0:
                     write(self._path(_UPDATE), _update(self.session, optimizer))
         except NotComparable as why:
-            self.session.event("exact.refused", now=True, why=str(why))
+            self.session.event(Exact(refused=str(why)), now=True)
         finally:
             self._held = []
 
@@ -122,7 +123,7 @@ class Replay:
                 self._set_weights()
             return (self._next_batch(),)
         except NotComparable as why:
-            self._end("exact.refused", why=str(why))
+            self._end(Exact(refused=str(why)))
             raise
 
     def _next_batch(self) -> Any:
@@ -161,18 +162,18 @@ class Replay:
             with unseen(self.session.torch):
                 compared = self._compare(optimizer)
         except NotComparable as why:
-            self._end("exact.refused", why=str(why))
+            self._end(Exact(refused=str(why)))
         else:
-            self._end("exact.compared", **compared)
+            self._end(compared)
 
-    def _end(self, kind: str, **fields: Any) -> None:
+    def _end(self, exact: Exact) -> None:
         from .shorten import end_process
 
-        self.session.event(kind, **fields)
+        self.session.event(exact)
         self.session.event(Exit("shortened", time.monotonic(), 0), now=True)
         end_process(0)
 
-    def _compare(self, optimizer: Any) -> dict[str, Any]:
+    def _compare(self, optimizer: Any) -> Exact:
         own = [
             None if p.grad is None else p.grad.to("cpu").double().flatten() for p in _parameters(optimizer)
         ]
@@ -188,15 +189,17 @@ class Replay:
         if not size or not size_of_ranks:
             raise NotComparable("a gradient is zero")
         worst = max(pairs, key=lambda pair: float((pair[1] - pair[2]).norm() / (pair[2].norm() + 1e-30)))
-        return {
-            "scale": dot / size,
-            "error": (sum(float((a - b) @ (a - b)) for _, a, b in pairs) / size) ** 0.5,
-            "cosine": dot / (size * size_of_ranks) ** 0.5,
-            "parameters": len(pairs),
-            "batches": self._given,
-            "worst": worst[0],
-            "dtypes": sorted({str(p.grad.dtype)[6:] for p in _parameters(optimizer) if p.grad is not None}),
-        }
+        return Exact(
+            scale=dot / size,
+            error=(sum(float((a - b) @ (a - b)) for _, a, b in pairs) / size) ** 0.5,
+            cosine=dot / (size * size_of_ranks) ** 0.5,
+            parameters=len(pairs),
+            batches=self._given,
+            worst=worst[0],
+            dtypes=tuple(
+                sorted({str(p.grad.dtype)[6:] for p in _parameters(optimizer) if p.grad is not None})
+            ),
+        )
 
 
 class _Numbers:

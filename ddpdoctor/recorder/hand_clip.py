@@ -7,10 +7,12 @@ multiplied by one factor, another in each step, and their norm is the same after
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from typing import Any
 
 from .digest import few, unseen
+from .events.training import Clip
 from .guard import guarded
 from .session import Session
 from .training import Training
@@ -63,16 +65,17 @@ class HandClips:
         if last is None or abs(factor / last[0] - 1) < _SAME or abs(norm / last[1] - 1) > _SAME:
             return
         if norm < _SMALL * scale:
-            self.session.event(
-                "step.clip",
-                at=self.session.here(),
+            clip = Clip(
+                time.monotonic(),
+                self.session.here(),
                 norm=norm / factor,
                 limit=norm,
-                keys=sum(len(group["params"]) for group in optimizer.param_groups),
-                backwards=self.training.backwards,
                 stage="READY",
                 scale=scale,
+                keys=sum(len(group["params"]) for group in optimizer.param_groups),
+                backwards=self.training.backwards,
             )
+            self.session.event(clip)
 
     def forget(self) -> None:
         """The iteration is over."""

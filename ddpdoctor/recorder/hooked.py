@@ -15,6 +15,7 @@ from typing import Any
 
 from .digest import few, unseen
 from .divisors import factor_of_mean
+from .events.training import HookedGradient
 from .guard import guarded
 from .patch import hide_from_compiler
 from .session import Session
@@ -107,26 +108,22 @@ class Hooked:
     def updating(self) -> None:
         """An optimizer is about to step."""
         seen, self.seen = self.seen, {}
-        with unseen(self.session.torch):
-            found = [
-                {
-                    "w": one.wrapper,
-                    "key": self.training.keys.get(one.parameter),
-                    "given": one.given,
-                    "got": used if one.wrapper is None else one.got,
-                    "used": used,
-                }
-                for one in seen.values()
-                if one.got is not None and one.parameter.grad is not None
-                for used in (few(one.parameter.grad),)
-            ]
-        self.session.event(
-            "ddp.hooked",
-            n=self.session.steps,
-            factor=self.factor,
-            backwards=self.training.backwards,
-            gradients=found,
-        )
+        for one in seen.values():
+            if one.got is None or one.parameter.grad is None:
+                continue
+            with unseen(self.session.torch):
+                used = few(one.parameter.grad)
+            gradient = HookedGradient(
+                self.session.steps,
+                one.wrapper,
+                str(self.training.keys.get(one.parameter)),
+                tuple(one.given),
+                tuple(used if one.wrapper is None else one.got),
+                tuple(used),
+                self.factor,
+                self.training.backwards,
+            )
+            self.session.event(gradient)
 
 
 def watch_hook(

@@ -6,11 +6,14 @@ Hooks on the modules would travel with copies and checkpoints, so their classes 
 from __future__ import annotations
 
 import functools
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .digest import digests
+from .digest import named as by_name
+from .events.training import Shadow
 from .guard import guarded
 from .keys import names_inside
 from .patches.forward import begin, caller_of, end
@@ -91,9 +94,8 @@ class Parts:
         self.told_shadows[id(module)] = steps
         named = [*names_inside(module), *module.named_buffers()]
         values = digests(self.training.torch, [tensor for _, tensor in named])
-        own = {name: value for (name, _), value in zip(named, values, strict=True)}
-        at = self.training.session.here()
-        self.training.session.event("ddp.shadow", at=at, w=shadow[1].index, number=shadow[2], digests=own)
+        own, at = by_name((name for name, _ in named), values), self.training.session.here()
+        self.training.session.event(Shadow(shadow[1].index, shadow[2], time.monotonic(), at, own))
 
     def _shadow(self, module: Any, candidates: list[Wrapper]) -> tuple[weakref.ref[Any], Wrapper, int] | None:
         known = self.shadows.get(id(module))

@@ -8,6 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from .events import training as events
+from .events.training import DetailedStep, Progress
 from .keys import Keys
 from .session import Session
 from .where import Where
@@ -42,6 +44,8 @@ class Wrapper:
     """When a forward without autograd was last written down."""
     counted: int = 0
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
+    event: events.Wrapper | None = None
+    """What was written down of it."""
     around: set[Where | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 
@@ -59,6 +63,8 @@ class Training:
         self.in_backward = 0
         self.busy = 0
         """Forwards of wrappers, or around them, and backwards that are under way."""
+        self.constructed = 0
+        """Wrappers whose construction began."""
         self.joined = 0
         """Contexts of Join that are open."""
         self.updated = False
@@ -112,7 +118,7 @@ class Training:
         self.exchanged.clear()
         detailed = is_detailed(self.session.steps)
         if detailed and not self.session.detailed:
-            self.session.event("step.open", n=self.session.steps)
+            self.session.event(DetailedStep(self.session.steps))
         self.session.detailed = detailed
 
     def close_step(self) -> tuple[int, dict[str, float] | None]:
@@ -145,13 +151,9 @@ class Training:
     def tell_progress(self) -> None:
         """Write down how far it has come."""
         self._told_at = time.monotonic()
-        self.session.event(
-            "step.progress",
-            steps=self.session.steps,
-            backwards=self.session.backwards,
-            collectives=self.collectives,
-            phases={name: round(seconds, 6) for name, seconds in self._totals.items()},
-        )
+        phases = {name: round(seconds, 6) for name, seconds in self._totals.items()}
+        done = self.session.steps, self.session.backwards, self.collectives
+        self.session.event(Progress(*done, phases))
 
 
 class Ration:

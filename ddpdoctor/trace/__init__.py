@@ -12,7 +12,7 @@ from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.trace.exact import Exact
+from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.trace.recording import Recording
 
 _GLOO_ENDS = "instance of 'gloo::"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import OptimizerStep, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 
 def training_steps(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, dict[int, TrainingStep]]]:

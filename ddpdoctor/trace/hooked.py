@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import HookedGradient
 
 if TYPE_CHECKING:
     from ddpdoctor.trace.recording import Recording
@@ -16,31 +15,6 @@ if TYPE_CHECKING:
 _NEAR = 0.05
 _STRAIGHT = 0.02
 """How far a result may be from a multiple of the mean, relative to it: a hook may compress."""
-
-
-@dataclass(frozen=True)
-class HookedGradient:
-    """A few values of one gradient."""
-
-    step: int
-    wrapper: int | None
-    """None where nothing is wrapped, and the script exchanges gradients after its backward."""
-    key: str
-    given: tuple[float, ...]
-    """The rank's own, before the hook; where nothing is wrapped, after the backward."""
-    got: tuple[float, ...]
-    """After the backward; where nothing is wrapped, at the update."""
-    used: tuple[float, ...]
-    """At the update."""
-    factor: float | None
-    """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
-    backwards: int = 1
-    """How many led to the update."""
-
-    @property
-    def at(self) -> tuple[int, int | None, str]:
-        """Which it is, the same on every rank."""
-        return self.step, self.wrapper, self.key
 
 
 @dataclass(frozen=True)
@@ -53,7 +27,7 @@ class Multiple:
     def beside(self, group: Mapping[int, Recording]) -> dict[int, HookedGradient]:
         """The same gradient on every rank."""
         return {
-            rank: next(own for own in recording.hooked if own.at == self.first.at)
+            rank: next(own for own in recording.events(HookedGradient) if own.at == self.first.at)
             for rank, recording in group.items()
         }
 
@@ -65,7 +39,9 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
     gradients that were equal already, as after a hook that exchanges them during the backward.
     """
     rows = {
-        rank: {one.at: one for one in recording.hooked if (one.wrapper is not None) is wrapped}
+        rank: {
+            one.at: one for one in recording.events(HookedGradient) if (one.wrapper is not None) is wrapped
+        }
         for rank, recording in group.items()
     }
     common = set.intersection(*(set(row) for row in rows.values()))
@@ -119,31 +95,3 @@ def numbers(values: Sequence[float]) -> str:
 def _near(value: float, wanted: float) -> bool:
     """Whether it is that number, but for rounding."""
     return abs(value / wanted - 1) < _NEAR
-
-
-class HookedReader:
-    """Reads what the recorder saw of hooks."""
-
-    def __init__(self, file: Path) -> None:
-        self._hooked: list[HookedGradient] = []
-
-    def on_ddp_hooked(self, event: dict[str, Any], at: Where | None) -> None:
-        """An update of gradients that a hook was given."""
-        for one in event["gradients"]:
-            given, got, used = (tuple(one[name]) for name in ("given", "got", "used"))
-            self._hooked.append(
-                HookedGradient(
-                    event["n"],
-                    one["w"],
-                    str(one["key"]),
-                    given,
-                    got,
-                    used,
-                    event["factor"],
-                    event["backwards"],
-                )
-            )
-
-    def fields(self) -> dict[str, Any]:
-        """Fields of the Recording."""
-        return {"hooked": tuple(self._hooked)}

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import Backward, Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loops import is_behind, way_out, way_past
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Forward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""

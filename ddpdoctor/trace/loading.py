@@ -13,11 +13,11 @@ from functools import cached_property
 from typing import TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Loader, Pass, Sampler
 from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.together import train_one_model
-from ddpdoctor.trace.training import Forward
 
 _Key: TypeAlias = tuple[object, ...]
 _T = TypeVar("_T")

@@ -10,11 +10,11 @@ from typing import Any
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Wrapper
 
 _WHOLE_OBJECTS = "Weights only load failed"
 _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")

@@ -14,10 +14,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
 from ddpdoctor.trace.derive import derive
-from ddpdoctor.trace.exact import ExactReader
-from ddpdoctor.trace.hooked import HookedReader
 from ddpdoctor.trace.read_data import DataReader
-from ddpdoctor.trace.read_training import TrainingReader
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording, recording_of
 
@@ -31,12 +28,7 @@ class AreaReader(Protocol):
         """Fields of the Recording, once all events were read."""
 
 
-AREAS: tuple[Callable[[Path], AreaReader], ...] = (
-    DataReader,
-    TrainingReader,
-    ExactReader,
-    HookedReader,
-)
+AREAS: tuple[Callable[[Path], AreaReader], ...] = (DataReader,)
 """One reader each for a process, in the order in which they are asked; made with the path of the record."""
 
 

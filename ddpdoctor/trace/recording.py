@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
+from ddpdoctor.recorder.events.training import Collective, Exact, Forward, Optimizer, Wrapper
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Loader, Pass, Split
-from ddpdoctor.trace.exact import Exact
-from ddpdoctor.trace.hooked import HookedGradient
 from ddpdoctor.trace.record import E, Record
-from ddpdoctor.trace.training import (
-    Buffers,
-    Collective,
-    Conversion,
-    Forward,
-    Optimizer,
-    Shadow,
-    TrainingStep,
-    Wrapper,
-)
+from ddpdoctor.trace.training import TrainingStep, steps_of
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,6 @@ class Recording:
     """The launcher's variables when it started."""
     groups: tuple[GroupEvent, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
-    conversions: tuple[Conversion, ...] = ()
     optimizers: tuple[Optimizer, ...] = ()
     steps: tuple[TrainingStep, ...] = ()
     """The training steps that were written down: all of a short run; of a long one the first, and then some."""
@@ -58,32 +46,37 @@ class Recording:
     saves: tuple[Save, ...] = ()
     loads: tuple[Load, ...] = ()
     state_loads: tuple[StateLoad, ...] = ()
-    buffers: tuple[Buffers, ...] = ()
-    shadows: tuple[Shadow, ...] = ()
     collectives: tuple[Collective, ...] = ()
     """All that the script issued, inside training steps and outside; of a line that comes often not every one."""
-    evaluation_forwards: tuple[Forward, ...] = ()
-    """Forwards without autograd, inside training steps that were written down and outside; not every one."""
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    """How far it came, all steps counted: ``steps``, ``backwards``, ``collectives`` and seconds in ``phases``."""
     files: tuple[FileEvent, ...] = ()
     devices: tuple[Device, ...] = ()
     raised: Raised | None = None
     exit: Exit | None = None
     last: float = 0.0
     """The time of its last event."""
-    notes: tuple[Note, ...] = ()
-    exact: Exact | None = None
-    """The gradient of one process beside it, where that was asked for."""
-    hooked: tuple[HookedGradient, ...] = ()
-    """Gradients that the script's own communication hooks were given, in the first updates."""
-
     record: Record = field(default_factory=Record)
     """All its events."""
 
     def events(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""
         return self.record.events(kind)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the recorder could not do, and what of its record could not be read."""
+        unread = self.record.malformed
+        lines = (Note("record", f"{len(unread)} of its lines cannot be read: {unread[0]}"),) if unread else ()
+        return (*self.events(Note), *lines)
+
+    @property
+    def evaluation_forwards(self) -> tuple[Forward, ...]:
+        """Forwards without autograd, inside training steps that were written down and outside; not every one."""
+        return tuple(forward for forward in self.events(Forward) if not forward.grad)
+
+    @property
+    def exact(self) -> Exact | None:
+        """The gradient of one process beside it, where that was asked for."""
+        return next(reversed(self.events(Exact)), None)
 
     @property
     def rank(self) -> int | None:
@@ -101,6 +94,7 @@ def recording_of(record: Record) -> Recording:
     """What a record tells of its process."""
     start = next(iter(record.events(Start)), Start(0, 0.0))
     raised = record.events(Raised)[-1:]
+    steps, trailing, count = steps_of(record)
     return Recording(
         pid=start.pid,
         host=start.host,
@@ -110,6 +104,12 @@ def recording_of(record: Record) -> Recording:
         clock=start.began / 1e9 - start.time,
         environ=start.environ,
         groups=record.events(GroupEvent),
+        wrappers=record.events(Wrapper),
+        optimizers=record.events(Optimizer),
+        steps=tuple(steps),
+        step_count=count,
+        trailing=trailing,
+        collectives=record.events(Collective),
         saves=record.events(Save),
         loads=record.events(Load),
         state_loads=record.events(StateLoad),
@@ -118,7 +118,6 @@ def recording_of(record: Record) -> Recording:
         raised=replace(raised[0], message=uncoloured(raised[0].message)) if raised else None,
         exit=_exit(record),
         last=record.last,
-        notes=record.events(Note),
         record=record,
     )
 

@@ -14,9 +14,10 @@ from ddpdoctor.blame.wording import at
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 OF_ONE_SIZE = (
     *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base"),

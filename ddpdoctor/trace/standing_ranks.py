@@ -8,10 +8,10 @@ from itertools import takewhile
 from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Kind, Place, place_of
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
-from ddpdoctor.trace.training import Collective
 
 _UNDER_WAY = {
     "joining": (Kind.JOIN, "init_process_group"),

@@ -10,13 +10,14 @@ from typing import Any
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Where
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, OptimizerStep, Wrapper
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.together import train_one_model
-from ddpdoctor.trace.training import Backward, Collective, Forward, OptimizerStep, TrainingStep, Wrapper
+from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]
 """The ranks that hold replicas of one model, and what was recorded of each."""

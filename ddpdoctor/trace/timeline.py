@@ -18,10 +18,11 @@ from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.standstill import Process
 from ddpdoctor.hang.flight.timeline import Call, calls
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 
 TRACKS = ("training", "collectives", "data", "files", "flight recorder", "process")
 """In the order in which they are shown; a further one of each kind where slices would cross."""

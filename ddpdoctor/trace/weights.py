@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
+from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace.parts import own_parts
 from ddpdoctor.trace.sync import Group, Update, differing, updates
-from ddpdoctor.trace.training import Wrapper
 
 Digests = Mapping[str, str]
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ddpdoctor.recorder.events.training import Buffers, Progress
 from ddpdoctor.recorder.training import Ration, is_detailed, is_digested
 from tests.recorder.trained import HEAD, line_of, record, run, write
 from tests.support.forked import run_forked
@@ -46,7 +47,7 @@ def test_a_right_step(tmp_path):
     assert update.after == seen.steps[1].optimizer_steps[0].before != update.before
     assert set(step.phases) >= {"forward", "backward", "step"}
     assert seen.step_count == 3
-    assert [one.when for one in seen.buffers] == ["evaluation", "save", "end"]
+    assert [one.when for one in seen.events(Buffers)] == ["evaluation", "save", "end"]
     assert seen.trailing.forwards[0].grad is False
 
 
@@ -247,7 +248,7 @@ def test_a_long_run_is_thinned_out(tmp_path):
     assert indices == [index for index in range(300) if is_detailed(index)]
     assert all(len(step.forwards) == len(step.backwards) == 1 for step in seen.steps)
     assert all(len(step.schedulers) <= 1 for step in seen.steps)
-    assert seen.progress["collectives"] == 300
+    assert seen.events(Progress)[-1].collectives == 300
     assert len(seen.collectives) < 200
     assert seen.collectives[-1].number is not None
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ddpdoctor.recorder.events.training import Shadow
 from tests.recorder.trained import line_of, record, reduced, run, write
 from tests.support.forked import run_forked
 
@@ -89,7 +90,7 @@ def test_a_forward_around_the_wrapper(tmp_path, call):
     assert (around.around, right.around) == (True, False)
     assert around.at.line == line_of(tmp_path, call)
     assert reduced(seen) == [[()], [(0,)]]
-    assert [(one.wrapper, one.number) for one in seen.shadows] == [(0, 0)]
+    assert [(one.wrapper, one.number) for one in seen.events(Shadow)] == [(0, 0)]
     assert seen.trailing is None
 
 

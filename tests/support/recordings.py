@@ -6,18 +6,11 @@ from typing import Any
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.training import Backward, Forward, Optimizer, OptimizerStep, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Loader, Pass, Sampler
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import (
-    Backward,
-    Forward,
-    Optimizer,
-    OptimizerStep,
-    Parameter,
-    TrainingStep,
-    Wrapper,
-)
+from ddpdoctor.trace.training import TrainingStep
 
 KEYS = ("weight", "bias")
 

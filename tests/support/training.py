@@ -6,9 +6,10 @@ from typing import Any
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.recorder.events.process import Exit, Raised
+from ddpdoctor.recorder.events.training import Backward, Forward, OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Forward, OptimizerStep, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.recordings import KEYS, recorded, recording, where
 
 LINE_OF_FORWARD, LINE_OF_BACKWARD, LINE_OF_UPDATE = 48, 49, 50

@@ -1,6 +1,7 @@
 import pytest
 
-from ddpdoctor.trace.exact import Exact, in_words, proof
+from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.trace.exact import in_words, proof
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import pytest
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep, Wrapper
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, recording, step, where

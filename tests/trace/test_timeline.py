@@ -8,8 +8,8 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang.flight.folder import standstill_of
 from ddpdoctor.recorder.events.files import Save
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace, timeline
-from ddpdoctor.trace.training import Collective
 from tests.support.flight import half, ring, waiting, write_job
 from tests.support.recordings import recorded, where
 from tests.support.timelines import events_of

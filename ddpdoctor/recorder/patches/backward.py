@@ -10,8 +10,9 @@ import functools
 import time
 from typing import Any
 
-from ..digest import sample, unseen
+from ..digest import sample, text, unseen
 from ..divisors import divisors
+from ..events.training import Backward, MeanLoss
 from ..guard import guarded
 from ..hooked import Hooked
 from ..patch import watch
@@ -87,9 +88,9 @@ def _tell(training: Training, seen: dict[str, Any], seconds: float, error: BaseE
     for wrapper, _ in wrappers:
         wrapper.armed &= wrapper.index not in reduced
         wrapper.around.clear()
-    count = issued.get(-1, 0)
-    more = {**(seen["loss"] or {}), "s": round(seconds, 6)}
-    training.session.event("step.backward", at=seen["at"], reduced=reduced, c=count, **more)
+    count, seconds = issued.get(-1, 0), round(seconds, 6)
+    began, at, loss = seen["began"], seen["at"], seen["loss"] or {}
+    training.session.event(Backward(began, at, tuple(reduced), count, seconds, **loss))
 
 
 def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[int, tuple[Any, int]]:
@@ -151,7 +152,7 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
         if factor is not None:
             seen["factor"] = factor
         if is_digested(training.session.steps):
-            seen["loss"] = sample(torch, loss.detach())
+            seen["loss"] = text(sample(torch, loss.detach()))
     if training.gathered:
         seen["gathered"] = _holds(loss.grad_fn, training.gathered)
     return seen
@@ -167,15 +168,7 @@ def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     with unseen(torch):
         found = list(divisors(torch, loss.grad_fn, wait=wait))
     for one in found:
-        training.session.event(
-            "step.loss",
-            at=at,
-            f=None,
-            count=one.count,
-            elements=one.count,
-            backwards=done,
-            factor=one.factor,
-        )
+        training.session.event(MeanLoss(at, None, one.count, one.count, done, factor=one.factor))
 
 
 def _factor(node: Any, scales: list[float]) -> float | None:

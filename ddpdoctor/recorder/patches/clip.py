@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable
 from typing import Any
 
 from ..digest import unseen
+from ..events.training import Clip
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
@@ -42,16 +44,20 @@ def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callab
 
 
 @guarded
-def _look(training: Training, parameters: Any) -> dict[str, Any]:
+def _look(training: Training, parameters: Any) -> Clip:
     session = training.session
     given = parameters if isinstance(parameters, list) else [parameters]
     stage = Scalers.of(session).stage(given)
-    return {"at": session.here(), "keys": len(given), "backwards": training.backwards, **stage}
+    clip = Clip(time.monotonic(), session.here(), **stage)
+    clip.keys, clip.backwards = len(given), training.backwards
+    return clip
 
 
 @guarded
-def _tell(training: Training, seen: dict[str, Any] | None, limit: Any, norm: Any) -> None:
+def _tell(training: Training, clip: Clip | None, limit: Any, norm: Any) -> None:
+    if clip is None:
+        return
     with unseen(training.torch):
-        own = None if norm is None else float(norm)
-        most = float(limit) if limit is not None else None
-    training.session.event("step.clip", norm=own, limit=most, **(seen or {}))
+        clip.norm = None if norm is None else float(norm)
+        clip.limit = None if limit is None else float(limit)
+    training.session.event(clip)

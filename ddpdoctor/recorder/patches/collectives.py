@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from ..digest import unseen
+from ..events.training import Collective
 from ..flattened import first_inside
 from ..guard import guarded
 from ..session import Session
@@ -52,6 +53,18 @@ _LONG = 0.2
 """Seconds; one that is under way for longer is told before it ends."""
 
 
+class _Call:
+    """A collective that is under way."""
+
+    __slots__ = ("at", "began", "event", "group", "id", "name", "number")
+
+    def __init__(self, name: str, group: Any, at: Where | None, number: int, id: int) -> None:
+        self.name, self.group, self.at, self.number, self.id = name, group, at, number, id
+        self.began = time.monotonic()
+        self.event: Collective | None = None
+        """What is written down of it."""
+
+
 class _Collectives:
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -61,13 +74,13 @@ class _Collectives:
         self.written = 0
         self.numbers: dict[int, int] = {}
         self.lines: dict[Any, list[float]] = {}
-        self.open: dict[str, Any] | None = None
+        self.open: _Call | None = None
         """What the main thread is in, as far as it is not written down that it has begun."""
         session.writer.ticks.append(guarded(self.tell_open))
 
     def begin(
         self, name: str, caller: FrameType, args: Any, kwargs: Any, differentiable: bool
-    ) -> dict[str, Any] | None:
+    ) -> _Call | None:
         """A function is called; None where that is not the script's doing."""
         # A joined rank runs the communication hooks of the others outside of any backward.
         if self.depth or not _is_scripts(caller) or caller.f_code in self.training.hooks:
@@ -78,32 +91,28 @@ class _Collectives:
         counted = int(not any(word in name for word in _BETWEEN_TWO))
         number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + counted
         self.depth += 1
-        at = self.session.here()
-        seen: dict[str, Any] = {
-            "at": at,
-            "n": number,
-            "began": time.monotonic(),
-            "told": self._is_told(at, name),
-        }
-        if seen["told"]:
-            seen["fields"] = {"op": name, "group": self._members(group)}
-            seen["fields"] |= self._look(name, args, kwargs, differentiable)
-            if self.lines[at, name][0] == 1:
+        call = self.open = _Call(name, group, self.session.here(), number, self.training.collectives)
+        if self._is_told(call.at, name):
+            call.event = self._event(call, self._look(name, args, kwargs, differentiable))
+            if self.lines[call.at, name][0] == 1:
                 # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
-                self.session.event("collective.begin", at=at, now=True, n=number, s=0.0, **seen["fields"])
-            seen["began"] = time.monotonic()
-        self.open = {**seen, "op": name, "of": group, "seen": seen}
-        return seen
+                self.session.event(call.event, now=True)
+            call.began = time.monotonic()
+        return call
+
+    def _event(self, call: _Call, fields: dict[str, Any]) -> Collective:
+        members = None if call.group is None else self.torch.distributed.get_process_group_ranks(call.group)
+        group = None if members is None else tuple(members)
+        about = {"number": call.number, "ended": False, "id": call.id, **fields}
+        return Collective(call.began, call.at, call.name, group, **about)
 
     def tell_open(self) -> None:
         """Write down a collective that takes long: where the job stands still, it is the one that does not end."""
-        now = self.open
-        if now is not None and time.monotonic() - now["began"] > _LONG:
+        call = self.open
+        if call is not None and time.monotonic() - call.began > _LONG:
             self.open = None
-            seen = now["seen"]
-            seen.setdefault("fields", {"op": now["op"], "group": self._members(now["of"])})
-            seen["told"] = True  # its end has to be told as well
-            self.session.event("collective.begin", at=seen["at"], n=seen["n"], s=0.0, **seen["fields"])
+            call.event = call.event or self._event(call, {})  # its end has to be told as well
+            self.session.event(call.event)
 
     def _is_told(self, at: Where | None, name: str) -> bool:
         """A line that comes often is written down in detailed steps only, after its first times."""
@@ -116,7 +125,7 @@ class _Collectives:
 
     def _look(self, name: str, args: Any, kwargs: Any, differentiable: bool) -> dict[str, Any]:
         tensor = self._given(name, args, kwargs)
-        fields: dict[str, Any] = {"differentiable": True} if differentiable else {}
+        fields: dict[str, Any] = {"differentiable": differentiable}
         peer = next((kwargs[one] for one in _PEERS if one in kwargs), None)
         if peer is None and name in _PEER_SECOND:
             peer = args[1] if len(args) > 1 else None
@@ -125,7 +134,7 @@ class _Collectives:
         if name.startswith(_REDUCING):
             fields["reduce"] = self._operation(args, kwargs)
         if tensor is not None:
-            fields |= {"shape": list(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
+            fields |= {"shape": tuple(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
             fields |= self._look_at(tensor)
             self._note_gathered(name, tensor, kwargs)
         return fields
@@ -201,20 +210,17 @@ class _Collectives:
         given = [one for one in (*args, kwargs.get("group")) if isinstance(one, dist.ProcessGroup)]
         return given[0] if given and given[0] is not dist.group.WORLD else None
 
-    def _members(self, group: Any) -> list[int] | None:
-        return None if group is None else list(self.torch.distributed.get_process_group_ranks(group))
-
-    def end(self, seen: dict[str, Any]) -> None:
+    def end(self, call: _Call) -> None:
         """The function returned, or raised."""
         self.depth -= 1
         self.open = None
-        seconds = time.monotonic() - seen["began"]
+        seconds = time.monotonic() - call.began
         self.training.spend("collective", seconds)
-        if seen["told"]:
+        event = call.event
+        if event is not None:
             self.written += 1
-            self.session.event(
-                "collective", at=seen["at"], n=seen["n"], s=round(seconds, 6), **seen["fields"]
-            )
+            event.time, event.seconds, event.ended = call.began, round(seconds, 6), True
+            self.session.event(event)
 
     def before_own(self, args: Any, kwargs: Any, caller: FrameType) -> Any:
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""

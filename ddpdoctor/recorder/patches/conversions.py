@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from ..events.training import Conversion
 from ..patch import watch
 from ..session import Session
 from ..training import Training
@@ -34,7 +36,7 @@ class _Conversions:
         """Write it down."""
         self.depth -= 1
         if seen and error is None:
-            self.session.event("ddp.convert", at=self.session.here(), **seen)
+            self.session.event(Conversion(time.monotonic(), self.session.here(), **seen))
 
 
 def install(session: Session) -> None:

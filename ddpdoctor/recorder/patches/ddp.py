@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ..digest import digests
+from ..digest import digests, named
+from ..events import training as events
 from ..guard import guarded
 from ..hooked import watch_hook
 from ..keys import names_inside
@@ -50,39 +52,42 @@ def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwar
     given.apply_defaults()
     ddp, module, group = args[0], given.arguments["module"], given.arguments.get("process_group")
     index = len(training.wrappers)
-    training.session.event(
-        "ddp.wrap",
-        at=training.session.here(),
-        now=True,
-        w=index,
-        module=type(_inside(module)).__name__,
-        parameters=[_describe_parameter(*one) for one in _own_parameters(module, index)],
-        buffers=[name.replace("_orig_mod.", "") for name, _ in module.named_buffers()],
+    training.constructed += 1
+    wrapper = events.Wrapper(
+        index,
+        training.session.here(),
+        time.monotonic(),
+        type(_inside(module)).__name__,
+        parameters=tuple(_describe_parameter(*one) for one in _own_parameters(module, index)),
+        buffers=tuple(name.replace("_orig_mod.", "") for name, _ in module.named_buffers()),
         modules=_families(module),
         flags={name: _plain(value) for name, value in given.arguments.items() if name in _FLAGS},
         ranks=_members(training, group),
+        ready=False,
+        id=training.constructed,
     )
-    return ddp, module, index
+    training.session.event(wrapper, now=True)
+    return ddp, module, wrapper
 
 
 def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
-    ddp, module, index = begun
+    ddp, module, wrapper = begun
     if error is not None:
-        training.session.event(
-            "ddp.refused", now=True, w=index, failed=f"{type(error).__name__}: {error}"[:2000]
-        )
+        wrapper.failed = f"{type(error).__name__}: {error}"[:2000]
+        training.session.event(wrapper, now=True)
         return
     own = [parameter for _, parameter in _own_parameters(module)]
-    broadcast = bool(ddp.broadcast_buffers)
-    training.session.event(
-        "ddp.wrapped", w=index, digests=digests(training.torch, own), broadcast_buffers=broadcast
-    )
-    _know(training, ddp, module, index)
+    wrapper.digests = named([one.key for one in wrapper.parameters], digests(training.torch, own))
+    # What the constructor made of it: its default stands in no signature of newer versions.
+    wrapper.flags = {**wrapper.flags, "broadcast_buffers": bool(ddp.broadcast_buffers)}
+    wrapper.ready = True
+    training.session.event(wrapper)
+    _know(training, ddp, module, wrapper)
 
 
-def _describe_parameter(key: str, parameter: Any) -> list[Any]:
+def _describe_parameter(key: str, parameter: Any) -> events.Parameter:
     dtype, device = str(parameter.dtype).replace("torch.", ""), str(parameter.device)
-    return [key, list(parameter.shape), dtype, bool(parameter.requires_grad), device]
+    return events.Parameter(key, tuple(parameter.shape), dtype, bool(parameter.requires_grad), device)
 
 
 def _own_parameters(module: Any, index: int = 0) -> Iterator[tuple[str, Any]]:
@@ -103,12 +108,12 @@ def _families(module: Any) -> dict[str, int]:
     return counted
 
 
-def _members(training: Training, group: Any) -> list[int] | None:
+def _members(training: Training, group: Any) -> tuple[int, ...] | None:
     """The members of a process group as global ranks; None for the default group."""
     dist = training.torch.distributed
     if group is None or not dist.is_initialized() or group is dist.group.WORLD:
         return None
-    return list(dist.get_process_group_ranks(group))
+    return tuple(dist.get_process_group_ranks(group))
 
 
 def _plain(value: Any) -> Any:
@@ -122,13 +127,13 @@ def _inside(module: Any) -> Any:
     return getattr(module, "_orig_mod", module)
 
 
-def _know(training: Training, ddp: Any, module: Any, index: int) -> None:
+def _know(training: Training, ddp: Any, module: Any, event: events.Wrapper) -> None:
     trainable = {}
-    for key, parameter in _own_parameters(module, index):
+    for key, parameter in _own_parameters(module, event.index):
         training.keys.add(parameter, key, wrapped=True)
         if parameter.requires_grad:
             trainable[id(parameter)] = weakref.ref(parameter)
-    wrapper = Wrapper(index, weakref.ref(ddp), ddp.process_group, trainable)
+    wrapper = Wrapper(event.index, weakref.ref(ddp), ddp.process_group, trainable, event=event)
     training.add(ddp, wrapper)
     watch_parts(training, wrapper, _wholes(module))
 
@@ -145,15 +150,17 @@ def _tell_hook(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]
     code = getattr(hook, "__code__", None)
     if code is not None:
         training.hooks.add(code)
-    if wrapper is not None:
-        name = getattr(hook, "__qualname__", None) or str(hook)
-        training.session.event("ddp.hook", at=training.session.here(), w=wrapper.index, name=name)
+    if wrapper is not None and wrapper.event is not None:
+        wrapper.event.hook = getattr(hook, "__qualname__", None) or str(hook)
+        wrapper.event.hooked_at = training.session.here()
+        training.session.event(wrapper.event)
 
 
 def _tell_static(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     wrapper = training.wrapper(args[0])
-    if wrapper is not None:
-        training.session.event("ddp.static", w=wrapper.index)
+    if wrapper is not None and wrapper.event is not None:
+        wrapper.event.flags = {**wrapper.event.flags, "static_graph": True}
+        training.session.event(wrapper.event)
 
 
 def _nothing(*_: Any) -> None:

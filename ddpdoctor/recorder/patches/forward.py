@@ -10,7 +10,8 @@ from types import FrameType
 from typing import Any
 
 from ..buffers import tell_buffers
-from ..digest import digests, sample, unseen
+from ..digest import digests, sample, text, unseen
+from ..events.training import Forward
 from ..guard import guarded
 from ..keys import names_inside
 from ..patch import watch
@@ -50,10 +51,8 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
     seen = None
     if training.session.detailed if grad else _is_told(training, wrapper):
         at = caller_of(training.session, ddp.module) if around else training.session.here()
-        seen = {"w": wrapper.index, "grad": grad, "at": at}
-        seen |= {"around": True} if around else {}
-        seen |= {} if synced else {"synced": False}
-        seen |= _look(training, wrapper, ddp, given, grad) or {}
+        seen = Forward(0.0, at, wrapper.index, around, grad, synced=synced)
+        _look(training, wrapper, ddp, given, seen)
     if not grad and wrapper.evaluated != training.session.steps:
         wrapper.evaluated = training.session.steps
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
@@ -93,22 +92,21 @@ def _is_told(training: Training, wrapper: Wrapper) -> bool:
 
 
 @guarded
-def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, grad: bool) -> dict[str, Any]:
+def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, seen: Forward) -> None:
     torch = training.torch
-    seen: dict[str, Any] = {"training": bool(ddp.module.training)}
+    seen.training = bool(ddp.module.training)
     first = next(_tensors(torch, given), None)
     digested = is_digested(training.session.steps)
     if first is not None:
-        seen["batch"] = int(first.shape[0]) if first.dim() else 1
+        seen.batch = int(first.shape[0]) if first.dim() else 1
         if digested:
             with unseen(torch):
-                seen["input"] = sample(torch, first)
-    if grad:
-        seen["unknown"] = _unknown(wrapper, ddp)
-        seen |= _look_at_unused(wrapper, ddp) if ddp.find_unused_parameters else {}
+                seen.input = text(sample(torch, first))
+    if seen.grad:
+        seen.unknown = _unknown(wrapper, ddp)
+        seen.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
         if digested:
-            seen |= _look_at_layers(torch, ddp, first)
-    return seen
+            _look_at_layers(torch, ddp, first, seen)
 
 
 def _tensors(torch: Any, given: Any, depth: int = 0) -> Iterator[Any]:
@@ -119,30 +117,30 @@ def _tensors(torch: Any, given: Any, depth: int = 0) -> Iterator[Any]:
             yield from _tensors(torch, one, depth + 1)
 
 
-def _unknown(wrapper: Wrapper, ddp: Any) -> list[str]:
+def _unknown(wrapper: Wrapper, ddp: Any) -> tuple[str, ...]:
     """Trainable parameters that were not there, or were frozen, when the module was wrapped."""
     known = wrapper.trainable
     ignored = getattr(ddp, "parameters_to_ignore", ())
-    return [
+    return tuple(
         name
         for name, parameter in names_inside(ddp.module)
         if parameter.requires_grad
         and (id(parameter) not in known or known[id(parameter)]() is not parameter)
         and name not in ignored
-    ]
+    )
 
 
-def _look_at_unused(wrapper: Wrapper, ddp: Any) -> dict[str, Any]:
+def _unused(wrapper: Wrapper, ddp: Any) -> int | None:
     """What DDP's own statistics say of the last iteration that they are of, once each."""
-    said = ddp._get_ddp_logging_data()
-    iteration = int(said.get("iteration") or 0)
+    statistics = ddp._get_ddp_logging_data()
+    iteration = int(statistics.get("iteration") or 0)
     if iteration <= max(1, wrapper.counted):
-        return {}
+        return None
     wrapper.counted = iteration
-    return {"unused": int(said.get("unused_parameter_size") or 0)}
+    return int(statistics.get("unused_parameter_size") or 0)
 
 
-def _look_at_layers(torch: Any, ddp: Any, first: Any) -> dict[str, Any]:
+def _look_at_layers(torch: Any, ddp: Any, first: Any, seen: Forward) -> None:
     norms = drops = 0
     plain, synced = torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm
     for module in ddp.module.modules():
@@ -150,7 +148,8 @@ def _look_at_layers(torch: Any, ddp: Any, first: Any) -> dict[str, Any]:
             continue
         norms += isinstance(module, plain) and not isinstance(module, synced)
         drops += _draws(torch, module)
-    return {"batch_norms": norms, "random": _random(torch, first) if drops else None}
+    seen.batch_norms = norms
+    seen.random = _random(torch, first) if drops else None
 
 
 def _draws(torch: Any, module: Any) -> bool:
@@ -162,13 +161,13 @@ def _draws(torch: Any, module: Any) -> bool:
     return False
 
 
-def _random(torch: Any, first: Any) -> Any:
+def _random(torch: Any, first: Any) -> str | None:
     """The state that the first tensor's device draws from, read and left as it is."""
     if first is not None and first.device.type == "cuda":
         state = torch.cuda.default_generators[first.device.index or 0].get_state()
     else:
         state = torch.default_generator.get_state()
-    return digests(torch, [state])[0]
+    return text(digests(torch, [state])[0])
 
 
 def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
@@ -182,4 +181,5 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
     if arms and error is None:
         wrapper.armed = True
     if seen:
-        training.session.event("ddp.forward", s=round(seconds, 6), **seen)
+        seen.time, seen.seconds = since, round(seconds, 6)
+        training.session.event(seen)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..digest import unseen
+from ..events.training import MeanLoss
 from ..guard import guarded
 from ..patch import watch
 from ..session import Session
@@ -73,16 +74,9 @@ class _Losses:
         if counted is None:
             return
         count, elements = counted
-        ignored = {"ignored": given["ignore_index"]} if count < elements else {}
-        self.session.event(
-            "step.loss",
-            at=self.session.here(),
-            f=name,
-            count=count,
-            elements=elements,
-            backwards=self.training.backwards,
-            **ignored,
-        )
+        ignored = given["ignore_index"] if count < elements else None
+        done = self.training.backwards
+        self.session.event(MeanLoss(self.session.here(), name, count, elements, done, ignored))
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
         values, target = given["input"], given["target"]

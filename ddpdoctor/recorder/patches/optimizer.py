@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..buffers import tell_buffers
-from ..digest import Digest, digests, unseen
+from ..digest import Digest, digests, named, unseen
+from ..events.training import Optimizer, OptimizerStep
 from ..guard import guarded
 from ..hooked import Hooked
 from ..patch import hook, watch
 from ..session import Session
 from ..training import Ration, Training
+from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
 
@@ -32,7 +34,9 @@ class _Known:
     shape: tuple[Any, ...] = ()
     """How many parameters its groups had, and how many wrappers there were, when its keys were told."""
     keys: list[str] = field(default_factory=list)
-    told: list[dict[str, Any]] | None = None
+    at: Where | None = None
+    """Its first step."""
+    told: tuple[dict[str, Any], ...] | None = None
     """Its hyperparameters as they were last written down."""
 
 
@@ -101,35 +105,28 @@ class _Optimizers:
         if not self.session.detailed:
             return
         known = self._know(optimizer)
-        fields = self._after(step, known) | ({"phases": phases} if phases is not None else {})
-        self._tell(known, number, seconds, fields)
+        taken = self._taken(known, step.began, number, phases)
+        taken.seconds, taken.closure, taken.norms = round(seconds, 6), step.closure, step.norms or {}
+        self._look_after(step, known, taken)
+        self.session.event(taken)
 
-    def _after(self, step: _Step, known: _Known) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
+    def _look_after(self, step: _Step, known: _Known, taken: OptimizerStep) -> None:
         if step.digested:
             gradients = self._gradients(step.optimizer) if step.closure else step.gradients
-            after = digests(self.torch, list(_parameters(step.optimizer)))
-            fields = {"g": gradients, "b": step.before, "a": after}
+            taken.gradients = named(known.keys, gradients or ())
+            taken.before = named(known.keys, step.before or ())
+            taken.after = named(known.keys, digests(self.torch, list(_parameters(step.optimizer))))
         hyperparameters = self._hyperparameters(step.optimizer)
         if hyperparameters != known.told:
-            known.told = fields["h"] = hyperparameters
-        if step.norms:
-            fields["norms"] = step.norms
-        if step.closure:
-            fields["closure"] = True
-        return fields
+            known.told = taken.hyperparameters = hyperparameters
 
-    def _tell(self, known: _Known, number: int, seconds: float, fields: dict[str, Any]) -> None:
-        joined = {"joined": True} if self.training.joined else {}
-        self.session.event(
-            "step.taken",
-            at=self.session.here(),
-            o=known.index,
-            n=number,
-            s=round(seconds, 6),
-            **fields,
-            **joined,
-        )
+    def _taken(
+        self, known: _Known, began: float, number: int, phases: dict[str, float] | None
+    ) -> OptimizerStep:
+        joined = bool(self.training.joined)
+        taken = OptimizerStep(known.index, began, self.session.here(), step=number, joined=joined)
+        taken.phases = phases or {}
+        return taken
 
     @guarded
     def skipped(self, optimizer: Any) -> None:
@@ -140,7 +137,9 @@ class _Optimizers:
             self._tell_made(optimizer, known)
         number, phases = self.training.close_step()
         if detailed:
-            self._tell(known, number, 0.0, {"skipped": True, "phases": phases or {}})
+            taken = self._taken(known, time.monotonic(), number, phases)
+            taken.skipped = True
+            self.session.event(taken)
 
     def _know(self, optimizer: Any) -> _Known:
         known = self.by_id.get(id(optimizer))
@@ -167,16 +166,17 @@ class _Optimizers:
         keys = self.training.keys
         parameters = [parameter for group in groups for parameter in group]
         outside = [p for p in parameters if p.requires_grad and not keys.is_wrapped(p)]
-        self.session.event(
-            "step.optimizer",
-            at=self.session.here(),
-            o=known.index,
-            name=type(optimizer).__name__,
-            keys=known.keys,
-            outside=[keys.get(parameter) for parameter in outside],
-            sharded=known.sharded,
-            averages=optimizer in self.averaging,
+        known.at = known.at or self.session.here()
+        event = Optimizer(
+            known.index,
+            type(optimizer).__name__,
+            tuple(known.keys),
+            tuple(keys.get(parameter) or "" for parameter in outside),
+            known.sharded,
+            optimizer in self.averaging,
+            known.at,
         )
+        self.session.event(event)
 
     def _gradients(self, optimizer: Any) -> list[Digest]:
         return digests(self.torch, [parameter.grad for parameter in _parameters(optimizer)])
@@ -192,16 +192,16 @@ class _Optimizers:
                     found[key] = float(parameter.grad.norm())
         return found
 
-    def _hyperparameters(self, optimizer: Any) -> list[dict[str, Any]]:
+    def _hyperparameters(self, optimizer: Any) -> tuple[dict[str, Any], ...]:
         with unseen(self.torch):
-            return [
+            return tuple(
                 {
                     name: plain
                     for name, value in group.items()
                     if name != "params" and (plain := self._plain(value)) is not None
                 }
                 for group in optimizer.param_groups
-            ]
+            )
 
     def _plain(self, value: Any) -> Any:
         """A number, or a short list of numbers; None for anything else."""

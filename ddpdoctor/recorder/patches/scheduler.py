@@ -7,6 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from ..events.training import SchedulerStep
 from ..patch import watch
 from ..session import Session
 from ..training import Training
@@ -58,15 +59,16 @@ class _Schedulers:
         plateau = (
             "metrics" in type(scheduler).step.__code__.co_varnames or "Plateau" in type(scheduler).__name__
         )
-        self.session.event(
-            "step.scheduler",
-            at=self.session.here(),
-            i=number,
-            name=type(scheduler).__name__,
-            n=self.session.steps - 1,
-            metric=_number(self.session.torch, metric) if plateau else None,
-            by=_framework(sys._getframe(1)),
+        step = SchedulerStep(
+            number,
+            self.session.here(),
+            type(scheduler).__name__,
+            _number(self.session.torch, metric) if plateau else None,
+            now,
+            _framework(sys._getframe(1)),
+            self.session.steps - 1,
         )
+        self.session.event(step)
 
     def _number(self, scheduler: Any) -> int:
         known = self.known.get(id(scheduler))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.training import Collective, Wrapper
+from ddpdoctor.recorder.events.training import Collective, Wrapper
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

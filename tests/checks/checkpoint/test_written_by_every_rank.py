@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Save
-from ddpdoctor.trace.training import Collective
+from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 

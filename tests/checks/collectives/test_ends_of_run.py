@@ -11,10 +11,11 @@ from ddpdoctor.blame.failure import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Judgement, Level, Passed, Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.farewell import forgive
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Collective, Forward, TrainingStep
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import check
 from tests.support.recordings import recorded, where
 from tests.support.traces import CLOSED_BY_PEER

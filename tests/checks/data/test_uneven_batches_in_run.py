@@ -7,7 +7,7 @@ import pytest
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.model import Confidence, Source
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.training import Backward, Collective, Forward
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, step, where
 

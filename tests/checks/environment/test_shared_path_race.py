@@ -7,10 +7,10 @@ import pytest
 from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, Save
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Collective
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, where
 

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.files import Printed, Save
+from ddpdoctor.recorder.events.training import Collective, SchedulerStep
 from ddpdoctor.trace.record import Record
-from ddpdoctor.trace.training import Collective, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
 from tests.support.recordings import recorded, where

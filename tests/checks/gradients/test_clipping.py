@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.training import Clip
+from ddpdoctor.recorder.events.training import Clip
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import backward, each_step, forward

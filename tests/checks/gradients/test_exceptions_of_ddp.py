@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ddpdoctor import registry
 from ddpdoctor.model import Source
-from ddpdoctor.trace.training import Collective
+from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, step, where
 from tests.support.training import LINE_OF_FORWARD, forward, raising

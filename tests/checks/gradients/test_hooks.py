@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.hooked import HookedGradient
-from ddpdoctor.trace.training import Collective
+from ddpdoctor.recorder.events.training import Collective, HookedGradient
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
@@ -27,7 +27,7 @@ def hooked(got, used=None, factor=1.0, given=OWN):
         gradients = tuple(
             HookedGradient(step, 0, "weight", given[rank], made, used or made, factor) for step in range(2)
         )
-        return replace(one, wrappers=(wrapper,), hooked=gradients)
+        return replace(one, wrappers=(wrapper,), record=Record.made(*gradients))
 
     return recorded(2, change)
 
@@ -92,7 +92,7 @@ def by_hand(used, factor=1.0, **fields):
         summing = Collective(0.8, where(44), "all_reduce", shape=(3,), gradient_of="weight")
         first, *rest = one.steps
         steps = (replace(first, collectives=(summing,)), *rest)
-        return replace(one, wrappers=(), steps=steps, hooked=gradients)
+        return replace(one, wrappers=(), steps=steps, record=Record.made(*gradients))
 
     return recorded(2, change)
 

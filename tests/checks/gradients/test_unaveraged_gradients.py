@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.training import Collective, Optimizer, Parameter, TrainingStep, Wrapper
+from ddpdoctor.recorder.events.training import Collective, Optimizer, Parameter, Wrapper
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import ask, only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import (

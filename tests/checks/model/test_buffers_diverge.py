@@ -1,7 +1,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.training import Buffers
+from ddpdoctor.recorder.events.training import Buffers
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
@@ -12,7 +13,7 @@ def evaluating(digest, *, broadcast=False, ranks=(0, 1), when="evaluation"):
             one.wrappers[0], buffers=("norm.running_mean",), flags={"broadcast_buffers": broadcast}
         )
         own = Buffers(0, when, 5.0, {"norm.running_mean": digest(rank)}, where(64))
-        return replace(one, wrappers=(wrapper,), buffers=(own,) if rank in ranks else ())
+        return replace(one, wrappers=(wrapper,), record=Record.made(*([own] if rank in ranks else [])))
 
     return recorded(2, change)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace.training import Parameter, Wrapper
+from ddpdoctor.recorder.events.training import Parameter, Wrapper
 from tests.support.judging import check, only_finding
 from tests.support.recordings import recorded, where
 

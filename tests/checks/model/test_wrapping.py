@@ -6,7 +6,8 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.training import Conversion
+from ddpdoctor.recorder.events.training import Conversion
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 from tests.support.training import LINE_OF_FORWARD, raising
@@ -33,7 +34,7 @@ def failing(kind, message):
 
 def converting(*, wrapped, layers=3):
     made = Conversion(1.0, where(33), layers, wrapped)
-    return lambda rank, one: replace(one, conversions=(made,))
+    return lambda rank, one: replace(one, record=Record.made(made))
 
 
 def test_a_frozen_module_is_wrapped():

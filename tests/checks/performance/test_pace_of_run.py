@@ -9,10 +9,10 @@ import pytest
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Level, Passed, Skipped, Source
 from ddpdoctor.recorder.events.files import LogWriter
+from ddpdoctor.recorder.events.training import Backward, Forward
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import Backward, Forward
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, step, where
 from tests.support.training import with_update

@@ -1,0 +1,361 @@
+"""Training: wrappers, forwards, backwards, optimizers and their steps.
+
+Parameters go by a *key*: the name in the wrapped module; ``name (wrapper 1)`` for those of a second wrapper;
+``Class.name`` for those that no wrapper knows. A key means the same on every rank. Digests are short strings,
+equal where the bits are equal; None stands for what was not taken, since digests are taken at the first steps
+and then at growing intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..where import Where
+from .schema import Event
+
+TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
+"""Relative error up to which two gradients are the same, computed in another order; by the coarsest dtype used."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a wrapped module, as it was when it was wrapped."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str
+    requires_grad: bool = True
+    device: str = "cpu"
+
+
+@dataclass(slots=True)
+class Wrapper(Event):
+    """A DistributedDataParallel that was constructed."""
+
+    KEY: ClassVar[str] = "id"
+
+    index: int
+    """In order of construction, which is the same on every rank of a right program."""
+    at: Where | None
+    time: float
+    module: str
+    """The class of the wrapped module."""
+    parameters: tuple[Parameter, ...] = ()
+    buffers: tuple[str, ...] = ()
+    """Names of the module's buffers."""
+    modules: Mapping[str, int] = field(default_factory=dict)
+    """How many submodules of the classes that matter: ``BatchNorm``, ``SyncBatchNorm``, ``Dropout``, ..."""
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """broadcast_buffers, find_unused_parameters, static_graph, gradient_as_bucket_view, device_ids, ..."""
+    hook: str | None = None
+    """The name of the communication hook that was registered, if any."""
+    hooked_at: Where | None = None
+    ranks: tuple[int, ...] | None = None
+    """The members of its process group, as global ranks; None for the default group."""
+    failed: str | None = None
+    """What its constructor raised: ``Type: message``."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of all parameters, right after construction, when DDP has made them equal."""
+    ready: bool = True
+    """Whether its constructor returned."""
+    id: int = 0
+    """Which construction it is; one that failed leaves its index to the next."""
+
+
+@dataclass(slots=True)
+class Conversion(Event):
+    """A call of ``SyncBatchNorm.convert_sync_batchnorm``."""
+
+    time: float
+    at: Where | None
+    layers: int = 0
+    """How many BatchNorm layers it found."""
+    wrapped: bool = False
+    """Whether the module was a wrapper, or inside one, already."""
+
+
+@dataclass(slots=True)
+class Forward(Event):
+    """A forward of a wrapper, or of a wrapped module around its wrapper."""
+
+    time: float
+    at: Where | None
+    wrapper: int
+    around: bool = False
+    """Whether the wrapped module itself was called, so that DDP knows nothing of it."""
+    grad: bool = True
+    """Whether autograd was on."""
+    training: bool = True
+    """The module's mode."""
+    synced: bool = True
+    """``require_backward_grad_sync``: False inside no_sync."""
+    input: str | None = None
+    """Digest of the first tensor given."""
+    batch: int | None = None
+    """The first dimension of the first tensor given."""
+    random: str | None = None
+    """Digest of the CPU random state, where an active dropout will draw from it."""
+    unknown: tuple[str, ...] = ()
+    """Names of trainable parameters that were not there when the module was wrapped, or are others now."""
+    seconds: float = 0.0
+    batch_norms: int | None = None
+    """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; None where it was not looked at."""
+    unused: int | None = None
+    """Bytes of parameters that this rank left unused in the last step that DDP kept count of, where it is a new one."""
+
+
+@dataclass(slots=True)
+class Backward(Event):
+    """A backward that the script started."""
+
+    time: float
+    at: Where | None
+    reduced: tuple[int, ...] = ()
+    """The wrappers whose reducer all-reduced gradients during it."""
+    collectives: int = 0
+    """How many collectives the default group counted during it, DDP's own included."""
+    seconds: float = 0.0
+    factor: float | None = None
+    """What the loss was multiplied by last, a GradScaler's scale apart: 0.25 where it was divided by 4; None where
+    that cannot be told."""
+    loss: str | None = None
+    """Digest of the loss."""
+    gathered: bool | None = None
+    """Whether the graph of the loss holds tensors as long as what all_gather returned before in this step; None
+    where nothing that carries a gradient was gathered, or torch does not tell."""
+
+
+@dataclass(slots=True)
+class Clip(Event):
+    """A call of ``clip_grad_norm_`` or ``clip_grad_value_``."""
+
+    time: float
+    at: Where | None
+    norm: float | None = None
+    """What it returned."""
+    limit: float | None = None
+    stage: str | None = None
+    """The GradScaler's stage for the optimizer of these parameters: ``READY`` before, ``UNSCALED`` after unscale_;
+    None where no scaler is in use."""
+    scale: float | None = None
+    keys: int = 0
+    """How many parameters it was given."""
+    backwards: int = 0
+    """Backwards of this training step that were done before it."""
+
+
+@dataclass(slots=True)
+class MeanLoss(Event):
+    """A loss that divides by a count of its own."""
+
+    at: Where | None
+    function: str | None
+    """None where the script divides a sum by hand; then ``at`` is its backward."""
+    count: int
+    """The denominator: targets that are not ignored, or elements."""
+    elements: int = 0
+    """All targets, the ignored ones too."""
+    backwards: int = 0
+    """Backwards of this training step that were done before it: which micro-batch it belongs to."""
+    ignored: int | None = None
+    """The target that does not count, where some targets were it."""
+    factor: float = 1.0
+    """What a sum that is divided by hand is multiplied by besides."""
+
+
+@dataclass(slots=True)
+class SchedulerStep(Event):
+    """An outermost call of a learning-rate scheduler's ``step``."""
+
+    scheduler: int
+    at: Where | None
+    name: str
+    metric: float | None = None
+    """What ReduceLROnPlateau was given."""
+    time: float = 0.0
+    by: str | None = None
+    """The framework that stepped it as often as it thinks right; None where the script did."""
+    step: int = -1
+    """The training step that was the last before it."""
+
+
+@dataclass(slots=True)
+class Optimizer(Event):
+    """An optimizer that took a step."""
+
+    KEY: ClassVar[str] = "index"
+
+    index: int
+    name: str
+    """Its class."""
+    keys: tuple[str, ...] = ()
+    """Its parameters."""
+    outside: tuple[str, ...] = ()
+    """Those of them that require a gradient and that no wrapper knows."""
+    sharded: bool = False
+    """Whether ranks hold different parts by design: ZeroRedundancyOptimizer and what is inside it."""
+    averages: bool = False
+    """Whether it averages parameters itself by design: PostLocalSGDOptimizer."""
+    at: Where | None = None
+    """Its first step."""
+
+
+@dataclass(slots=True)
+class OptimizerStep(Event):
+    """One step of one optimizer."""
+
+    optimizer: int
+    time: float
+    at: Where | None
+    gradients: Mapping[str, str | None] | None = None
+    """Digest of each gradient just before; None as a value where a parameter had none; None where not taken."""
+    before: Mapping[str, str] | None = None
+    """Digests of the parameters just before."""
+    after: Mapping[str, str] | None = None
+    hyperparameters: tuple[Mapping[str, Any], ...] = ()
+    """Of each parameter group: lr, weight_decay, momentum, betas, ...; written where they are others than before."""
+    seconds: float = 0.0
+    norms: Mapping[str, float] = field(default_factory=dict)
+    """Norms of those gradients that the script itself gave to a collective, just before the step."""
+    skipped: bool = False
+    """Whether a GradScaler left it out, because a gradient was not finite."""
+    closure: bool = False
+    """Whether it was given a function that computes the loss anew, as often as the optimizer likes."""
+    step: int = 0
+    """The training step that it belongs to."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Where the time of that training step went, at its first update."""
+    joined: bool = False
+    """Whether a Join was active."""
+
+
+@dataclass(slots=True)
+class Collective(Event):
+    """A collective that the script issued through torch.distributed."""
+
+    KEY: ClassVar[str] = "id"
+
+    time: float
+    at: Where | None
+    operation: str
+    """As the function is called: ``all_reduce``, ``barrier``, ..."""
+    group: tuple[int, ...] | None = None
+    """The members as global ranks; None for the default group."""
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    reduce: str | None = None
+    """``sum``, ``avg``, ...; None where nothing is reduced."""
+    gradient_of: str | None = None
+    """The key of the parameter whose gradient the tensor is."""
+    requires_grad: bool = False
+    """Whether the tensor given carried a gradient while autograd was on."""
+    differentiable: bool = False
+    """Whether it came through torch.distributed.nn, which lets gradients pass."""
+    seconds: float = 0.0
+    peer: int | None = None
+    """The source or destination, of those that have one."""
+    norm: float | None = None
+    """The norm of the gradient given, before it was reduced, where it is a gradient."""
+    weight_of: str | None = None
+    """The key of the parameter that the tensor is."""
+    number: int | None = None
+    """How many collectives of its group the script had issued before; of those that come often not all are kept."""
+    ended: bool = True
+    """Whether the call came to an end; that it did not is known of a line's first call only."""
+    id: int = 0
+    """Which one it is of all that this process issued."""
+
+
+@dataclass(slots=True)
+class Shadow(Event):
+    """An unwrapped copy of a wrapped module, an average of its weights for instance, at a no-grad forward."""
+
+    wrapper: int
+    """The wrapper whose parameters have the same names and shapes."""
+    number: int
+    """Which copy, in order of first use."""
+    time: float
+    at: Where | None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of its parameters and buffers."""
+
+
+@dataclass(slots=True)
+class Buffers(Event):
+    """The buffers of a wrapped module at a moment when they count."""
+
+    wrapper: int
+    when: str
+    """``evaluation``, ``save`` or ``end``."""
+    time: float
+    digests: Mapping[str, str] = field(default_factory=dict)
+    at: Where | None = None
+
+
+@dataclass(slots=True)
+class DetailedStep(Event):
+    """A training step begins that is written down in full, after some that were not."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class Progress(Event):
+    """How far the script has come, all steps counted."""
+
+    steps: int
+    backwards: int = 0
+    collectives: int = 0
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of all training steps."""
+
+
+@dataclass(slots=True)
+class HookedGradient(Event):
+    """A few values of one gradient."""
+
+    step: int
+    wrapper: int | None
+    """None where nothing is wrapped, and the script exchanges gradients after its backward."""
+    key: str
+    given: tuple[float, ...]
+    """The rank's own, before the hook; where nothing is wrapped, after the backward."""
+    got: tuple[float, ...]
+    """After the backward; where nothing is wrapped, at the update."""
+    used: tuple[float, ...]
+    """At the update."""
+    factor: float | None
+    """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
+    backwards: int = 1
+    """How many led to the update."""
+
+    @property
+    def at(self) -> tuple[int, int | None, str]:
+        """Which it is, the same on every rank."""
+        return self.step, self.wrapper, self.key
+
+
+@dataclass(slots=True)
+class Exact(Event):
+    """The gradient of the first update, from all ranks together and from one process on the same batches."""
+
+    refused: str | None = None
+    """Why the two cannot be compared, in a clause about the script; everything else is empty then."""
+    scale: float = 1.0
+    """The factor by which the ranks' gradient is longer, along the other."""
+    error: float = 0.0
+    """The norm of the difference, relative to the gradient of one process."""
+    cosine: float = 1.0
+    parameters: int = 0
+    batches: int = 0
+    """Micro-batches of the update, on each rank."""
+    worst: str = ""
+    """The parameter whose gradients differ most."""
+    dtypes: tuple[str, ...] = ("float32",)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the two are the same but for rounding."""
+        return self.refused is None and self.error <= max(TOLERANCE.get(one, 1e-3) for one in self.dtypes)
