@@ -66,6 +66,7 @@ class Session:
         """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []
         """Called, guarded, with how the script ends, just before that is written down."""
+        self._installed: set[str] = set()
         self._undo: list[Callable[[], None]] = []
 
     def begin(self) -> None:
@@ -77,10 +78,10 @@ class Session:
         self.writer.ticks += [guard.guarded(Heartbeat(self).tick), guard.guarded(Asked(self).look)]
         if self.options.rehearse:
             self._rehearse()  # first, so that what is watched is what the script calls
-        from .patches import NAMES
+        from . import patches
 
-        for name in NAMES:
-            self._install(name)
+        for name in patches.names():
+            self.install(name)
         hide_package(self.torch, str(__package__))
 
     def _begin_record(self) -> None:
@@ -100,8 +101,11 @@ class Session:
         self.writer.began, self.writer.header = start.began, encode(start, start.time)
 
     @guard.guarded
-    def _install(self, name: str) -> None:
-        importlib.import_module(f".patches.{name}", __package__).install(self)
+    def install(self, name: str) -> None:
+        """Put the patch of this name in place, once."""
+        if name not in self._installed:
+            self._installed.add(name)
+            importlib.import_module(f".patches.{name}", __package__).install(self)
 
     @guard.guarded
     def _rehearse(self) -> None:

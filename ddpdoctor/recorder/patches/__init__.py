@@ -1,27 +1,11 @@
-"""One file for each thing that is patched, each with ``install(session)``."""
+"""One file for each thing that is patched, each with ``install(session)``; a new file is found by itself."""
 
-NAMES: tuple[str, ...] = (
-    "groups",
-    "ends",
-    "ddp",
-    "conversions",
-    "forward",
-    "backward",
-    "optimizer",
-    "scaler",
-    "clip",
-    "scheduler",
-    "losses",
-    "collectives",
-    "processes",
-    "loaders",
-    "workers",
-    "saves",
-    "loads",
-    "states",
-    "files",
-    "loggers",
-    "printed",
-    "exact",
-)
-"""The files, in the order in which they are installed."""
+from __future__ import annotations
+
+import os
+
+
+def names() -> list[str]:
+    """The files, in alphabetical order; one that has to come after another installs that first."""
+    files = os.listdir(os.path.dirname(os.path.abspath(__file__)))
+    return sorted(file[:-3] for file in files if file.endswith(".py") and not file.startswith("_"))

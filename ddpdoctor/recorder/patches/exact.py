@@ -32,6 +32,7 @@ def install(session: Session) -> None:
     iterators = session.torch.utils.data.dataloader
     for kind in (iterators._SingleProcessDataLoaderIter, iterators._MultiProcessingDataLoaderIter):
         session.patch(kind, "_next_data", make)
+    session.install("optimizer")  # what is about to be compared is looked at first
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
     session.on_undo(register(lambda optimizer, *_: exact.updating(optimizer)).remove)
 

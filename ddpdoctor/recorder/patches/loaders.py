@@ -27,6 +27,7 @@ _SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "D
 
 def install(session: Session) -> None:
     """Watch DataLoaders, their iterators, samplers and Subsets."""
+    session.install("optimizer")  # its step is counted before it is asked whether the run has had enough
     passes = Passes(session)
     data = session.torch.utils.data
     iterator = data.dataloader._BaseDataLoaderIter
