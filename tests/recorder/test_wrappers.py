@@ -162,7 +162,7 @@ def test_what_was_to_be_wrapped_is_seen_where_the_constructor_raises(tmp_path):
         DDP(nn.Linear(4, 5))
         """,
     )
-    right, refused = seen.wrappers
+    refused, right = seen.wrappers
     assert (right.index, right.failed, right.parameters[0].shape) == (0, None, (5, 4))
     assert "is not needed" in refused.failed
 
