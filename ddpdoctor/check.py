@@ -27,8 +27,9 @@ class Check:
     code: ClassVar[str]
     """``DD`` and three digits; given once, never reused."""
     name: ClassVar[str]
-    """The kebab-case name that users read beside the code."""
+    """The kebab-case name that users read beside the code; a bundled check's is that of its file."""
     family: ClassVar[Family]
+    """A bundled check's is that of its folder."""
     title: ClassVar[str]
     """What is so where nothing is wrong; a skipped check's line is this, a colon and the reason."""
     measurements: ClassVar[tuple[str, ...]] = ()
@@ -49,6 +50,14 @@ class Check:
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
     and ends of processes are read without them."""
+
+    def __init_subclass__(cls) -> None:
+        """Give a bundled check the family of its folder and the name of its file, unless it says otherwise."""
+        super().__init_subclass__()
+        *package, family, file = cls.__module__.split(".")
+        if package == ["ddpdoctor", "checks"]:
+            cls.family = vars(cls).get("family", Family(family))
+            cls.name = vars(cls).get("name", file.replace("_", "-"))
 
     @classmethod
     def sources(cls) -> tuple[Source, ...]:

@@ -7,7 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
@@ -59,8 +59,6 @@ class CheckpointRace(Check):
     """
 
     code = "DD401"
-    name = "checkpoint-race"
-    family = Family.CHECKPOINT
     title = "a checkpoint is complete for every rank after a barrier"
     measurements = ("checkpoint",)
 
@@ -124,8 +122,8 @@ class CheckpointRace(Check):
         paths = [save.path for _, save, _, _ in races]
         return self.fail(
             f"{ranks_do(readers, 'read')} {files(paths)} without waiting until rank {writer} has written it",
-            why="Nothing between the write and the read makes one rank wait for the other. The reader finds no file, "
-            "part of one, or the one before, whenever writing takes a moment longer.",
+            why="Nothing between the write and the read makes one rank wait for the other. The reader finds "
+            "no file, part of one, or the one before, whenever writing takes a moment longer.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),
             where=load.at,
@@ -140,8 +138,8 @@ class CheckpointRace(Check):
         reader, raised = next(iter(readers.items()))
         return self.fail(
             f"{ranks_do(readers, 'need')} {files([event.path])} without waiting until rank {writer} has written it",
-            why="Nothing between the write and the read makes one rank wait for the other. Here the reader came first, "
-            "and found no file.",
+            why="Nothing between the write and the read makes one rank wait for the other. Here the reader "
+            "came first, and found no file.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),
             where=raised.at,
@@ -165,8 +163,8 @@ class CheckpointRace(Check):
             ranks=tuple(wrong),
             evidence=by_state(
                 {
-                    rank: f"{one['after']}, {one['bytes']} of {one['expected_bytes']} bytes"
-                    for rank, one in wrong.items()
+                    rank: f"{value['after']}, {value['bytes']} of {value['expected_bytes']} bytes"
+                    for rank, value in wrong.items()
                 }
             ),
             about=Kind.PATH.of(folder),

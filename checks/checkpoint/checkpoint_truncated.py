@@ -2,7 +2,7 @@ import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
@@ -23,8 +23,8 @@ ERRORS = (
 OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)
 """What torch 2.13 says of a short file; elsewhere it may mean anything."""
 _WHY = (
-    "Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still writing. Every "
-    "job that resumes from it fails alike."
+    "Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still "
+    "writing. Every job that resumes from it fails alike."
 )
 _FIX = (
     "resume from the checkpoint before it; and write so that a file is whole or absent:\n"
@@ -54,8 +54,6 @@ class CheckpointTruncated(Check):
     """
 
     code = "DD404"
-    name = "checkpoint-truncated"
-    family = Family.CHECKPOINT
     title = "checkpoints that are read are complete"
     raises = (*ERRORS, *OF_A_READ)
     explained_by = ("DD401", "DD402")
@@ -73,9 +71,9 @@ class CheckpointTruncated(Check):
         return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
+        reason = log.told(*self.raises)
         headline = "a checkpoint is not complete, so it cannot be read"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         path = next(iter(broken.values())).path

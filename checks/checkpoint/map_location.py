@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import ranks_do
@@ -35,14 +35,17 @@ class MapLocation(Check):
     """
 
     code = "DD406"
-    name = "map-location"
-    family = Family.CHECKPOINT
     title = "each rank restores onto its own GPU"
     raises = (_ABSENT_DEVICE,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        loads = [(rank, load) for rank, one in recordings.items() for load in one.loads if not load.error]
+        loads = [
+            (rank, load)
+            for rank, recording in recordings.items()
+            for load in recording.loads
+            if not load.error
+        ]
         if not loads:
             return Skipped("no checkpoint was read")
         if not any(recording.devices for recording in recordings.values()):
@@ -80,8 +83,8 @@ class MapLocation(Check):
         return self.fail(
             f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
             f"{'its' if len(astray) == 1 else 'their'} own GPU",
-            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and holds a copy, "
-            "so that GPU runs out of memory.",
+            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and "
+            "holds a copy, so that GPU runs out of memory.",
             fix='state = torch.load(path, map_location="cpu")',
             ranks=tuple(astray),
             where=load.at,

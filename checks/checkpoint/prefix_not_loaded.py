@@ -2,8 +2,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
@@ -17,7 +17,7 @@ RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
 
 
 class PrefixNotLoaded(Check):
-    """A checkpoint's names carry another prefix than the model's, and nothing is loaded.
+    """The names in a checkpoint have another prefix than the model's, and nothing is loaded.
 
     What it finds:
         load_state_dict calls whose missing and unexpected names are the same but for "module." (of
@@ -42,16 +42,14 @@ class PrefixNotLoaded(Check):
     """
 
     code = "DD403"
-    name = "prefix-not-loaded"
-    family = Family.CHECKPOINT
     title = "checkpoints are loaded under the model's names"
     raises = (RAISED,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         loaded = {
-            rank: [load for load in one.state_loads if load.kind == "module"]
-            for rank, one in recordings.items()
+            rank: [load for load in recording.state_loads if load.kind == "module"]
+            for rank, recording in recordings.items()
         }
         lost = ((rank, load) for rank, loads in loaded.items() for load in _lost(loads, recordings[rank]))
         findings = [self._lost(loads) for loads in by_line(lost)]
@@ -61,20 +59,18 @@ class PrefixNotLoaded(Check):
         return findings or Passed(f"{calls} found the model's names")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        prefix = f"{told.match[1]}."
-        _, _, unexpected = told.match.string.partition("Unexpected key(s)")
+        reason = log.reason(*self.raises)
+        prefix = f"{reason.match[1]}."
+        _, _, unexpected = reason.match.string.partition("Unexpected key(s)")
         ours, theirs = ("do not", "begin") if prefix in unexpected else ("do", "do not begin")
         return self.fail(
             f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
-            why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, '_orig_mod.' "
-            "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the "
-            "other way.",
+            why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, "
+            "'_orig_mod.' torch.compile. The state was saved from a wrapped model and is loaded into a bare "
+            "one, or the other way.",
             fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
             "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _lost(self, lost: dict[int, StateLoad]) -> Finding:
@@ -137,12 +133,12 @@ def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
 def _why(load: StateLoad) -> str:
     if load.error:
         return (
-            "DistributedDataParallel and torch.compile put a prefix before every name of a state dict. The file was "
-            "saved with it and is loaded without, or the other way round."
+            "DistributedDataParallel and torch.compile put a prefix before every name of a state dict. The "
+            "file was saved with it and is loaded without, or the other way round."
         )
     return (
-        "strict=False leaves out every name that does not fit, without a word. The model keeps the weights that it "
-        "was made with, and training or evaluation goes on from random ones."
+        "strict=False leaves out every name that does not fit, without a word. The model keeps the weights "
+        "that it was made with, and training or evaluation goes on from random ones."
     )
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -18,7 +18,7 @@ KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("sc
 
 
 class ResumeIncomplete(Check):
-    """Training goes on from a checkpoint of which only a part was restored.
+    """Training resumes from a checkpoint of which only a part was restored.
 
     What it finds:
         A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the model is
@@ -45,15 +45,15 @@ class ResumeIncomplete(Check):
     """
 
     code = "DD405"
-    name = "resume-incomplete"
-    family = Family.CHECKPOINT
     title = "training that resumes restores what was saved"
     explained_by = ("DD403",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
-        saves = [(one, save) for one in recordings.values() for save in one.saves]
-        resumed = {rank: resume for rank, one in recordings.items() if (resume := _resume(one, saves))}
+        saves = [(recording, save) for recording in recordings.values() for save in recording.saves]
+        resumed = {
+            rank: resume for rank, recording in recordings.items() if (resume := _resume(recording, saves))
+        }
         if not resumed:
             return Skipped("no training goes on from a checkpoint that holds more than weights")
         lacking = ((rank, resume) for rank, resume in resumed.items() if resume.missing)
@@ -69,9 +69,9 @@ class ResumeIncomplete(Check):
         kinds = " and ".join(resume.missing)
         return self.fail(
             f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that it holds",
-            why=f"The {kinds} {'begins' if len(resume.missing) == 1 else 'begin'} anew while the weights go on: "
-            "momentum and averages are lost, or the learning rate starts over. The loss jumps, and the run is not "
-            "the one that was interrupted.",
+            why=f"The {kinds} {'begins' if len(resume.missing) == 1 else 'begin'} anew while the weights go "
+            "on: momentum and averages are lost, or the learning rate starts over. The loss jumps, and the "
+            "run is not the one that was interrupted.",
             fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
             **on_ranks(lacking, _restored),
             about=Kind.PATH.of(resume.load.path),
@@ -81,10 +81,10 @@ class ResumeIncomplete(Check):
         resume = next(iter(again.values()))
         epoch = _epoch(resume.load)
         return self.fail(
-            f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} of "
-            f"{files([resume.load.path])}",
-            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are seen "
-            "again in the same order, and the run is longer than the one that was interrupted.",
+            f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
+            f"of {files([resume.load.path])}",
+            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before "
+            "are seen again in the same order, and the run is longer than the one that was interrupted.",
             fix='for epoch in range(state["epoch"] + 1, epochs):    # where it holds the last epoch that was done\n'
             "    sampler.set_epoch(epoch)",
             ranks=tuple(again),
@@ -172,7 +172,7 @@ def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
 
 def _again(recording: Recording, load: Load) -> Pass | None:
     """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
-    first = next((one for one in recording.passes if one.training and one.begin > load.begin), None)
+    first = next((drawn for drawn in recording.passes if drawn.training and drawn.begin > load.begin), None)
     if first is None or first.sampler is None or not _epoch(load):
         return None
     return first if first.sampler.shuffle and first.sampler.epoch == 0 else None

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
@@ -7,7 +7,7 @@ from ddpdoctor.trace.instances import by_line, files, on_ranks
 
 
 class WrappedStateSaved(Check):
-    """A checkpoint holds the names of the wrapper.
+    """A checkpoint has the wrapper's prefix in its names.
 
     What it finds:
         Saved states whose names begin with "module." (of DistributedDataParallel) or "_orig_mod." (of
@@ -26,12 +26,10 @@ class WrappedStateSaved(Check):
     """
 
     code = "DD407"
-    name = "wrapped-state-saved"
-    family = Family.CHECKPOINT
-    title = "checkpoints hold the bare model's names"
+    title = "checkpoints have the unwrapped model's names"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        saves = [(rank, save) for rank, one in trace.recordings().items() for save in one.saves]
+        saves = [(rank, save) for rank, recording in trace.recordings().items() for save in recording.saves]
         if not saves:
             return Skipped("no rank saved anything")
         wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
@@ -43,8 +41,8 @@ class WrappedStateSaved(Check):
         save = next(iter(saves.values()))
         return self.info(
             f"{ranks_do(saves, 'save')} names that begin with {save.prefix} to {files([save.path])}",
-            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it strictly, "
-            "and with strict=False loads nothing.",
+            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it "
+            "strictly, and with strict=False loads nothing.",
             fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
             **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
             about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),

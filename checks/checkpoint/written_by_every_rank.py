@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import plural, ranks_phrase, size
@@ -37,8 +37,6 @@ class WrittenByEveryRank(Check):
     """
 
     code = "DD402"
-    name = "written-by-every-rank"
-    family = Family.CHECKPOINT
     title = "each checkpoint is written by one rank"
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -57,8 +55,8 @@ class WrittenByEveryRank(Check):
         writers = next(iter(files.values()))
         return self.fail(
             f"{ranks_phrase(writers)} write the same file {names(files)}",
-            why="Every rank opens, empties and fills it at once. Where the writes mix, the checkpoint cannot be read, "
-            "which shows only when it is needed.",
+            why="Every rank opens, empties and fills it at once. Where the writes mix, the checkpoint cannot "
+            "be read, which shows only when it is needed.",
             fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()",
             ranks=tuple(writers),
             where=next(iter(writers.values()))[0].at,

@@ -1,8 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -14,8 +13,8 @@ from ddpdoctor.trace.training import TrainingStep
 ENOUGH_STEPS = 3
 """Steps with equal inputs on every rank from which it is no accident."""
 _WHY = (
-    "DDP averages the gradients of all ranks. Where they see the same samples, {ranks} ranks do {ranks} times the work "
-    "of one and learn no more from it."
+    "DDP averages the gradients of all ranks. Where they see the same samples, {ranks} ranks do {ranks} "
+    "times the work of one and learn no more from it."
 )
 
 
@@ -50,9 +49,7 @@ class DataNotSharded(Check):
     """
 
     code = "DD101"
-    name = "data-not-sharded"
-    family = Family.DATA
-    title = "ranks train on data of their own"
+    title = "the data is divided among the ranks"
     explained_by = ("DD105", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -78,15 +75,12 @@ class DataNotSharded(Check):
             why=_WHY.format(ranks=len(shared.ranks)),
             fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
             "sampler.set_epoch(epoch)    # before each pass",
-            ranks=shared.ranks,
-            where=shared.at,
-            evidence=by_state(
+            **shared.fields(
                 {
                     rank: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
                     for rank, shard in indices.items()
                 }
             ),
-            about=shared.about,
         )
 
     def _of_steps(self, recordings: Mapping[int, Recording]) -> Judgement:

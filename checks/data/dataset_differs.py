@@ -1,8 +1,5 @@
-from collections.abc import Mapping
-
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value
@@ -10,7 +7,7 @@ from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds, trainin
 
 
 class DatasetDiffers(Check):
-    """Ranks divide datasets that are not the same.
+    """Datasets that are divided among ranks differ between them.
 
     What it finds:
         Samplers that divide one dataset among ranks, over datasets that differ between ranks in length, in order
@@ -36,8 +33,6 @@ class DatasetDiffers(Check):
     """
 
     code = "DD111"
-    name = "dataset-differs"
-    family = Family.DATA
     title = "every rank has the same dataset"
     explained_by = ("DD105",)
 
@@ -57,35 +52,29 @@ class DatasetDiffers(Check):
     def _differs(self, shared: Round) -> Finding | None:
         lengths = by_value({rank: loader.samples or 0 for rank, loader in shared.loaders.items()})
         if len(lengths) > 1:
-            return self._lengths_differ(shared, lengths)
+            fewest, most = min(lengths), max(lengths)
+            return self.fail(
+                f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} "
+                f"on {ranks_phrase(lengths[most])}",
+                why="A sampler divides it among the ranks by number, so a number means another sample on "
+                "each rank, and ranks run out of batches at different times.",
+                fix=_FIX,
+                ranks=shared.ranks,
+                where=shared.at,
+                evidence=tuple(Evidence(f"{length} samples", ranks) for length, ranks in lengths.items()),
+                about=shared.about,
+            )
         return self._content_differs(shared) if shared.one_dataset is False else None
-
-    def _lengths_differ(self, shared: Round, lengths: Mapping[int, tuple[int, ...]]) -> Finding:
-        fewest, most = min(lengths), max(lengths)
-        return self.fail(
-            f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} on "
-            f"{ranks_phrase(lengths[most])}",
-            why="A sampler divides it among the ranks by number, so a number means another sample on each rank, and "
-            "ranks run out of batches at different times.",
-            fix=_FIX,
-            ranks=shared.ranks,
-            where=shared.at,
-            evidence=tuple(Evidence(f"{length} samples", ranks) for length, ranks in lengths.items()),
-            about=shared.about,
-        )
 
     def _content_differs(self, shared: Round) -> Finding:
         return self.fail(
             f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
             f"{ranks_phrase(shared.ranks)} in content or order",
-            why="A sampler divides the dataset among the ranks by number, and a number means another sample on each "
-            "rank. Samples are trained on twice in an epoch, or never. The dataset was made, shuffled or listed in "
-            "another way on each rank.",
+            why="A sampler divides the dataset among the ranks by number, and a number means another sample "
+            "on each rank. Samples are trained on twice in an epoch, or never. The dataset was made, "
+            "shuffled or listed in another way on each rank.",
             fix=_FIX,
-            ranks=shared.ranks,
-            where=shared.at,
-            evidence=by_state({rank: f"content {loader.content}" for rank, loader in shared.loaders.items()}),
-            about=shared.about,
+            **shared.fields({rank: f"content {loader.content}" for rank, loader in shared.loaders.items()}),
         )
 
 

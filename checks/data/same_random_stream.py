@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -35,9 +35,7 @@ class SameRandomStream(Check):
     """
 
     code = "DD109"
-    name = "same-random-stream"
-    family = Family.DATA
-    title = "ranks draw random numbers of their own"
+    title = "random numbers differ between ranks"
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -64,19 +62,20 @@ class SameRandomStream(Check):
             evidence=(Evidence(f"random state {forward.random} before the first forward", group),),
         )
 
-    def _augmentation(self, one: Round, stream: str) -> Finding:
+    def _augmentation(self, shared: Round, stream: str) -> Finding:
         return self.info(
-            f"the DataLoader workers of {ranks_phrase(one.ranks)} draw the same random numbers from {stream}",
-            why="Worker seeds are drawn from the rank's own random state, and every rank has the same seed, so the "
-            "n-th sample of each rank is augmented alike.",
+            f"the DataLoader workers of {ranks_phrase(shared.ranks)} draw the same random numbers from {stream}",
+            why="Worker seeds are drawn from the rank's own random state, and every rank has the same seed, "
+            "so the n-th sample of each rank is augmented alike.",
             fix="torch.manual_seed(seed + dist.get_rank())    # before the loop over the loader",
-            ranks=one.ranks,
-            where=one.at,
+            ranks=shared.ranks,
+            where=shared.at,
             evidence=tuple(
                 Evidence(
-                    f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}", one.ranks
+                    f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}",
+                    shared.ranks,
                 )
-                for worker in next(iter(one.passes.values())).workers
+                for worker in next(iter(shared.passes.values())).workers
             ),
         )
 
@@ -86,7 +85,8 @@ def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
     found = []
     for _, row in training_steps(recordings):
         first = [
-            next((one for one in step.forwards if one.grad and one.random), None) for step in row.values()
+            next((forward for forward in step.forwards if forward.grad and forward.random), None)
+            for step in row.values()
         ]
         known = [one for one in first if one is not None]
         if known and len(known) == len(first):
@@ -94,9 +94,9 @@ def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
     return found
 
 
-def _augments_alike(one: Round) -> str | None:
+def _augments_alike(shared: Round) -> str | None:
     """A random stream that the workers of every rank began in the same states of, and drew from."""
-    first, *others = (own.workers for own in one.passes.values())
+    first, *others = (drawn.workers for drawn in shared.passes.values())
     for name in first[0].seeds if first else ():
         states = [worker.seeds.get(name) for worker in first]
         drew = all(name in worker.drew for workers in (first, *others) for worker in workers)

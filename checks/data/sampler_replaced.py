@@ -1,7 +1,7 @@
 from collections.abc import Iterator
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Loader
@@ -13,7 +13,7 @@ PLAIN = ("RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampl
 
 
 class SamplerReplaced(Check):
-    """The sampler that was given is not the one that draws.
+    """A framework replaced the DataLoader's sampler.
 
     What it finds:
         Loaders made with a sampler of their own, weighted, balanced or by length, from which another sampler draws
@@ -35,16 +35,14 @@ class SamplerReplaced(Check):
     """
 
     code = "DD110"
-    name = "sampler-replaced"
-    family = Family.DATA
-    title = "the samplers that the script made are those that draw"
+    title = "DataLoaders use the samplers that the script gave them"
 
     def examine_run(self, trace: Trace) -> Judgement:
         trained = trace.training()
         lost = ((rank, loader) for rank, one in trained.items() for loader in _replaced(one))
         findings = [self._lost(loaders) for loaders in by_line(lost)]
         if not findings and not any(
-            one.training for recording in trained.values() for one in recording.passes
+            drawn.training for recording in trained.values() for drawn in recording.passes
         ):
             return Skipped("no DataLoader was used to train")
         return findings or Passed("every training loader draws from the sampler that it was given")
@@ -54,8 +52,8 @@ class SamplerReplaced(Check):
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
             f"{draws} draws for {ranks_phrase(loaders)} in place of the {loader.replaced} that was given",
-            why="A framework replaced the sampler by one that divides samples among ranks and knows nothing of the "
-            "weights, buckets or order of the one that was given.",
+            why="A framework replaced the sampler by one that divides samples among ranks and knows nothing "
+            "of the weights, buckets or order of the one that was given.",
             fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
             ranks=tuple(loaders),
             where=loader.at,
@@ -64,7 +62,7 @@ class SamplerReplaced(Check):
 
 
 def _replaced(recording: Recording) -> Iterator[Loader]:
-    trained = {one.loader for one in recording.passes if one.training}
+    trained = {drawn.loader for drawn in recording.passes if drawn.training}
     for loader in recording.loaders:
         if loader.index in trained and loader.replaced and loader.replaced not in PLAIN:
             yield loader

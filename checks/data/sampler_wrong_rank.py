@@ -1,9 +1,8 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Sampler
@@ -37,8 +36,6 @@ class SamplerWrongRank(Check):
     """
 
     code = "DD105"
-    name = "sampler-wrong-rank"
-    family = Family.DATA
     title = "samplers have the rank and size of the group"
     raises = (r"^ValueError: Invalid rank \d+, rank should be in the interval \[0, \d+\]",)
     explained_by = ("DD227",)
@@ -46,7 +43,13 @@ class SamplerWrongRank(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return self._refused(trace, raised)
+            return self.fail(
+                f"DistributedSampler refuses the rank of {ranks_phrase(raised)}: there are fewer num_replicas",
+                why="num_replicas is that of one node, or a constant, and the rank is the one in the whole job. Ranks "
+                "whose number it does not reach fail here, and the others share the data without them.",
+                fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
+                **raised_by(trace, raised, ranks=raised),
+            )
         rounds = [
             shared for shared in training_rounds(trace.training_of_several()) if _claims_to_divide(shared)
         ]
@@ -58,20 +61,11 @@ class SamplerWrongRank(Check):
             f"{name} divides among {len(first.ranks)} ranks, each with its own number"
         )
 
-    def _refused(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        return self.fail(
-            f"DistributedSampler refuses the rank of {ranks_phrase(raised)}: there are fewer num_replicas",
-            why="The number of replicas is that of one node, or a constant, and the rank is the one in the whole job. "
-            "Ranks whose number it does not reach fail here, and the others share the data without them.",
-            fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
-            **raised_by(trace, raised, ranks=raised),
-        )
-
     def _wrong(self, shared: Round, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))
         return self.fail(
-            f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group of "
-            f"{len(shared.ranks)} in which it is rank {shared.ranks.index(rank)}",
+            f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group "
+            f"of {len(shared.ranks)} in which it is rank {shared.ranks.index(rank)}",
             why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
             f"{_consequence(shared)} Nothing fails.",
             fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",

@@ -3,7 +3,7 @@ from itertools import pairwise
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -16,7 +16,7 @@ ENOUGH = 8
 
 
 class SetEpochMissing(Check):
-    """A shuffling sampler gives the same order in every epoch.
+    """A shuffling sampler yields the same order in every epoch.
 
     What it finds:
         Training passes that all draw the same indices in the same order from a sampler that shuffles, because
@@ -44,9 +44,7 @@ class SetEpochMissing(Check):
     """
 
     code = "DD103"
-    name = "set-epoch-missing"
-    family = Family.DATA
-    title = "samplers shuffle anew in each epoch"
+    title = "samplers shuffle differently in each epoch"
     measurements = ("sampler",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -61,7 +59,10 @@ class SetEpochMissing(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         loops = [
-            (rank, loop) for rank, one in trace.training().items() for loop in _loops(one) if len(loop) > 1
+            (rank, loop)
+            for rank, recording in trace.training().items()
+            for loop in _loops(recording)
+            if len(loop) > 1
         ]
         if not loops:
             return Skipped("no DataLoader has a second training pass")
@@ -82,8 +83,8 @@ class SetEpochMissing(Check):
         name = sampler.name if sampler else "the sampler"
         return self.fail(
             f"{name} gives {ranks_phrase(stuck)} the same order in each of {len(loop)} training passes{epoch}",
-            why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same batches "
-            "in the same order, and every rank sees the same part of the data again and again.",
+            why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
+            "batches in the same order, and every rank sees the same part of the data again and again.",
             fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
             ranks=tuple(stuck),
             where=loop[1][1].at,
@@ -102,8 +103,8 @@ class SetEpochMissing(Check):
         return self.warn(
             f"the first two of {len(loop)} training passes have the same order on {ranks_phrase(stuck)}: "
             "set_epoch comes one pass late",
-            why="The order is drawn when the pass begins. A set_epoch at the end of the loop, or after the iterator "
-            "was made, counts for the next pass only, so the first epoch is trained on twice.",
+            why="The order is drawn when the pass begins. A set_epoch at the end of the loop, or after the "
+            "iterator was made, counts for the next pass only, so the first epoch is trained on twice.",
             fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
             ranks=tuple(stuck),
             where=loop[1][1].at,
@@ -114,8 +115,8 @@ class SetEpochMissing(Check):
     def _stuck(self, ranks: list[int]) -> Finding:
         return self.fail(
             f"DistributedSampler gives {ranks_phrase(ranks)} the same order after set_epoch(1) as in epoch 0",
-            why="The order is drawn from seed + epoch. Where set_epoch has no effect, every epoch has the same "
-            "batches in the same order.",
+            why="The order is drawn from seed + epoch. Where set_epoch has no effect, every epoch has the "
+            "same batches in the same order.",
             fix="see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
             "pip install --force-reinstall torch",
             ranks=tuple(ranks),
@@ -124,8 +125,8 @@ class SetEpochMissing(Check):
     def _unstable(self, ranks: list[int]) -> Finding:
         return self.fail(
             f"DistributedSampler gives {ranks_phrase(ranks)} another order in a second pass of the same epoch",
-            why="All ranks draw one order from seed + epoch and take every n-th index of it. Where the order depends "
-            "on something else, their shards overlap.",
+            why="All ranks draw one order from seed + epoch and take every n-th index of it. Where the order "
+            "depends on something else, their shards overlap.",
             fix="see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
             "pip install --force-reinstall torch",
             ranks=tuple(ranks),
@@ -158,9 +159,9 @@ def _loops(recording: Recording) -> list[Loop]:
     return list(loops.values())
 
 
-def _is_loop(one: Pass) -> bool:
+def _is_loop(drawn: Pass) -> bool:
     """Whether it is more than one batch: the order within a batch does not matter, nor does an example."""
-    return one.drawn > 1 and (one.batches is None or one.batches > 1)
+    return drawn.drawn > 1 and (drawn.batches is None or drawn.batches > 1)
 
 
 def _sampler(one: tuple[Loader, Pass]) -> Sampler | None:

@@ -1,7 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -12,7 +11,7 @@ SHOWN = 8
 
 
 class ShardsOverlap(Check):
-    """Ranks train on the same samples, and on others never.
+    """Shards overlap: ranks train on the same samples, and never on others.
 
     What it finds:
         Samples that several ranks draw in one pass, beyond the few that pad the shards to one length, or
@@ -38,8 +37,6 @@ class ShardsOverlap(Check):
     """
 
     code = "DD104"
-    name = "shards-overlap"
-    family = Family.DATA
     title = "ranks draw different samples"
     measurements = ("sampler",)
     explained_by = ("DD101", "DD105", "DD107", "DD111")
@@ -67,8 +64,8 @@ class ShardsOverlap(Check):
             return Skipped("no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
         return [self._share(shared, overlap) for shared, overlap in by_loader(rounds, _overlap_of)] or Passed(
-            f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over {rounds[0].loader.dataset}, none of "
-            "them shared beyond padding"
+            f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over "
+            f"{rounds[0].loader.dataset}, none of them shared beyond padding"
         )
 
     def _share(self, shared: Round, overlap: Overlap) -> Finding:
@@ -81,36 +78,34 @@ class ShardsOverlap(Check):
         if differ or apart:
             cause = f"their samplers {'have different seeds' if differ else 'are in different epochs'}"
         return self.fail(
-            f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a pass, and "
-            f"{plural(overlap.never, 'sample')} of {shared.loader.dataset} "
+            f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
+            f"pass, and {plural(overlap.never, 'sample')} of {shared.loader.dataset} "
             f"{'is' if overlap.never == 1 else 'are'} never drawn",
-            why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so some "
-            "samples are trained on twice in an epoch, and others not at all.",
+            why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
+            "some samples are trained on twice in an epoch, and others not at all.",
             fix="sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
             if apart
             else "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
             if not differ and None not in seeds.values() and len(seeds) > 1
             else "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
-            ranks=shared.ranks,
             explained_by=("DD103",) if apart else (),
-            where=shared.sampler_at,
-            evidence=by_state(
+            **shared.fields(
                 {
                     rank: f"{_sampler(shared, rank)}draws {_some(tuple(shard))}"
                     for rank, shard in indices.items()
-                }
+                },
+                shared.sampler_at,
             ),
-            about=shared.about,
         )
 
     def _overlap(self, found: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
         return self.fail(
-            f"DistributedSampler repeats {plural(found.surplus, 'sample')} and leaves out {len(found.missing)} "
-            f"of {samples} in {name}",
-            why=f"Shards of {samples} samples for {len(ranks)} ranks need {found.padding} repeated as padding. "
-            "More means that the ranks do not divide one common order.",
-            fix="see whether a package replaces torch.utils.data.DistributedSampler or torch's random generator, "
-            "and reinstall torch: pip install --force-reinstall torch",
+            f"DistributedSampler repeats {plural(found.surplus, 'sample')} and leaves out "
+            f"{len(found.missing)} of {samples} in {name}",
+            why=f"Shards of {samples} samples for {len(ranks)} ranks need {found.padding} repeated as "
+            "padding. More means that the ranks do not divide one common order.",
+            fix="see whether a package replaces torch.utils.data.DistributedSampler or torch's random "
+            "generator, and reinstall torch: pip install --force-reinstall torch",
             ranks=ranks,
             evidence=tuple(
                 Evidence(f"{what}: {_some(indices)}")

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Subject
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Subject
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -13,7 +13,7 @@ from ddpdoctor.trace.recording import Recording
 
 
 class SplitLeak(Check):
-    """Samples held out on one rank are trained on by another.
+    """One rank trains on samples that another rank holds out.
 
     What it finds:
         A dataset that each rank divides at random into a part to train on and a part to evaluate on, in another
@@ -35,9 +35,7 @@ class SplitLeak(Check):
     """
 
     code = "DD107"
-    name = "split-leak"
-    family = Family.DATA
-    title = "what is held out is trained on by no rank"
+    title = "no rank trains on held-out samples"
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -62,17 +60,17 @@ class SplitLeak(Check):
     ) -> Finding:
         (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
         return self.fail(
-            f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank {holds} "
-            "holds out",
-            why="Each rank drew a split of its own, and all ranks train one model, so it has learnt samples that it "
-            "is then evaluated on. The evaluation looks better than the model is.",
+            f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
+            f"{holds} holds out",
+            why="Each rank drew a split of its own, and all ranks train one model, so it has learnt samples "
+            "that it is then evaluated on. The evaluation looks better than the model is.",
             fix="random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))    # alike on every rank",
             ranks=tuple(row),
             where=row[holds].split.at,
             evidence=by_state(
                 {
-                    rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains on "
-                    f"{max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them"
+                    rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
+                    f"on {max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them"
                     for rank, part in row.items()
                 }
             ),
@@ -92,7 +90,7 @@ class Divided:
 
 def _splits(recordings: Mapping[int, Recording]) -> Iterator[dict[int, Divided]]:
     """The same split on each rank that made it, in the order in which it was made."""
-    for number in range(max(len(one.splits) for one in recordings.values())):
+    for number in range(max(len(recording.splits) for recording in recordings.values())):
         row = {
             rank: _divided(recording.splits[number], recording)
             for rank, recording in recordings.items()
@@ -103,7 +101,7 @@ def _splits(recordings: Mapping[int, Recording]) -> Iterator[dict[int, Divided]]
 
 
 def _divided(split: Split, recording: Recording) -> Divided:
-    train = {one.loader for one in recording.passes if one.training}
+    train = {drawn.loader for drawn in recording.passes if drawn.training}
     parts = [frozenset(part) for part in split.parts]
     loaders = (*split.loaders, *[None] * (len(parts) - len(split.loaders)))
     used = [part for part, loader in zip(parts, loaders, strict=False) if loader in train]

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -36,8 +36,6 @@ class StreamNotSharded(Check):
     """
 
     code = "DD102"
-    name = "stream-not-sharded"
-    family = Family.DATA
     title = "streams are divided among the ranks"
     explained_by = ("DD227",)
 

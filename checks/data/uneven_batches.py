@@ -9,7 +9,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.shards import Stall, predict_stall
@@ -22,8 +22,8 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
-    "Each backward averages over all ranks. Those that have run out of batches have left the loop and do not take "
-    "part, so the others wait until the timeout, or their all-reduce meets another collective."
+    "Each backward averages over all ranks. Those that have run out of batches have left the loop and do not "
+    "take part, so the others wait until the timeout, or their all-reduce meets another collective."
 )
 _FIX = (
     "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
@@ -58,8 +58,6 @@ class UnevenBatches(Check):
     """
 
     code = "DD106"
-    name = "uneven-batches"
-    family = Family.DATA
     title = "uneven batches do not stall the group"
     measurements = ("uneven",)
     explained_by = ("DD105",)
@@ -113,7 +111,7 @@ class UnevenBatches(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        waited = next((one for one in log.fatal if waited_in_vain(one) and _in_join(one)), None)
+        waited = next((raised for raised in log.fatal if waited_in_vain(raised) and _in_join(raised)), None)
         if waited:
             return self._told(
                 "ranks ran out of batches at different steps", told_by(waited, role=Role.MESSENGER)
@@ -130,15 +128,15 @@ class UnevenBatches(Check):
         headline = f"ranks have different numbers of batches: {counts}"
         return self._told(headline, told_by(*told, role=Role.MESSENGER))
 
-    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+    def _told(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
-            why="The ranks with more batches wait in the next collective for those that have none left, until "
-            "the timeout.",
-            fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True), or train under "
-            "torch.distributed.algorithms.join.Join",
+            why="The ranks with more batches wait in the next collective for those that have none left, "
+            "until the timeout.",
+            fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True), or train "
+            "under torch.distributed.algorithms.join.Join",
             confidence=Confidence.LIKELY,
-            **said,
+            **details,
         )
 
     def _stalls(self, shared: Round, counts: dict[int, int]) -> Finding:
@@ -174,8 +172,8 @@ class UnevenBatches(Check):
             )
         return self.fail(
             headline,
-            why="Join lets ranks that have run out of batches take part in the collectives of the others, and "
-            "then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
+            why="Join lets ranks that have run out of batches take part in the collectives of the others, "
+            "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
             fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True)",
             ranks=tuple(short or different),
             evidence=by_state({rank: f"{count} batches in its shard" for rank, count in batches.items()}),

@@ -2,7 +2,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -12,7 +12,7 @@ from ddpdoctor.trace.recording import Recording
 
 
 class WorkerDuplicates(Check):
-    """The DataLoader's workers repeat each other.
+    """DataLoader workers yield duplicate samples or random numbers.
 
     What it finds:
         Workers of one rank that yield the same samples of a stream, because it is divided by rank and not by
@@ -40,13 +40,13 @@ class WorkerDuplicates(Check):
     """
 
     code = "DD108"
-    name = "worker-duplicates"
-    family = Family.DATA
-    title = "workers load samples and draw numbers of their own"
+    title = "DataLoader workers yield different samples and random numbers"
     explained_by = ("DD102",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        passes = [(rank, pair) for rank, one in trace.training().items() for pair in _with_workers(one)]
+        passes = [
+            (rank, pair) for rank, recording in trace.training().items() for pair in _with_workers(recording)
+        ]
         if not passes:
             return Skipped("no training pass has more than one worker")
         loader, drawn = passes[0][1]
@@ -59,8 +59,8 @@ class WorkerDuplicates(Check):
         loader, drawn, workers = next(iter(repeating.values()))
         return self.fail(
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
-            why=f"Each of {len(drawn.workers)} workers has its own copy of the stream and yields all of it, so samples "
-            "are trained on more than once in a pass.",
+            why=f"Each of {len(drawn.workers)} workers has its own copy of the stream and yields all of it, "
+            "so samples are trained on more than once in a pass.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = rank * workers + worker\nyield from islice(samples, first, None, world_size * workers)",
             ranks=tuple(repeating),
@@ -78,10 +78,10 @@ class WorkerDuplicates(Check):
     def _numbers(self, alike: Mapping[int, "Repeated"]) -> Finding:
         loader, drawn, stream = next(iter(alike.values()))
         return self.fail(
-            f"the {len(drawn.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers from "
-            f"{stream}",
-            why="Every worker began with the same state of this generator, and the dataset draws from it, so all "
-            "workers augment their samples in the same way. worker_init_fn gives them one seed.",
+            f"the {len(drawn.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
+            f"from {stream}",
+            why="Every worker began with the same state of this generator, and the dataset draws from it, so "
+            "all workers augment their samples in the same way. worker_init_fn gives them one seed.",
             fix="def seed_worker(worker):\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
             "    random.seed(torch.initial_seed())",
             ranks=tuple(alike),

@@ -7,8 +7,8 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
 BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
@@ -33,7 +33,7 @@ _UNKNOWN_BACKEND = r"(?:Invalid backend|Unknown c10d backend type):? '?(?P<backe
 
 
 class BackendUnavailable(Check):
-    """The backend that is asked for is not in this torch, or fits no device here.
+    """The requested backend is not in this torch, or has no device here.
 
     What it finds:
         A torch that cannot be imported, for instance from a working directory that was deleted; a backend that is
@@ -55,8 +55,6 @@ class BackendUnavailable(Check):
     """
 
     code = "DD013"
-    name = "backend-unavailable"
-    family = Family.ENVIRONMENT
     title = "the backend is in this torch"
     breaks_group = True
     raises = (_NOT_BUILT, _WRONG_DEVICE, _WITHOUT_GPU, _UNKNOWN_BACKEND)
@@ -64,7 +62,12 @@ class BackendUnavailable(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         if host.system.working_directory() is None:
-            return self._no_working_directory()
+            return self.fail(
+                "the working directory was deleted, and torch cannot be imported there",
+                why="The libraries that torch loads ask for the current directory when they are loaded, and "
+                "end the process where it is gone: every rank of every job that is started here.",
+                fix='cd to a directory that exists; one of the same name made anew is another: cd "$PWD"',
+            )
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
@@ -85,41 +88,32 @@ class BackendUnavailable(Check):
             fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
         )
 
-    def _no_working_directory(self) -> Finding:
-        return self.fail(
-            "the working directory was deleted, and torch cannot be imported there",
-            why="The libraries that torch loads ask for the current directory when they are loaded, and end the "
-            "process where it is gone: every rank of every job that is started here.",
-            fix='cd to a directory that exists; one of the same name made anew is another: cd "$PWD"',
-        )
-
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        said = {name: value for name, value in told.match.groupdict().items() if value}
-        device = said.get("device") or said.get("other") or ("cpu" if "must be CUDA" in told.match[0] else "")
+        reason = log.reason(*self.raises)
+        groups = {name: value for name, value in reason.match.groupdict().items() if value}
+        device = (
+            groups.get("device")
+            or groups.get("other")
+            or ("cpu" if "must be CUDA" in reason.match[0] else "")
+        )
         if device:
-            return self._told_wrong_device(told, device)
-        backend = said.get("backend", "nccl").lower()
-        without_gpu = "no GPUs found" in told.match.string
+            other = "cpu" if device == "cuda" else "cuda"
+            return self.fail(
+                f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
+                why="A process group sends tensors only of the devices that its backends are for: nccl those on GPUs.",
+                fix=f"move the tensor to the {other} device first, or give a backend for each: "
+                'dist.init_process_group("cpu:gloo,cuda:nccl")',
+                **told_by(*reason.by),
+            )
+        backend = groups.get("backend", "nccl").lower()
+        without_gpu = "no GPUs found" in reason.match.string
         return self.fail(
             f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
             why="The script asks for a backend that this build of torch, or this machine, does not have: "
             "NCCL is in CUDA builds for Linux only, and needs a GPU for each rank.",
             fix='dist.init_process_group("gloo") on machines without GPUs\n'
             "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
-            **told_by(*told.by),
-        )
-
-    def _told_wrong_device(self, told: Told, device: str) -> Finding:
-        other = "cpu" if device == "cuda" else "cuda"
-        return self.fail(
-            f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
-            why="A process group sends tensors only of the devices that its backends are for: nccl those on GPUs.",
-            fix=f"move the tensor to the {other} device first, or give a backend for each: "
-            'dist.init_process_group("cpu:gloo,cuda:nccl")',
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
@@ -128,35 +122,29 @@ class BackendUnavailable(Check):
         if backend in ALWAYS_THERE:
             return None
         if backend not in BUILT_IN:
-            return self._unknown(build, backend)
+            near = get_close_matches(backend, [*build.backends, *PLUGINS], 1)
+            return self.fail(
+                f"backend {quote(backend)} is not known to torch {build.version}",
+                why="init_process_group ends with an error on every rank, unless the script registers this "
+                "backend itself (torch.distributed.Backend.register_backend).",
+                fix=f"--backend {near[0] if near else 'gloo'}",
+            )
         if backend not in build.backends:
-            return self._not_built(build, backend)
+            return self.fail(
+                f"backend {backend} is not compiled into torch {build.version}, which has "
+                + ", ".join(sorted(build.backends)),
+                why="init_process_group ends with an error on every rank: this backend is not in the installed build"
+                + (" for CPUs." if not (build.cuda or build.hip) else "."),
+                fix="--backend gloo"
+                + (
+                    "; or install a build of torch with CUDA, as pytorch.org names it"
+                    if backend == "nccl"
+                    else ""
+                ),
+            )
         if backend == "nccl" and not build.hip and host.gpus.absent:
             return self._no_gpu(host.gpus.absent)
         return None
-
-    def _unknown(self, build: TorchBuild, backend: str) -> Finding:
-        near = get_close_matches(backend, [*build.backends, *PLUGINS], 1)
-        return self.fail(
-            f"backend {quote(backend)} is not known to torch {build.version}",
-            why="init_process_group ends with an error on every rank, unless the script registers this backend itself "
-            "(torch.distributed.Backend.register_backend).",
-            fix=f"--backend {near[0] if near else 'gloo'}",
-        )
-
-    def _not_built(self, build: TorchBuild, backend: str) -> Finding:
-        return self.fail(
-            f"backend {backend} is not compiled into torch {build.version}, which has "
-            + ", ".join(sorted(build.backends)),
-            why="init_process_group ends with an error on every rank: this backend is not in the installed build"
-            + (" for CPUs." if not (build.cuda or build.hip) else "."),
-            fix="--backend gloo"
-            + (
-                "; or install a build of torch with CUDA, as pytorch.org names it"
-                if backend == "nccl"
-                else ""
-            ),
-        )
 
     def _no_gpu(self, reason: str) -> Finding:
         return self.fail(
@@ -171,8 +159,8 @@ class BackendUnavailable(Check):
             return None
         return self.fail(
             f"backend {backend} is registered by {package}, which is not installed",
-            why="torch knows this backend only after its package was imported; without it init_process_group ends "
-            "with an error on every rank.",
+            why="torch knows this backend only after its package was imported; without it init_process_group "
+            "ends with an error on every rank.",
             fix=f"install the package that provides {package}; or --backend gloo",
         )
 

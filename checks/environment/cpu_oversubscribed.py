@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Threads
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -35,8 +35,6 @@ class CpuOversubscribed(Check):
     """
 
     code = "DD018"
-    name = "cpu-oversubscribed"
-    family = Family.ENVIRONMENT
     title = "ranks and threads fit the CPUs"
 
     def examine_host(self, host: Host) -> Judgement:
@@ -45,22 +43,30 @@ class CpuOversubscribed(Check):
         if threads > 1 and threads * nproc > FAR_ABOVE * granted:
             return self._too_many_threads(host, threads, granted)
         if nproc > granted:
-            return self._more_ranks(host, granted)
+            return self.info(
+                f"{plural(host.plan.nproc, 'rank')} share {_cpus(granted)}",
+                why="Ranks take turns on the CPUs, so this shows whether a job works, not how fast it is.",
+                fix=f"--nproc {max(1, int(granted))} to measure speed",
+                evidence=_evidence(host),
+            )
         return Passed(f"{_cpus(granted)} for {plural(nproc, 'rank')} of {plural(threads, 'thread')}")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        cpus = max((own.cpus or 0 for one in recordings.values() for own in one.events(Threads)), default=0)
-        if not cpus or len({one.host for one in recordings.values()}) > 1:
+        cpus = max(
+            (own.cpus or 0 for recording in recordings.values() for own in recording.events(Threads)),
+            default=0,
+        )
+        if not cpus or len({recording.host for recording in recordings.values()}) > 1:
             return Skipped("the CPUs of the ranks' host are not known")
         threads = sum(map(_threads_of, recordings.values()))
-        workers = sum(_workers(one) for one in recordings.values())
+        workers = sum(_workers(recording) for recording in recordings.values())
         if threads + workers <= FAR_ABOVE * cpus:
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
         return self.info(
             f"{_busy(threads, workers)} share {_cpus(cpus)}",
-            why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and every rank "
-            "waits for the slowest.",
+            why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and "
+            "every rank waits for the slowest.",
             fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
             ranks=tuple(recordings),
             evidence=_of_ranks(recordings),
@@ -70,17 +76,9 @@ class CpuOversubscribed(Check):
         nproc = host.plan.nproc
         return self.warn(
             f"OMP_NUM_THREADS={threads} gives {plural(nproc, 'rank')} {threads * nproc} threads on {_cpus(granted)}",
-            why="OpenMP's threads spin while they wait for each other. With far more threads than CPUs a step takes "
-            "many times as long, and every rank waits for the slowest.",
+            why="OpenMP's threads spin while they wait for each other. With far more threads than CPUs a "
+            "step takes many times as long, and every rank waits for the slowest.",
             fix=f"export OMP_NUM_THREADS={max(1, int(granted // nproc))}",
-            evidence=_evidence(host),
-        )
-
-    def _more_ranks(self, host: Host, granted: float) -> Finding:
-        return self.info(
-            f"{plural(host.plan.nproc, 'rank')} share {_cpus(granted)}",
-            why="Ranks take turns on the CPUs, so this shows whether a job works, not how fast it is.",
-            fix=f"--nproc {max(1, int(granted))} to measure speed",
             evidence=_evidence(host),
         )
 
@@ -102,7 +100,7 @@ def _cpus(granted: float) -> str:
 
 def _workers(recording: Recording) -> int:
     """The most workers of one loader; those of several are seldom busy at once."""
-    drawn = {one.loader for one in recording.passes}
+    drawn = {drawn.loader for drawn in recording.passes}
     return max((loader.workers for loader in recording.loaders if loader.index in drawn), default=0)
 
 
@@ -118,7 +116,8 @@ def _busy(threads: int, workers: int) -> str:
 
 def _of_ranks(recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(_busy(_threads_of(one), _workers(one)), (rank,)) for rank, one in recordings.items()
+        Evidence(_busy(_threads_of(recording), _workers(recording)), (rank,))
+        for rank, recording in recordings.items()
     )
 
 

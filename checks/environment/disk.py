@@ -7,7 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten, size
@@ -30,8 +30,8 @@ _DENIED = r"^PermissionError: "
 """Said of reading, too; what was written tells them apart."""
 _WHY_FULL = "The write failed in the middle. What is on the disk is cut off, and a resume would pick it."
 _FIX_FULL = (
-    "df -h FOLDER; quota -s\nremove the cut-off file and keep fewer checkpoints; write to a temporary name and "
-    "rename it when it is complete"
+    "df -h FOLDER; quota -s\nremove the cut-off file and keep fewer checkpoints; write to a temporary name "
+    "and rename it when it is complete"
 )
 _WHY_UNWRITABLE = "The folder for the output does not exist on this node, or does not let this user write."
 _FIX_UNWRITABLE = (
@@ -61,25 +61,30 @@ class DiskUnusable(Check):
     """
 
     code = "DD019"
-    name = "disk"
-    family = Family.ENVIRONMENT
     title = "the checkpoint folder can be written"
     raises = (_FULL, _UNWRITABLE, _DENIED)
     log_words = (
-        "No space left",
-        "quota exceeded",
-        "Read-only file system",
-        "file write failed",
-        "PytorchStreamWriter",
-        "ephemeral",
-    )
+        "No space left", "quota exceeded", "Read-only file system", "file write failed",
+        "PytorchStreamWriter", "ephemeral",
+    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         folder, system = host.plan.checkpoint_dir, host.system
         if not system.exists(folder):
-            return self._missing(folder)
+            return self.fail(
+                f"checkpoint folder {quote(folder)} does not exist",
+                why="torch.save does not create folders, so the first checkpoint fails on the rank that "
+                "writes it while the others wait.",
+                fix=f"mkdir -p {quote(folder)}",
+                about=Kind.PATH.of(folder),
+            )
         if not system.is_dir(folder):
-            return self._file(folder)
+            return self.fail(
+                f"checkpoint folder {quote(folder)} is a file",
+                why="No checkpoint can be written below a file, so the first one fails on the rank that writes it.",
+                fix="choose another folder: --checkpoint-dir FOLDER",
+                about=Kind.PATH.of(folder),
+            )
         failed = system.write_probe(folder, PROBE_BYTES)
         if failed:
             return self._unwritable(host, failed)
@@ -95,7 +100,12 @@ class DiskUnusable(Check):
         if not raised:
             if trace.broken:
                 raise NotMeasured(trace.broken)
-            saved = [save.path for one in trace.recordings().values() for save in one.saves if save.path]
+            saved = [
+                save.path
+                for recording in trace.recordings().values()
+                for save in recording.saves
+                if save.path
+            ]
             return (
                 Passed(f"{plural(len(set(saved)), 'checkpoint')} written")
                 if saved
@@ -113,46 +123,26 @@ class DiskUnusable(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_FULL)
-        if told and not _SHARED_MEMORY.search(told.match.string):
-            return self._told_full(told)
-        told = log.told(_UNWRITABLE)
-        return self._told_unwritable(told) if told else UNSAID
+        reason = log.told(_FULL)
+        if reason and not _SHARED_MEMORY.search(reason.match.string):
+            return self.fail(
+                "a file could not be written to its end: the disk or the quota is full",
+                why=_WHY_FULL,
+                fix=_FIX_FULL,
+                confidence=Confidence.LIKELY
+                if "write failed" in reason.match[0] or "unexpected pos" in reason.match[0]
+                else Confidence.CERTAIN,
+                **told_by(*reason.by),
+            )
+        reason = log.told(_UNWRITABLE)
+        return self._told_unwritable(reason) if reason else UNSAID
 
-    def _told_full(self, told: Told) -> Finding:
+    def _told_unwritable(self, reason: Told) -> Finding:
         return self.fail(
-            "a file could not be written to its end: the disk or the quota is full",
-            why=_WHY_FULL,
-            fix=_FIX_FULL,
-            confidence=Confidence.LIKELY
-            if "write failed" in told.match[0] or "unexpected pos" in told.match[0]
-            else Confidence.CERTAIN,
-            **told_by(*told.by),
-        )
-
-    def _told_unwritable(self, told: Told) -> Finding:
-        return self.fail(
-            f"a file could not be written: {told.match[0]}",
+            f"a file could not be written: {reason.match[0]}",
             why=_WHY_UNWRITABLE,
             fix=_FIX_UNWRITABLE,
-            **told_by(*told.by),
-        )
-
-    def _missing(self, folder: str) -> Finding:
-        return self.fail(
-            f"checkpoint folder {quote(folder)} does not exist",
-            why="torch.save does not create folders, so the first checkpoint fails on the rank that writes it while "
-            "the others wait.",
-            fix=f"mkdir -p {quote(folder)}",
-            about=Kind.PATH.of(folder),
-        )
-
-    def _file(self, folder: str) -> Finding:
-        return self.fail(
-            f"checkpoint folder {quote(folder)} is a file",
-            why="No checkpoint can be written below a file, so the first one fails on the rank that writes it.",
-            fix="choose another folder: --checkpoint-dir FOLDER",
-            about=Kind.PATH.of(folder),
+            **told_by(*reason.by),
         )
 
     def _unwritable(self, host: Host, error: int) -> Finding:
@@ -163,8 +153,8 @@ class DiskUnusable(Check):
             f"checkpoint folder {quote(folder)} is full"
             if full
             else f"checkpoint folder {quote(folder)} cannot be written: {reason}",
-            why="The first checkpoint fails on the rank that writes it, after the steps that lead to it, while the "
-            "others wait in the barrier.",
+            why="The first checkpoint fails on the rank that writes it, after the steps that lead to it, "
+            "while the others wait in the barrier.",
             fix="free space there, or choose another folder: --checkpoint-dir FOLDER"
             if full
             else "choose a folder that this user can write: --checkpoint-dir FOLDER",
@@ -181,8 +171,8 @@ class DiskUnusable(Check):
         left = f"{disk.free_inodes} inodes" if disk and few else size(disk.free if disk else 0)
         return self.info(
             f"checkpoint folder {quote(folder)} has {left} left",
-            why="A checkpoint with optimizer state takes 12 bytes for each parameter, and the old one is kept while "
-            "the new one is written.",
+            why="A checkpoint with optimizer state takes 12 bytes for each parameter, and the old one is "
+            "kept while the new one is written.",
             fix="free space there, or choose another folder: --checkpoint-dir FOLDER",
             evidence=_space(host),
             about=Kind.PATH.of(folder),
@@ -204,5 +194,5 @@ def _wrote(trace: Trace, rank: int, raised: Raised) -> bool:
     if not re.search(_DENIED, f"{raised.type}: {raised.message}"):
         return True
     recording = trace.recordings()[rank]
-    written = {one.path for one in recording.files} | {one.path for one in recording.saves if one.path}
+    written = {event.path for event in recording.files} | {save.path for save in recording.saves if save.path}
     return any(Path(path).name in raised.message for path in written)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of, whole_number
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Level, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Level, Passed
 from ddpdoctor.redact import show_value
 
 DEBUG = "TORCH_DISTRIBUTED_DEBUG"
@@ -36,8 +36,8 @@ LEFT_ON = {
         "0", Level.INFO, "A process group whose watchdog is stuck is not ended any more."
     ),
     "NCCL_P2P_DISABLE": Setting(
-        "1", Level.INFO, "GPUs of one host talk through host memory instead of NVLink or PCIe: right where P2P is "
-        "broken, slow elsewhere."
+        "1", Level.INFO, "GPUs of one host talk through host memory instead of NVLink or PCIe: right where "
+        "P2P is broken, slow elsewhere."
     ),
     "NCCL_SHM_DISABLE": Setting(
         "1", Level.INFO, "GPUs of one host without P2P talk through the network stack, which is slower."
@@ -73,8 +73,6 @@ class HarmfulVariable(Check):
     """
 
     code = "DD009"
-    name = "harmful-variable"
-    family = Family.ENVIRONMENT
     title = "no variable is misspelt or left on"
     breaks_group = True
 

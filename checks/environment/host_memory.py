@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.secondary_errors import first_death
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, size
 
 IN_GROUP = 150 << 20
@@ -32,7 +32,7 @@ _ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom"
 
 
 class HostMemory(Check):
-    """The memory that is left does not hold this many ranks.
+    """There is not enough free memory for this many ranks.
 
     What it finds:
         Ranks times the least that a rank takes (150 MiB to be in a group, 250 MiB to train anything, without
@@ -53,25 +53,14 @@ class HostMemory(Check):
     """
 
     code = "DD017"
-    name = "host-memory"
-    family = Family.ENVIRONMENT
-    title = "memory holds the ranks"
+    title = "there is enough memory for the ranks"
     breaks_group = True
     raises = (_REFUSED,)
     log_words = (
-        "oom-kill",
-        "oom_kill",
-        "OOMKilled",
-        "Out of memory: Kill",
-        "Out Of Memory",
-        "Memory cgroup out of memory",
-        "allocate memory",
-        "emory limit",
-        "TERM_MEMLIMIT",
-        "PBS: job killed",
-        "low on resource",
-        "low on memory",
-    )
+        "oom-kill", "oom_kill", "OOMKilled", "Out of memory: Kill", "Out Of Memory",
+        "Memory cgroup out of memory", "allocate memory", "emory limit", "TERM_MEMLIMIT", "PBS: job killed",
+        "low on resource", "low on memory",
+    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         nproc = host.plan.nproc
@@ -79,22 +68,30 @@ class HostMemory(Check):
         if free < LAUNCHER + TRAINING * nproc:
             return self._short(host, free)
         if host.cgroup.oom_kills:
-            return self._killed(host)
+            killed = plural(host.cgroup.oom_kills, "process")
+            return self.info(
+                f"the kernel has killed {killed} of this control group for want of memory",
+                why="An earlier job was at the memory limit of this container or service; a rank that ends "
+                "with exitcode -9 and no traceback was killed in this way.",
+                fix="raise the limit (docker run --memory, resources.limits.memory, MemoryMax=), or use "
+                "fewer workers and ranks",
+                evidence=_evidence(host),
+            )
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_OOM_KILLER)
-        if told:
-            killed = [one.rank for one in log.ended if one.code == -signal.SIGKILL and one.rank is not None]
-            said = told_by(*told.by, role=Role.SYSTEM, ranks=killed or None)
-            return self._told("the out-of-memory killer ended a process of the job", said)
-        told = log.told(_OVER_ITS_LIMIT)
-        if told:
-            said = told_by(*told.by, role=Role.SYSTEM)
-            return self._told("a scheduler or supervisor ended the job for its memory", said)
-        told = log.told(_REFUSED)
-        if told:
-            return self._told("the host had no memory left to give", told_by(*told.by))
+        reason = log.told(_OOM_KILLER)
+        if reason:
+            killed = [end.rank for end in log.ended if end.code == -signal.SIGKILL and end.rank is not None]
+            details = told_by(*reason.by, role=Role.SYSTEM, ranks=killed or None)
+            return self._told("the out-of-memory killer ended a process of the job", details)
+        reason = log.told(_OVER_ITS_LIMIT)
+        if reason:
+            details = told_by(*reason.by, role=Role.SYSTEM)
+            return self._told("a scheduler or supervisor ended the job for its memory", details)
+        reason = log.told(_REFUSED)
+        if reason:
+            return self._told("the host had no memory left to give", told_by(*reason.by))
         return self._silent_kill(log)
 
     def _silent_kill(self, log: Log) -> Judgement:
@@ -107,22 +104,22 @@ class HostMemory(Check):
         if first is None or first.code != -signal.SIGKILL or log.first(_ANOTHER_SENDER):
             return UNSAID
         who = "a process" if first.rank is None else f"rank {first.rank}"
-        said = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
+        details = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
         text = f"{who} was killed by SIGKILL, mostly for want of host memory"
-        return self._told(text, said, Confidence.LIKELY)
+        return self._told(text, details, Confidence.LIKELY)
 
     def _told(
-        self, headline: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
+        self, headline: str, details: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
     ) -> Finding:
         return self.fail(
             headline,
             why="All ranks of a node and their DataLoader workers share the memory of the host or of the "
-            "container. Where "
-            "it ends, the kernel kills the largest process without a word; the others report a lost connection.",
+            "container. Where it ends, the kernel kills the largest process without a word; the others "
+            "report a lost connection.",
             fix="dmesg -T | grep -i 'killed process'; kubectl describe pod POD; sacct -j JOB --format=MaxRSS,State\n"
             "fewer DataLoader workers, weights loaded by one rank at a time (or mmap=True), or a higher memory limit",
             confidence=confidence,
-            **said,
+            **details,
         )
 
     def _short(self, host: Host, free: int) -> Finding:
@@ -133,21 +130,10 @@ class HostMemory(Check):
         return report(
             f"{size(free)} of memory are free, {plural(nproc, 'rank')} need at least {size(needed)} to "
             + ("train" if starts else "start"),
-            why="Python with torch takes that much in every rank, before any model or data. At the limit the kernel "
-            "kills a rank with SIGKILL, without a traceback, and the others wait for it.",
+            why="Python with torch takes that much in every rank, before any model or data. At the limit the "
+            "kernel kills a rank with SIGKILL, without a traceback, and the others wait for it.",
             fix=f"--nproc {max(1, (free - LAUNCHER) // TRAINING)}, or give the container more memory "
             "(docker run --memory, resources.limits.memory)",
-            evidence=_evidence(host),
-        )
-
-    def _killed(self, host: Host) -> Finding:
-        killed = plural(host.cgroup.oom_kills, "process")
-        return self.info(
-            f"the kernel has killed {killed} of this control group for want of memory",
-            why="An earlier job was at the memory limit of this container or service; a rank that ends with "
-            "exitcode -9 and no traceback was killed in this way.",
-            fix="raise the limit (docker run --memory, resources.limits.memory, MemoryMax=), or use fewer workers and "
-            "ranks",
             evidence=_evidence(host),
         )
 

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
 from ddpdoctor.logs.secondary_errors import is_of_another_service
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
 
 _UNRESOLVED = (
@@ -24,7 +24,7 @@ _WEB = re.compile(r"https?://|HTTPS?Connection|urlopen|[Mm]ax retries exceeded")
 
 
 class HostnameLoopback(Check):
-    """This host's name does not lead to an address that the other ranks can reach.
+    """This host's name does not resolve to an address that the other ranks can reach.
 
     What it finds:
         The host's own name does not resolve, resolves to a loopback address only (many distributions write
@@ -51,9 +51,7 @@ class HostnameLoopback(Check):
     """
 
     code = "DD003"
-    name = "hostname-loopback"
-    family = Family.ENVIRONMENT
-    title = "the host's name leads to its address"
+    title = "the hostname resolves to its address"
     breaks_group = True
     log_words = ("trying to connect to", "failed to connect to", "cannot be retrieved", "name resolution")
 
@@ -62,44 +60,50 @@ class HostnameLoopback(Check):
         if not addresses or host.hostname.isdigit():
             return self._unresolved(host)
         if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
-            return self._loopback(host, addresses)
+            report = self.warn if _named_interface(host) else self.fail
+            return report(
+                f"host name {quote(host.hostname)} resolves to {', '.join(addresses)} only, a loopback address",
+                why="The other nodes cannot connect to a loopback address. gloo binds to the address of the "
+                "host's name unless GLOO_SOCKET_IFNAME names an interface, and torchrun's c10d rendezvous "
+                "gives every node the name of node 0.",
+                fix=f"in /etc/hosts, give the name the address {_own_address(host)}; or export "
+                f"GLOO_SOCKET_IFNAME and torchrun --local-addr {_own_address(host)} ...",
+                evidence=_interfaces(host),
+            )
         return Passed(f"host name {quote(host.hostname)} resolves to {', '.join(addresses)}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_UNRESOLVED)
-        if told and not _is_of_the_web(told) and (log.failed or _asks_to_the_end(log)):
-            return self._told_unresolved(told)
-        told = log.told(_DIALS_ITSELF)
-        return self._told_loopback(told) if told else UNSAID
+        reason = log.told(_UNRESOLVED)
+        if reason and not _is_of_the_web(reason) and (log.failed or _asks_to_the_end(log)):
+            name = reason.match["name"]
+            return self.fail(
+                f"the name {quote(name)} did not resolve to an address"
+                if name
+                else "a host's name did not resolve",
+                why="Ranks find rank 0's store by this name. A node whose resolver and /etc/hosts do not "
+                "know it looks again and again, until the rendezvous times out.",
+                fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the name with the node's own "
+                "address to /etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
+                **told_by(*reason.by),
+            )
+        reason = log.told(_DIALS_ITSELF)
+        return self._told_loopback(reason) if reason else UNSAID
 
-    def _told_unresolved(self, told: Told) -> Finding:
-        name = told.match["name"]
-        return self.fail(
-            f"the name {quote(name)} did not resolve to an address"
-            if name
-            else "a host's name did not resolve",
-            why="Ranks find rank 0's store by this name. A node whose resolver and /etc/hosts do not know it "
-            "looks again and again, until the rendezvous times out.",
-            fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the name with the node's own address to "
-            "/etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
-            **told_by(*told.by),
-        )
-
-    def _told_loopback(self, told: Told) -> Finding:
-        address = told.match["address"] or told.match["own"]
+    def _told_loopback(self, reason: Told) -> Finding:
+        address = reason.match["address"] or reason.match["own"]
         number = address.startswith("0.")
         return self.fail(
             f"a rank waited for the store at {address}, "
             + ("which is a host's name read as a number" if number else "which is its own node"),
             why="A name of digits only is taken for an address."
             if number
-            else "The name of the node of rank 0 leads to a loopback address where this rank runs, so it dials its own "
-            "node, where no store listens.",
+            else "The name of the node of rank 0 leads to a loopback address where this rank runs, so it "
+            "dials its own node, where no store listens.",
             fix="give rank 0's address by number: torchrun --master-addr 10.0.0.1 ...\nor map every node's "
             "name to its "
             "address in /etc/hosts on all nodes, with no 127.0.x.x entry for it: getent hosts $(hostname)",
             confidence=Confidence.CERTAIN if number else Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _unresolved(self, host: Host) -> Finding:
@@ -107,8 +111,8 @@ class HostnameLoopback(Check):
         digits = host.hostname.isdigit()
         headline = f"host name {shown} " + ("is read as an IPv4 address" if digits else "does not resolve")
         why = (
-            "torchrun's c10d rendezvous (--standalone included) gives the ranks this name as MASTER_ADDR: they wait "
-            "for a minute and fail."
+            "torchrun's c10d rendezvous (--standalone included) gives the ranks this name as MASTER_ADDR: "
+            "they wait for a minute and fail."
         )
         fix = f"echo '{_own_address(host)} NAME' >> /etc/hosts, with the name that `hostname` prints"
         if host.plan.nnodes == 1:
@@ -120,29 +124,17 @@ class HostnameLoopback(Check):
         report = self.warn if _named_interface(host) else self.fail
         return report(
             headline,
-            why=f"{why} gloo falls back to the loopback address unless GLOO_SOCKET_IFNAME names an interface, and "
-            "then no other node reaches it.",
+            why=f"{why} gloo falls back to the loopback address unless GLOO_SOCKET_IFNAME names an "
+            "interface, and then no other node reaches it.",
             fix=f"{fix}; or torchrun --local-addr {_own_address(host)} ... and export GLOO_SOCKET_IFNAME",
             evidence=_interfaces(host),
         )
 
-    def _loopback(self, host: Host, addresses: tuple[str, ...]) -> Finding:
-        report = self.warn if _named_interface(host) else self.fail
-        return report(
-            f"host name {quote(host.hostname)} resolves to {', '.join(addresses)} only, a loopback address",
-            why="The other nodes cannot connect to a loopback address. gloo binds to the address of the host's name "
-            "unless GLOO_SOCKET_IFNAME names an interface, and torchrun's c10d rendezvous gives every node the "
-            "name of node 0.",
-            fix=f"in /etc/hosts, give the name the address {_own_address(host)}; or export GLOO_SOCKET_IFNAME and "
-            f"torchrun --local-addr {_own_address(host)} ...",
-            evidence=_interfaces(host),
-        )
 
-
-def _is_of_the_web(told: Told) -> bool:
+def _is_of_the_web(reason: Told) -> bool:
     """Whether the name is that of a server somewhere, and of no rank."""
-    raised = (one for one in told.by if isinstance(one, Raised))
-    return bool(_WEB.search(told.match.string)) or any(map(is_of_another_service, raised))
+    raised = (source for source in reason.by if isinstance(source, Raised))
+    return bool(_WEB.search(reason.match.string)) or any(map(is_of_another_service, raised))
 
 
 def _asks_to_the_end(log: Log) -> bool:
@@ -158,16 +150,19 @@ def _named_interface(host: Host) -> bool:
 
 def _own_address(host: Host) -> str:
     addresses = (
-        address for one in host.interfaces if one.up and not one.loopback for address in one.addresses
+        address
+        for interface in host.interfaces
+        if interface.up and not interface.loopback
+        for address in interface.addresses
     )
     return next((address for address in addresses if ":" not in address), "127.0.0.1")
 
 
 def _interfaces(host: Host) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(f"{one.name} has {', '.join(one.addresses)}")
-        for one in host.interfaces
-        if one.up and one.addresses and not one.loopback
+        Evidence(f"{interface.name} has {', '.join(interface.addresses)}")
+        for interface in host.interfaces
+        if interface.up and interface.addresses and not interface.loopback
     )
 
 

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.plan import Plan
 
 FILES_OF_A_RANK = 96
@@ -38,9 +38,7 @@ class OpenFilesLimit(Check):
     """
 
     code = "DD015"
-    name = "open-files-limit"
-    family = Family.ENVIRONMENT
-    title = "ranks may open enough files"
+    title = "the limit of open files is high enough"
     breaks_group = True
     raises = (_TOO_MANY,)
     log_words = ("Too many open files", "items of ancdata")
@@ -61,9 +59,7 @@ class OpenFilesLimit(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_TOO_MANY)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_TOO_MANY)
         return self.fail(
             "a process ran out of file descriptors",
             why="Each tensor that a DataLoader worker hands over is an open file, and so is each "
@@ -71,7 +67,7 @@ class OpenFilesLimit(Check):
             "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
             fix="ulimit -n 65536     # before the launcher, on every node\n"
             'torch.multiprocessing.set_sharing_strategy("file_system")',
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
 
@@ -86,6 +82,6 @@ def _fix(hard: int, wanted: int) -> str:
     if hard < 0 or hard >= wanted:
         return "ulimit -n $(ulimit -Hn)    # in the shell or job script that starts the launcher"
     return (
-        f"the hard limit is {hard} too: raise it in /etc/security/limits.conf (nofile), in the service (LimitNOFILE=) "
-        "or with docker run --ulimit nofile=65536:65536"
+        f"the hard limit is {hard} too: raise it in /etc/security/limits.conf (nofile), in the service "
+        "(LimitNOFILE=) or with docker run --ulimit nofile=65536:65536"
     )

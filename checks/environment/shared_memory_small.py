@@ -7,7 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Disk
 from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 FOLDER = "/dev/shm"
@@ -31,7 +31,7 @@ _FULL = r"\s100% /dev/shm$"
 
 
 class SharedMemorySmall(Check):
-    """/dev/shm is too small, full, or held by files of processes that are gone.
+    """/dev/shm is too small, full, or holds files of processes that have ended.
 
     What it finds:
         Less free space in /dev/shm than DataLoader workers (and NCCL, where GPUs talk through host memory) need;
@@ -52,8 +52,6 @@ class SharedMemorySmall(Check):
     """
 
     code = "DD016"
-    name = "shared-memory-small"
-    family = Family.ENVIRONMENT
     title = "/dev/shm is large enough"
     raises = (_WORKERS_BUS_ERROR, _NO_SPACE)
     log_words = ("shared memory", "posix_fallocate", "/dev/shm", "nccl-", "Bus error", "out of shared")
@@ -64,57 +62,54 @@ class SharedMemorySmall(Check):
             return Skipped("this system has no /dev/shm")
         leaked = list(_leaked(host))
         if shm.free < COMFORTABLE * host.plan.nproc:
-            return self._low(host, shm, leaked)
+            nccl = "nccl" in host.plan.backend and host.plan.nproc > 1 and shm.free < NCCL_NEEDS
+            report = self.fail if shm.free < FULL else self.warn if nccl else self.info
+            return report(
+                f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.plan.nproc, 'rank')}",
+                why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
+                "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
+                fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o "
+                "remount,size=8G /dev/shm; or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
+                evidence=_evidence(leaked),
+            )
         held = sum(count for _, count in leaked)
         if held > LEAKED_SHARE * shm.total:
             return self._leak(leaked, shm)
         return Passed(f"/dev/shm has {size(shm.free)} of {size(shm.total)} free")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
-        if told:
-            return self._told(told_by(*told.by), Confidence.CERTAIN)
-        full = next((one for one in log.fatal if _of_multiprocessing(one)), None)
+        reason = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
+        if reason:
+            return self._told(told_by(*reason.by), Confidence.CERTAIN)
+        full = next((raised for raised in log.fatal if _of_multiprocessing(raised)), None)
         if full:
             return self._told(told_by(full), Confidence.CERTAIN)
-        ended = next((one for one in log.ended if one.code == -signal.SIGBUS), None)
+        ended = next((end for end in log.ended if end.code == -signal.SIGBUS), None)
         if ended is None:
             return UNSAID
         ranks = () if ended.rank is None else (ended.rank,)
         return self._told(told_by(ended.line, ranks=ranks), Confidence.LIKELY)
 
-    def _told(self, told: dict[str, Any], confidence: Confidence) -> Finding:
+    def _told(self, details: dict[str, Any], confidence: Confidence) -> Finding:
         return self.fail(
             "shared memory (/dev/shm) was full"
             if confidence is Confidence.CERTAIN
             else "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full",
-            why="NCCL and DataLoader workers pass data through files in /dev/shm. A container has 64 MB of it "
-            "unless told "
-            "otherwise, and files of killed jobs stay. Writing past its end is SIGBUS, which leaves no traceback.",
+            why="NCCL and DataLoader workers pass data through files in /dev/shm. A container has 64 MB of "
+            "it unless told otherwise, and files of killed jobs stay. Writing past its end is SIGBUS, which "
+            "leaves no traceback.",
             fix="df -h /dev/shm; ls /dev/shm     # remove what no process has open: fuser -v /dev/shm/*\n"
             "docker run --shm-size=8g ...     # Kubernetes: an emptyDir with medium: Memory at /dev/shm",
             confidence=confidence,
-            **told,
-        )
-
-    def _low(self, host: Host, shm: Disk, leaked: list[tuple[str, int]]) -> Finding:
-        nccl = "nccl" in host.plan.backend and host.plan.nproc > 1 and shm.free < NCCL_NEEDS
-        report = self.fail if shm.free < FULL else self.warn if nccl else self.info
-        return report(
-            f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.plan.nproc, 'rank')}",
-            why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
-            "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
-            fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o remount,size=8G "
-            "/dev/shm; or num_workers=0" + (f"; and {_remove(leaked)}" if leaked else ""),
-            evidence=_evidence(leaked),
+            **details,
         )
 
     def _leak(self, leaked: list[tuple[str, int]], shm: Disk) -> Finding:
         held = sum(count for _, count in leaked)
         return self.info(
             f"{size(held)} of {size(shm.total)} in /dev/shm are held by torch files of processes that are gone",
-            why="Processes that were killed could not remove what they shared. It stays in memory until it is removed "
-            "or the machine restarts.",
+            why="Processes that were killed could not remove what they shared. It stays in memory until it "
+            "is removed or the machine restarts.",
             fix=f"{_remove(leaked)}, unless a container that shares this /dev/shm is using them",
             evidence=_evidence(leaked),
             confidence=Confidence.LIKELY,
@@ -125,8 +120,8 @@ def _leaked(host: Host) -> Iterator[tuple[str, int]]:
     """The files of torch whose creator, which their name tells, is gone, with their sizes."""
     alive = {process.pid for process in host.processes}
     for name in host.system.list_dir(FOLDER):
-        found = _OF_TORCH.fullmatch(name)
-        if found and int(found[1]) not in alive:
+        match = _OF_TORCH.fullmatch(name)
+        if match and int(match[1]) not in alive:
             yield name, host.system.file_size(f"{FOLDER}/{name}")
 
 

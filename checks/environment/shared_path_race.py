@@ -2,7 +2,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
@@ -23,7 +23,7 @@ _SHOWN = 4
 
 
 class SharedPathRace(Check):
-    """Several ranks write one path without synchronizing.
+    """Several ranks write the same path without synchronizing.
 
     What it finds:
         A file that several ranks of one host create, empty, download to or extract, with no collective between them
@@ -47,9 +47,7 @@ class SharedPathRace(Check):
     """
 
     code = "DD020"
-    name = "shared-path-race"
-    family = Family.ENVIRONMENT
-    title = "no two ranks write one path at a time"
+    title = "no two ranks write the same path at a time"
     explained_by = ("DD402",)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -79,8 +77,8 @@ class SharedPathRace(Check):
         more = f" and {plural(len(others), 'more path')}" if others else ""
         return self.warn(
             f"{ranks_phrase(events)} {wrote}{more} without synchronizing",
-            why="Nothing makes one rank wait for another, so a rank may read the file while another has emptied it. "
-            "Whether that happens is a matter of timing.",
+            why="Nothing makes one rank wait for another, so a rank may read the file while another has "
+            "emptied it. Whether that happens is a matter of timing.",
             fix="if local_rank == 0:\n    prepare()        # what writes the file\ndist.barrier()",
             ranks=tuple(events),
             where=event.at,
@@ -128,7 +126,9 @@ def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEve
     """Each rank's first write of a path that is not left to another check, by host and path."""
     logs = {writer.target for recording in recordings.values() for writer in recording.events(LogWriter)}
     others = {save.path for recording in recordings.values() for save in recording.saves}
-    others |= {event.path for one in recordings.values() for event in one.files if event.action == "lock"}
+    others |= {
+        event.path for recording in recordings.values() for event in recording.files if event.action == "lock"
+    }
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:

@@ -6,7 +6,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Process
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, quote_command
 
@@ -19,7 +19,7 @@ REAPERS = frozenset(
 
 
 class StaleProcesses(Check):
-    """Workers of an earlier run are still alive, although their launcher is gone.
+    """Workers of an earlier run are still alive, although their launcher has ended.
 
     What it finds:
         Processes that torchrun started (they carry its run id) whose launcher has ended, with what they hold: a
@@ -41,8 +41,6 @@ class StaleProcesses(Check):
     """
 
     code = "DD010"
-    name = "stale-processes"
-    family = Family.ENVIRONMENT
     title = "no worker of an earlier run is left"
 
     def examine_host(self, host: Host) -> Judgement:
@@ -59,8 +57,8 @@ class StaleProcesses(Check):
             return Passed("the live group left no process")
         return self.warn(
             f"the live group left {plural(len(ranks.left_behind), 'process')} behind",
-            why="Something that is loaded into every Python here starts processes that outlive it. After a real "
-            "job they keep ports and memory. Those of the live group were killed.",
+            why="Something that is loaded into every Python here starts processes that outlive it. After a "
+            "real job they keep ports and memory. Those of the live group were killed.",
             fix="look at what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
             evidence=tuple(Evidence(one) for one in ranks.left_behind),
         )
@@ -74,8 +72,8 @@ class StaleProcesses(Check):
         return report(
             f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
             + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
-            why="Their launcher ended without stopping them. They keep their memory, on GPUs too, their ports and "
-            "their CPU time, so a new job runs out of memory, is slow, or meets the old ranks.",
+            why="Their launcher ended without stopping them. They keep their memory, on GPUs too, their "
+            "ports and their CPU time, so a new job runs out of memory, is slow, or meets the old ranks.",
             fix=f"kill {pids}; then kill -9 what is left of them",
             evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
         )

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 
 DECISIVE = ("torch", "NCCL")
@@ -31,8 +31,6 @@ class VersionsDiffer(Check):
     """
 
     code = "DD014"
-    name = "versions-differ"
-    family = Family.ENVIRONMENT
     title = "every rank runs the same versions"
     measurements = ("variables",)
 
@@ -41,7 +39,7 @@ class VersionsDiffer(Check):
         if len(values) == 1:
             return Skipped("one rank has no other to differ from")
         versions = {rank: value["versions"] for rank, value in values.items()}
-        names = [n for n in versions[0] if len({one[n] for one in versions.values()}) > 1]
+        names = [n for n in versions[0] if len({version[n] for version in versions.values()}) > 1]
         if names:
             hosts = {rank: value["host"] for rank, value in values.items()}
             return self._differ(names, versions, hosts)
@@ -53,7 +51,7 @@ class VersionsDiffer(Check):
     ) -> Finding:
         first = names[0]
         say = self.fail if any(name in DECISIVE for name in names) else self.warn
-        states = _group({rank: one[first] for rank, one in versions.items()})
+        states = _group({rank: version[first] for rank, version in versions.items()})
         return say(
             f"{first} differs between ranks: "
             + ", ".join(f"{version or 'none'} on {ranks_phrase(at)}" for version, at in states.items()),

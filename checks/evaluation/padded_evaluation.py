@@ -1,13 +1,12 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
 
 
 class PaddedEvaluation(Check):
-    """Samples are evaluated twice to make the shards equally long.
+    """Samples are evaluated twice to pad the shards to equal length.
 
     What it finds:
         Evaluation passes whose sampler repeats samples so that every rank has as many, with the number of repeats.
@@ -28,8 +27,6 @@ class PaddedEvaluation(Check):
     """
 
     code = "DD501"
-    name = "padded-evaluation"
-    family = Family.EVALUATION
     title = "every sample is evaluated once"
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -45,21 +42,18 @@ class PaddedEvaluation(Check):
     def _padded(self, shared: Round, repeats: int) -> Finding:
         samples = shared.loader.samples or 0
         return self.info(
-            f"{len(shared.ranks)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, which has "
-            f"{samples}",
+            f"{len(shared.ranks)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
+            f"which has {samples}",
             why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank as many. A metric that is summed "
             f"over the ranks counts {'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
             fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
             "loader = DataLoader(Subset(dataset, share), batch_size)",
-            ranks=shared.ranks,
-            where=shared.at,
-            evidence=by_state(
+            **shared.fields(
                 {
                     rank: f"{sampler.name}, total_size {sampler.total}"
                     for rank, sampler in shared.samplers.items()
                 }
             ),
-            about=shared.about,
         )
 
 

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.redact import quote
@@ -19,7 +19,7 @@ METRIC = re.compile(r"\d\.\d|\d\s*%|\d+\s*/\s*\d+|\bnan\b")
 
 
 class RankLocalMetric(Check):
-    """A number from one rank's part of the evaluation is taken for the whole.
+    """A metric of one rank's shard is used as the metric of the whole evaluation set.
 
     What it finds:
         Evaluation passes that are divided among the ranks, after which one rank prints the result, saves a
@@ -46,9 +46,7 @@ class RankLocalMetric(Check):
     """
 
     code = "DD502"
-    name = "rank-local-metric"
-    family = Family.EVALUATION
-    title = "what ranks evaluate apart is reduced before it is used"
+    title = "metrics are reduced over the ranks before they are used"
     explained_by = ("DD208", "DD225", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -67,8 +65,8 @@ class RankLocalMetric(Check):
         return self.warn(
             f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
             f"{_part(shared)}, with nothing reduced over the ranks",
-            why="Every rank evaluated a part of the held-out samples. Without a reduction the number stands for that "
-            "part only, and other ranks have other numbers.",
+            why="Every rank evaluated a part of the held-out samples. Without a reduction the number stands "
+            "for that part only, and other ranks have other numbers.",
             fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
             "dist.all_reduce(counts)\naccuracy = counts[0] / counts[1]",
             ranks=tuple(uses),

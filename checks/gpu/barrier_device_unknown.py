@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Family, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Judgement, Passed, Role
 
 _GUESSED = (
     r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"
@@ -27,9 +27,7 @@ class BarrierDeviceUnknown(Check):
     """
 
     code = "DD810"
-    name = "barrier-device-unknown"
-    family = Family.GPU
-    title = "a barrier knows its GPU"
+    title = "each rank sets its GPU before its first barrier"
     log_words = ("currently unknown",)
 
     def examine_log(self, log: Log) -> Judgement:
@@ -41,8 +39,8 @@ class BarrierDeviceUnknown(Check):
         report = self.fail if log.hung or log.waits else self.info
         return report(
             "the first barrier guessed the GPU of its rank, and nothing came after it",
-            why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another one, "
-            "or does not see that one, its peers wait for ever.",
+            why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another "
+            "one, or does not see that one, its peers wait for ever.",
             fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
             'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
             confidence=Confidence.LIKELY,

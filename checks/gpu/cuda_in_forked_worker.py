@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Skipped
+from ddpdoctor.model import Judgement, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
@@ -8,8 +8,8 @@ from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 _FORKED = r"Cannot re-initialize CUDA in forked subprocess"
 
 _WHY = (
-    "CUDA cannot be used in a child that was forked after the parent had initialised it: a DataLoader worker whose "
-    "dataset makes GPU tensors, or ranks started by fork."
+    "CUDA cannot be used in a child that was forked after the parent had initialised it: a DataLoader worker "
+    "whose dataset makes GPU tensors, or ranks started by fork."
 )
 _FIX = (
     'return CPU tensors from the dataset, or DataLoader(..., multiprocessing_context="spawn")\n'
@@ -35,9 +35,7 @@ class CudaInForkedWorker(Check):
     """
 
     code = "DD807"
-    name = "cuda-in-forked-worker"
-    family = Family.GPU
-    title = "forked processes leave CUDA alone"
+    title = "forked processes do not use CUDA"
     raises = (_FORKED,)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -52,6 +50,6 @@ class CudaInForkedWorker(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_FORKED)
+        reason = log.told(_FORKED)
         headline = "a forked process used CUDA after its parent had"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
@@ -17,8 +17,8 @@ _NONE = r"No CUDA GPUs are available"
 _ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
 
 _WHY = (
-    "GPUs are counted from 0 in each process, among those that are visible to it. The global rank is no such number "
-    "on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU."
+    "GPUs are counted from 0 in each process, among those that are visible to it. The global rank is no such "
+    "number on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU."
 )
 _FIX = (
     'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
@@ -48,8 +48,6 @@ class DeviceOrdinal(Check):
     """
 
     code = "DD802"
-    name = "device-ordinal"
-    family = Family.GPU
     title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
     breaks_group = True
     raises = (_ORDINAL, _NONE)
@@ -61,14 +59,14 @@ class DeviceOrdinal(Check):
         value = host.environ.get(VARIABLE)
         if value is None:
             return Passed(f"{VARIABLE} is not set: {plural(len(host.gpus.devices), 'GPU')} visible")
-        seen = visibility(host)
+        visible = visibility(host)
         shown = f"{VARIABLE}={show_value(VARIABLE, value)}"
-        if seen.problem is None:
-            return Passed(f"{shown}: {plural(len(seen.gpus), 'GPU')} visible")
+        if visible.problem is None:
+            return Passed(f"{shown}: {plural(len(visible.gpus), 'GPU')} visible")
         everything = ",".join(str(gpu.index) for gpu in host.gpus.devices)
-        which = f"GPU {fold_ranks(gpu.index for gpu in seen.gpus)}" if seen.gpus else "no GPU"
+        which = f"GPU {fold_ranks(gpu.index for gpu in visible.gpus)}" if visible.gpus else "no GPU"
         return self.fail(
-            f"{shown} {seen.problem}",
+            f"{shown} {visible.problem}",
             why=f"CUDA stops at what it cannot use and reports no error: it shows {which} to the ranks. "
             "Those that count on more end with 'invalid device ordinal', or share a GPU.",
             fix=f"export {VARIABLE}={everything}",
@@ -78,7 +76,10 @@ class DeviceOrdinal(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         asked = by_line(
-            (rank, device) for rank, one in recordings.items() for device in one.devices if not device.valid
+            (rank, device)
+            for rank, recording in recordings.items()
+            for device in recording.devices
+            if not device.valid
         )
         if asked:
             return list(map(self._asked, asked))
@@ -89,7 +90,7 @@ class DeviceOrdinal(Check):
                 fix=_FIX,
                 **raised_by(trace, raised, ranks=raised),
             )
-        if not any(one.devices for one in recordings.values()):
+        if not any(recording.devices for recording in recordings.values()):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")
 
@@ -105,13 +106,11 @@ class DeviceOrdinal(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_ORDINAL, _NONE)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_ORDINAL, _NONE)
         headline = "a rank asked for a GPU whose number its process does not have"
         return self.fail(
-            "a rank sees no GPU" if re.search(_NONE, told.match[0]) else headline,
+            "a rank sees no GPU" if re.search(_NONE, reason.match[0]) else headline,
             why=_WHY,
             fix=_FIX,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -2,8 +2,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The first Linux driver that runs any CUDA program of a major version."""
@@ -34,18 +34,13 @@ class DriverTooOld(Check):
     """
 
     code = "DD808"
-    name = "driver-too-old"
-    family = Family.GPU
     title = "the driver runs torch's CUDA"
     breaks_group = True
     raises = (_TOO_OLD,)
     log_words = (
-        "driver version is insufficient",
-        "driver on your system is too old",
-        "version mismatch",
-        "installed CUDA driver",
-        "unsupported toolchain",
-    )
+        "driver version is insufficient", "driver on your system is too old", "version mismatch",
+        "installed CUDA driver", "unsupported toolchain",
+    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -63,16 +58,14 @@ class DriverTooOld(Check):
         return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_TOO_OLD)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_TOO_OLD)
         return self.fail(
             "the NVIDIA driver is too old for the CUDA that was loaded",
             why="A driver runs programs built for its own CUDA version and older ones. torch or NCCL here "
             "was built for a newer one.",
             fix="nvidia-smi     # the CUDA version that the driver knows\n"
             "upgrade the driver, or install a torch for that CUDA version",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
@@ -82,8 +75,8 @@ class DriverTooOld(Check):
         report = self.fail if host.plan.backend == "nccl" else self.warn
         return report(
             f"driver {host.gpus.driver} supports CUDA {known}, and torch is built for CUDA {torch.cuda}",
-            why="A driver runs programs of its own major version of CUDA and of older ones. This torch finds no "
-            f"usable GPU: torch.cuda.is_available() is False, and calls of CUDA {wanted} fail.",
+            why="A driver runs programs of its own major version of CUDA and of older ones. This torch finds "
+            f"no usable GPU: torch.cuda.is_available() is False, and calls of CUDA {wanted} fail.",
             fix=(f"update the driver to {oldest} or later" if oldest else "update the driver")
             + f"; or install a torch for CUDA {known.partition('.')[0]} (the selector on pytorch.org)",
             evidence=(Evidence(f"driver {host.gpus.driver}, CUDA {known}; torch {torch.version}"),),

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Line, Log, told_by
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Kind, Passed
+from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -39,31 +39,31 @@ class EveryRankOnGpu0(Check):
     """
 
     code = "DD803"
-    name = "every-rank-on-gpu-0"
-    family = Family.GPU
-    title = "each rank keeps to its GPU"
+    title = "each rank uses its own GPU only"
     explained_by = ("DD406",)
     log_words = ("MiB |",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        found = places(trace)
+        by_rank = places(trace)
         crowded: dict[object, Finding] = {}
-        for ranks in shared(found):
-            first = found[ranks[0]]
-            if first.device.index == 0 and first.device.visible >= ranks_of_host(found, first.host):
+        for ranks in shared(by_rank):
+            first = by_rank[ranks[0]]
+            if first.device.index == 0 and first.device.visible >= ranks_of_host(by_rank, first.host):
                 crowded.setdefault(first.device.at, self._crowded(ranks, first))
         strangers = by_line(
-            (rank, device) for rank in found if (device := _elsewhere(trace.recordings()[rank], found, rank))
+            (rank, device)
+            for rank in by_rank
+            if (device := _elsewhere(trace.recordings()[rank], by_rank, rank))
         )
         return [*crowded.values(), *map(self._strangers, strangers)] or Passed(
-            f"{ranks_phrase(found)} used GPUs of their own"
+            f"{ranks_phrase(by_rank)} used GPUs of their own"
         )
 
     def _crowded(self, ranks: tuple[int, ...], first: Place) -> Finding:
         return self.fail(
             f"{ranks_phrase(ranks)} work on cuda:0, and {first.device.visible} GPUs are visible",
-            why="Nothing chose another GPU in these processes, so each of them took the first. NCCL ends with "
-            "'Duplicate GPU detected'; without it GPU 0 runs out of memory while the others are idle.",
+            why="Nothing chose another GPU in these processes, so each of them took the first. NCCL ends "
+            "with 'Duplicate GPU detected'; without it GPU 0 runs out of memory while the others are idle.",
             fix=_CHOOSE,
             ranks=ranks,
             where=first.device.at,
@@ -74,8 +74,8 @@ class EveryRankOnGpu0(Check):
         first = next(iter(strangers.values()))
         return self.warn(
             f"{ranks_phrase(strangers)} put something on cuda:{first.index}, where another rank works",
-            why="Each process that touches a GPU holds a context of some 500 MiB there, and its tensors. The rank "
-            "whose GPU it is runs out of memory first.",
+            why="Each process that touches a GPU holds a context of some 500 MiB there, and its tensors. The "
+            "rank whose GPU it is runs out of memory first.",
             fix=_CHOOSE,
             ranks=tuple(strangers),
             where=first.at,
@@ -107,5 +107,5 @@ class EveryRankOnGpu0(Check):
 def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:
     """Its first use of a GPU that another rank of its host works on."""
     taken = {place.gpu for other, place in found.items() if other != rank} - {found[rank].gpu}
-    used = (one for one in recording.devices if one.how == "use" and one.valid)
+    used = (device for device in recording.devices if device.how == "use" and device.valid)
     return next((one for one in used if Place(found[rank].host, one).gpu in taken), None)

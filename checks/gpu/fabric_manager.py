@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement
 
 _FABRIC = (
     r"NVLink SHARP \(NVLS\).{0,80}(?:error|fail)|[Ff]abric [Mm]anager"
@@ -9,7 +9,7 @@ _FABRIC = (
 
 
 class FabricManager(Check):
-    """The service that runs the NVSwitches is not there, or in a bad state.
+    """The Fabric Manager service, which runs the NVSwitches, is missing or in a bad state.
 
     What it finds:
         CUDA or NCCL that says that the NVLink fabric is not initialised (CUDA error 802), or that multicast memory of
@@ -28,21 +28,17 @@ class FabricManager(Check):
     """
 
     code = "DD804"
-    name = "fabric-manager"
-    family = Family.GPU
     title = "the NVLink fabric is ready"
     raises = (_FABRIC,)
     log_words = ("NVLS", "abric Manager", "abric manager", "system not yet initialized", "Cuda failure")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_FABRIC)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_FABRIC)
         return self.fail(
             "the NVLink fabric of this machine was not ready",
-            why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than the "
-            "driver, or left the fabric in a bad state after a GPU was reset.",
+            why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than "
+            "the driver, or left the fabric in a bad state after a GPU was reset.",
             fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
             "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -8,7 +8,7 @@ from ddpdoctor.host.gpus import visibility
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, shorten
 
 _XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")
@@ -53,7 +53,7 @@ class _Xid:
 
 
 class GpuHardware(Check):
-    """A GPU is lost, has memory errors, or slows itself down for heat or power.
+    """A GPU is lost, has memory errors, or is throttled by heat or power.
 
     What it finds:
         A GPU that no longer answers NVML (it fell off the bus); memory errors that ECC could not correct since the
@@ -76,8 +76,6 @@ class GpuHardware(Check):
     """
 
     code = "DD805"
-    name = "gpu-hardware"
-    family = Family.GPU
     title = "the GPUs are healthy"
     breaks_group = True
     raises = (_DEFECT,)
@@ -97,14 +95,14 @@ class GpuHardware(Check):
     def examine_log(self, log: Log) -> Judgement:
         return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or UNSAID
 
-    def _in_output(self, bus: str, told: Told) -> Finding:
+    def _in_output(self, bus: str, reason: Told) -> Finding:
         return self.fail(
-            f"a GPU reported a hardware error: {told.match[0]}",
+            f"a GPU reported a hardware error: {reason.match[0]}",
             why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset or replaced.",
             fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
             "keep the node out of the next launch: sbatch --exclude NODE ...",
             about=Kind.GPU.of(bus) if bus else (),
-            **told_by(*told.by, role=Role.SYSTEM),
+            **told_by(*reason.by, role=Role.SYSTEM),
         )
 
     def _judge(self, gpu: Gpu) -> Iterator[Finding]:
@@ -119,8 +117,8 @@ class GpuHardware(Check):
     def _lost(self, gpu: Gpu) -> Finding:
         return self.fail(
             f"GPU {gpu.index} does not answer: {gpu.lost}",
-            why="The driver has no contact with the GPU. A rank on it fails or hangs at its first CUDA call, and "
-            "every other rank waits for it.",
+            why="The driver has no contact with the GPU. A rank on it fails or hangs at its first CUDA call, "
+            "and every other rank waits for it.",
             fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then leave the GPU out "
             "with CUDA_VISIBLE_DEVICES",
             evidence=(Evidence(_describe(gpu)),),
@@ -130,8 +128,8 @@ class GpuHardware(Check):
     def _memory_errors(self, gpu: Gpu, count: int) -> Finding:
         return self.warn(
             f"GPU {gpu.index} has had {plural(count, 'uncorrected memory error')} since the driver was loaded",
-            why="ECC found errors that it could not correct. A process that meets one is ended by the driver; the "
-            "memory is replaced only when the GPU is reset.",
+            why="ECC found errors that it could not correct. A process that meets one is ended by the "
+            "driver; the memory is replaced only when the GPU is reset.",
             fix=f"nvidia-smi --gpu-reset -i {gpu.index}     # with nothing running on it; replace it if it recurs",
             evidence=(Evidence(_describe(gpu)),),
             about=Kind.GPU.of(gpu.index),
@@ -161,8 +159,8 @@ class GpuHardware(Check):
         last = found[-1]
         return self.warn(
             f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
-            why="The driver logged an error of the GPU itself, not of a program. It may strike again in the middle "
-            "of a run, which ends the rank on this GPU while the others wait.",
+            why="The driver logged an error of the GPU itself, not of a program. It may strike again in the "
+            "middle of a run, which ends the rank on this GPU while the others wait.",
             fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
             evidence=(Evidence(f"{plural(len(found), 'time')}, last: {last.line}"),),
             confidence=Confidence.LIKELY,
@@ -173,10 +171,10 @@ class GpuHardware(Check):
 def _xids(host: Host) -> Iterator[_Xid]:
     uptime = float((host.system.read_text("/proc/uptime") or "0").split()[0])
     for line in host.system.kernel_log().splitlines():
-        found = _XID.search(line)
-        if found and int(found.group(3)) in _HARDWARE_XIDS:
-            message = shorten(line[found.start() :])
-            yield _Xid(int(found.group(3)), found.group(2).lower(), uptime - float(found.group(1)), message)
+        match = _XID.search(line)
+        if match and int(match.group(3)) in _HARDWARE_XIDS:
+            message = shorten(line[match.start() :])
+            yield _Xid(int(match.group(3)), match.group(2).lower(), uptime - float(match.group(1)), message)
 
 
 def _ago(seconds: float) -> str:

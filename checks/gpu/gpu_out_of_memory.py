@@ -2,8 +2,8 @@ import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by
@@ -18,13 +18,13 @@ _CAPACITY = re.compile(r"total capacity of ([\d.]+ \w+)|([\d.]+ \w+) total capac
 _OTHERS = re.compile(r"Process (\d+) has ([\d.]+ \w+) memory in use")
 
 _FIX = (
-    "nvidia-smi     # who holds the memory\na smaller batch per rank with gradient accumulation, bf16, activation "
-    'checkpointing\ntorch.load(path, map_location="cpu")     # a copy on GPU 0 from every rank'
+    "nvidia-smi     # who holds the memory\na smaller batch per rank with gradient accumulation, bf16, "
+    'activation checkpointing\ntorch.load(path, map_location="cpu")     # a copy on GPU 0 from every rank'
 )
 
 
 class GpuOutOfMemory(Check):
-    """A GPU had no memory left for a rank.
+    """A rank ran out of GPU memory.
 
     What it finds:
         The rank that ran out, on which GPU, what it asked for, and the other processes that held memory there.
@@ -42,9 +42,7 @@ class GpuOutOfMemory(Check):
     """
 
     code = "DD806"
-    name = "gpu-out-of-memory"
-    family = Family.GPU
-    title = "GPU memory holds the ranks"
+    title = "there is enough GPU memory for the ranks"
     raises = (_OUT,)
     log_words = ("out of memory", "Failed to CUDA")
 
@@ -65,21 +63,19 @@ class GpuOutOfMemory(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_OUT)
-        if told is None:
-            return UNSAID
-        said = told_by(*told.by)
-        who = ranks_phrase(said["ranks"]) if said["ranks"] else "a rank"
+        reason = log.reason(_OUT)
+        details = told_by(*reason.by)
+        who = ranks_phrase(details["ranks"]) if details["ranks"] else "a rank"
         return self.fail(
-            f"{who} ran out of memory on {_gpu(told.match.string)}{_tried(told.match.string)}",
-            why=_why(told.match.string),
+            f"{who} ran out of memory on {_gpu(reason.match.string)}{_tried(reason.match.string)}",
+            why=_why(reason.match.string),
             fix=_FIX,
-            **said,
+            **details,
         )
 
 
 def _on_gpus(trace: Trace) -> bool:
-    wrappers = (wrapper for one in trace.recordings().values() for wrapper in one.wrappers)
+    wrappers = (wrapper for recording in trace.recordings().values() for wrapper in recording.wrappers)
     return any(
         parameter.device.startswith("cuda") for wrapper in wrappers for parameter in wrapper.parameters
     )
@@ -102,5 +98,5 @@ def _gpu(message: str) -> str:
 
 
 def _tried(message: str) -> str:
-    found = _TRIED.search(message)
-    return f", asking for {found[1]}" if found else ""
+    match = _TRIED.search(message)
+    return f", asking for {match[1]}" if match else ""

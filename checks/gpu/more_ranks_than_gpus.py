@@ -4,9 +4,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
-from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -41,8 +40,6 @@ class MoreRanksThanGpus(Check):
     """
 
     code = "DD801"
-    name = "more-ranks-than-gpus"
-    family = Family.GPU
     title = "one GPU for each rank"
     breaks_group = True
     raises = (_DUPLICATE,)
@@ -63,14 +60,20 @@ class MoreRanksThanGpus(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return self._collided(trace, raised)
-        found = places(trace)
-        for ranks in shared(found):
-            first = found[ranks[0]]
-            if first.device.visible < ranks_of_host(found, first.host):
-                return self._share(ranks, found)
+            return self.fail(
+                f"{ranks_phrase(with_victims(trace, raised))} found two ranks on one GPU",
+                why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than GPUs, or "
+                "where the script does not choose the GPU by LOCAL_RANK before the first collective.",
+                fix=_FIX,
+                **raised_by(trace, raised),
+            )
+        by_rank = places(trace)
+        for ranks in shared(by_rank):
+            first = by_rank[ranks[0]]
+            if first.device.visible < ranks_of_host(by_rank, first.host):
+                return self._share(ranks, by_rank)
         return Passed(
-            f"{plural(len(found), 'rank')} on {plural(len({one.gpu for one in found.values()}), 'GPU')}"
+            f"{plural(len(by_rank), 'rank')} on {plural(len({one.gpu for one in by_rank.values()}), 'GPU')}"
         )
 
     def _share(self, ranks: tuple[int, ...], found: Mapping[int, Place]) -> Finding:
@@ -78,36 +81,25 @@ class MoreRanksThanGpus(Check):
         return self.fail(
             f"{ranks_phrase(ranks)} share GPU {found[ranks[0]].gpu[1]}: {plural(len(found), 'rank')} on "
             f"{plural(device.visible, 'visible GPU')}",
-            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU detected' at "
-            "the first collective.",
-            fix=f"torchrun --nproc-per-node {device.visible} ...\nor make as many GPUs visible as there are ranks: "
-            f"{VARIABLE}",
+            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
+            "detected' at the first collective.",
+            fix=f"torchrun --nproc-per-node {device.visible} ...\nor make as many GPUs visible as there are "
+            f"ranks: {VARIABLE}",
             ranks=ranks,
             where=device.at,
             evidence=(Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),),
         )
 
-    def _collided(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        return self.fail(
-            f"{ranks_phrase(with_victims(trace, raised))} found two ranks on one GPU",
-            why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than GPUs, or "
-            "where the script does not choose the GPU by LOCAL_RANK before the first collective.",
-            fix=_FIX,
-            **raised_by(trace, raised),
-        )
-
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_DUPLICATE)
-        if told is None:
-            return UNSAID
-        first, second, gpu = told.match.groups()
+        reason = log.reason(_DUPLICATE)
+        first, second, gpu = reason.match.groups()
         ranks = sorted((int(first), int(second)))
         return self.fail(
             f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
             why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
             "GPUs, or where the script does not choose the GPU by LOCAL_RANK before the first collective.",
             fix=_FIX,
-            **told_by(*told.by, ranks=ranks),
+            **told_by(*reason.by, ranks=ranks),
         )
 
     def _too_many(self, host: Host, visible: int) -> Finding:

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
@@ -11,7 +11,7 @@ from ddpdoctor.trace.training import TrainingStep
 
 
 class AccumulationWindow(Check):
-    """Windows of accumulation have other lengths than the loss is divided by.
+    """The number of accumulated micro-batches is not the number that the loss is divided by.
 
     What it finds:
         Updates over more or fewer micro-batches than the number by which each loss was divided: a shorter last
@@ -39,19 +39,19 @@ class AccumulationWindow(Check):
     """
 
     code = "DD210"
-    name = "accumulation-window"
-    family = Family.GRADIENTS
     title = "every update divides by the micro-batches it sums"
     explained_by = ("DD106", "DD225", "DD202")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = {rank: one for rank, one in trace.training().items() if one.steps}
-        divided = {rank: _divisor(one.steps) for rank, one in seen.items()}
+        seen = {rank: recording for rank, recording in trace.training().items() if recording.steps}
+        divided = {rank: _divisor(recording.steps) for rank, recording in seen.items()}
         if not any(divided.values()):
             raise NotMeasured("no loss was divided by a number of micro-batches")
-        ended = {one.rank for one in trace.ranks if one.finished}
+        ended = {rank.rank for rank in trace.ranks if rank.finished}
         wrong = {
-            rank: steps for rank, one in seen.items() if (steps := _wrong(one, divided[rank], rank in ended))
+            rank: steps
+            for rank, recording in seen.items()
+            if (steps := _wrong(recording, divided[rank], rank in ended))
         }
         if wrong:
             return self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})
@@ -74,8 +74,8 @@ class AccumulationWindow(Check):
         return self.warn(
             f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
             why=(
-                "The last of a pass are added to the next update, whose gradient is then "
-                f"{count / by:.2g} times what the other windows give, or dropped where zero_grad() comes before it."
+                f"The last of a pass are added to the next update, whose gradient is then {count / by:.2g} "
+                "times what the other windows give, or dropped where zero_grad() comes before it."
                 if used and longer
                 else f"Its gradient is {count / by:.2g} times what the other windows give."
                 if used
@@ -111,16 +111,16 @@ def _divisor(steps: Sequence[TrainingStep]) -> int | None:
     return by if same and abs(factor * by - 1) < 1e-3 else None
 
 
-def _wrong(one: Recording, by: int | None, ended: bool) -> list[TrainingStep]:
+def _wrong(recording: Recording, by: int | None, ended: bool) -> list[TrainingStep]:
     """The windows of another length; those that fast-forward or a hang cut are not the script's work."""
-    if by is None or any(seen.ended == "shortened" for seen in one.passes):
+    if by is None or any(drawn.ended == "shortened" for drawn in recording.passes):
         return []
-    windows = list(one.steps)
-    if one.trailing and one.trailing.backwards and ended:
-        windows.append(one.trailing)
+    windows = list(recording.steps)
+    if recording.trailing and recording.trailing.backwards and ended:
+        windows.append(recording.trailing)
     return [step for step in windows if len(step.backwards) != by]
 
 
 def _cut_short(trace: Trace) -> bool:
     recordings = trace.training().values()
-    return any(seen.ended == "shortened" for recording in recordings for seen in recording.passes)
+    return any(drawn.ended == "shortened" for recording in recordings for drawn in recording.passes)

@@ -2,8 +2,8 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
@@ -46,8 +46,6 @@ class BufferOverwritten(Check):
     """
 
     code = "DD215"
-    name = "buffer-overwritten"
-    family = Family.GRADIENTS
     title = "no buffer is overwritten under a pending backward"
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -57,14 +55,12 @@ class BufferOverwritten(Check):
             if found := _overwriting(recordings[rank]):
                 return self._overwritten(trace, raised, *found)
         trace.training()
-        if not any(wrapper.buffers for one in recordings.values() for wrapper in one.wrappers):
+        if not any(wrapper.buffers for recording in recordings.values() for wrapper in recording.wrappers):
             raise NotMeasured("no wrapped module has buffers")
         return Passed("no backward found its buffers changed")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_OF_A_BUFFER)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_OF_A_BUFFER)
         return self.fail(
             "a backward found a tensor of the size of a buffer changed in place",
             why="With broadcast_buffers=True every forward of a DDP wrapper writes rank 0's buffers, such as "
@@ -73,7 +69,7 @@ class BufferOverwritten(Check):
             fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
             "model(torch.cat([a, b]))",
             confidence=Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _overwritten(
@@ -82,11 +78,11 @@ class BufferOverwritten(Check):
         ranks = with_victims(trace, raised)
         what = "a broadcast of buffers" if by else f"a second forward of {wrapper.module}"
         return self.fail(
-            f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward that used "
-            f"them on {ranks_phrase(ranks)}",
-            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's values "
-            "into it, "
-            "in place." + ("" if by else " With broadcast_buffers=True every forward begins with one."),
+            f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward "
+            f"that used them on {ranks_phrase(ranks)}",
+            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's "
+            "values into it, in "
+            "place." + ("" if by else " With broadcast_buffers=True every forward begins with one."),
             fix="broadcast after backward(), or before the forward"
             if by
             else "DistributedDataParallel(model, broadcast_buffers=False); or one forward over both inputs: "
@@ -102,10 +98,10 @@ class BufferOverwritten(Check):
         )
 
 
-def _overwriting(one: Recording) -> tuple[Wrapper, Collective | None] | None:
+def _overwriting(recording: Recording) -> tuple[Wrapper, Collective | None] | None:
     """The wrapper whose buffers were written over between a forward and its backward, and the script's broadcast."""
-    step = one.trailing
-    for wrapper in one.wrappers:
+    step = recording.trailing
+    for wrapper in recording.wrappers:
         forwards = [
             forward
             for forward in (step.forwards if step else ())
@@ -115,7 +111,7 @@ def _overwriting(one: Recording) -> tuple[Wrapper, Collective | None] | None:
             continue
         if wrapper.flags.get("broadcast_buffers", True) and len(forwards) > 1:
             return wrapper, None
-        by = [own for own in step.collectives if own.operation in _SPREAD and own.time > forwards[0].time]
+        by = [call for call in step.collectives if call.operation in _SPREAD and call.time > forwards[0].time]
         if by:
             return wrapper, by[-1]
     return None

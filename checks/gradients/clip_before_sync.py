@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
@@ -16,7 +16,7 @@ _RELATIVE = 1e-3
 
 
 class ClipBeforeSync(Check):
-    """Gradients are clipped before they were averaged over the ranks.
+    """Gradients are clipped before they are averaged over the ranks.
 
     What it finds:
         clip_grad_norm_ calls whose norm differs between ranks, in steps whose gradients are equal in the end:
@@ -38,8 +38,6 @@ class ClipBeforeSync(Check):
     """
 
     code = "DD218"
-    name = "clip-before-sync"
-    family = Family.GRADIENTS
     title = "gradients are averaged before they are clipped"
     explained_by = (
         *("DD201", "DD202", "DD203", "DD204", "DD205", "DD206", "DD207", "DD214", "DD225", "DD226"),
@@ -70,8 +68,8 @@ class ClipBeforeSync(Check):
         return self.fail(
             f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
             f"{ranks_phrase(row)} in one step",
-            why="Each rank cuts its own part by its own factor, and the average of these goes into the update. It is "
-            "not the clipped gradient of the batch.",
+            why="Each rank cuts its own part by its own factor, and the average of these goes into the "
+            "update. It is not the clipped gradient of the batch.",
             fix="if (i + 1) % accumulate == 0:\n"
             "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
             "    optimizer.step()",

@@ -2,14 +2,14 @@ from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 
 
 class ClipBeforeUnscale(Check):
-    """Gradients are clipped while they still carry the GradScaler's factor.
+    """Gradients are clipped before GradScaler.unscale_.
 
     What it finds:
         A clip_grad_norm_ or clip_grad_value_ on gradients that a GradScaler has multiplied by its scale and that
@@ -31,15 +31,13 @@ class ClipBeforeUnscale(Check):
     """
 
     code = "DD217"
-    name = "clip-before-unscale"
-    family = Family.GRADIENTS
-    title = "gradients are clipped at their own scale"
+    title = "gradients are clipped after unscale_"
 
     def examine_run(self, trace: Trace) -> Judgement:
         clips = [
             (rank, clip)
-            for rank, one in trace.training().items()
-            for step in one.steps
+            for rank, recording in trace.training().items()
+            for step in recording.steps
             for clip in step.clips
             if clip.scale is not None
         ]
@@ -59,8 +57,8 @@ class ClipBeforeUnscale(Check):
         first = clips[0][1]
         return self.fail(
             f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
-            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as they "
-            "are. Nearly every step is cut to almost nothing.",
+            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as "
+            "they are. Nearly every step is cut to almost nothing.",
             fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
             ranks=ranks,
             where=first.at,

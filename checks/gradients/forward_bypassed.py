@@ -1,12 +1,12 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 
 
 class ForwardBypassed(Check):
-    """Training goes around DistributedDataParallel's forward.
+    """Training bypasses DistributedDataParallel's forward.
 
     What it finds:
         Updates of wrapped parameters by gradients that came from a call of the wrapped module itself:
@@ -30,8 +30,6 @@ class ForwardBypassed(Check):
     """
 
     code = "DD201"
-    name = "forward-bypassed"
-    family = Family.GRADIENTS
     title = "training goes through DDP's forward"
     explained_by = ("DD225",)
 
@@ -48,9 +46,9 @@ class ForwardBypassed(Check):
             seen = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
         return self.fail(
             f"{ranks_phrase(first.by_rank)} trained {name} around DistributedDataParallel: {seen}",
-            why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged nothing. "
-            "Each rank updates its weights with the gradients of its own data.",
-            fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its methods "
-            "and not the name that the module had before the wrap",
+            why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged "
+            "nothing. Each rank updates its weights with the gradients of its own data.",
+            fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its "
+            "methods and not the name that the module had before the wrap",
             **unaveraged(lost, first, "{} without an all-reduce", "training step"),
         )

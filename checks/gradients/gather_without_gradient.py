@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -39,8 +39,6 @@ class GatherWithoutGradient(Check):
     """
 
     code = "DD212"
-    name = "gather-without-gradient"
-    family = Family.GRADIENTS
     title = "gathered tensors carry their gradient"
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -55,7 +53,7 @@ class GatherWithoutGradient(Check):
         if lines:
             return [self._without(trace, gatherings) for gatherings in lines.values()]
         recordings = trace.training().values()
-        if not any(one.operation in _GATHERS for recording in recordings for one in recording.collectives):
+        if not any(call.operation in _GATHERS for recording in recordings for call in recording.collectives):
             raise NotMeasured("nothing was gathered from all ranks")
         if any(_is_unknown(step) for recording in recordings for step in recording.steps):
             raise NotMeasured("this torch does not tell what a loss was made of; later ones do")
@@ -68,16 +66,16 @@ class GatherWithoutGradient(Check):
         ranks = tuple(trace.training())
         return self.fail(
             f"{first.operation} of features ({shape}) feeds the loss without their gradient",
-            why="It returns copies that autograd knows nothing of. What this rank's features do to the losses of "
-            "other ranks is missing in the gradient, so it is not that of the global batch.",
+            why="It returns copies that autograd knows nothing of. What this rank's features do to the "
+            "losses of other ranks is missing in the gradient, so it is not that of the global batch.",
             fix="from torch.distributed.nn import all_gather    # lets gradients pass\n"
             "everything = torch.cat(all_gather(features))",
             ranks=ranks,
             where=first.at,
             evidence=(
                 Evidence(
-                    f"step {step}: the tensor given requires a gradient, the loss is as long as all ranks' batches "
-                    "together, and each rank has another loss",
+                    f"step {step}: the tensor given requires a gradient, the loss is as long as all ranks' "
+                    "batches together, and each rank has another loss",
                     ranks,
                 ),
                 Evidence(f"so in {plural(len(gatherings), 'training step')}"),
@@ -113,6 +111,6 @@ def _before_backward(step: TrainingStep) -> Iterator[tuple[Collective, Backward]
         blind = collective.requires_grad and not collective.differentiable
         if collective.operation not in _GATHERS or not blind or elements(collective) <= 1:
             continue  # one number is for the log
-        after = next((one for one in step.backwards if one.time > collective.time), None)
+        after = next((backward for backward in step.backwards if backward.time > collective.time), None)
         if after is not None:
             yield collective, after

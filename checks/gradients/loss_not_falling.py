@@ -1,7 +1,7 @@
 import math
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Judgement, Passed
 from ddpdoctor.trace import Trace
 
 _WEAKEST_FALL = 0.8
@@ -9,7 +9,7 @@ _WEAKEST_FALL = 0.8
 
 
 class LossNotFalling(Check):
-    """A training run that is known to learn did not.
+    """The loss of the bundled trainer did not fall.
 
     What it finds:
         The bundled trainer, a small language model on a text that every Python carries, whose loss falls from
@@ -29,28 +29,23 @@ class LossNotFalling(Check):
     """
 
     code = "DD229"
-    name = "loss-not-falling"
-    family = Family.GRADIENTS
     title = "the bundled trainer learns"
 
     def examine_run(self, trace: Trace) -> Judgement:
         # Averaged over the ranks by the trainer, so rank 0 speaks for all.
         first, last, steps = (trace.values(name)[0] for name in ("first_loss", "last_loss", "steps"))
         if not last <= _WEAKEST_FALL * first:  # NaN compares as false
-            return self._stuck(first, last, steps, trace)
-        return Passed(f"the trainer's loss fell from {first:.2f} to {last:.2f} in {steps} steps")
-
-    def _stuck(self, first: float, last: float, steps: int, trace: Trace) -> Finding:
-        shown = f"became {last}" if not math.isfinite(last) else f"went from {first:.2f} to {last:.2f}"
-        return self.fail(
-            f"the bundled trainer's loss {shown} in {steps} steps",
-            why="The same model on the same text learns on a sound machine, so the arithmetic is wrong somewhere "
-            "between the input and the optimizer: the build of torch, a device, or gradients that do not arrive.",
-            fix="ddpdoctor check --nproc 1\nthen each GPU alone: CUDA_VISIBLE_DEVICES=0 ddpdoctor check --nproc 1",
-            ranks=tuple(one.rank for one in trace.ranks),
-            evidence=(
-                Evidence(
-                    f"held-out loss {trace.ranks[0].summary['evaluation_loss']:.2f} after {steps} steps"
+            shown = f"became {last}" if not math.isfinite(last) else f"went from {first:.2f} to {last:.2f}"
+            return self.fail(
+                f"the bundled trainer's loss {shown} in {steps} steps",
+                why="The same model on the same text learns on a sound machine, so the arithmetic is wrong somewhere "
+                "between the input and the optimizer: the build of torch, a device, or gradients that do not arrive.",
+                fix="ddpdoctor check --nproc 1\nthen each GPU alone: CUDA_VISIBLE_DEVICES=0 ddpdoctor check --nproc 1",
+                ranks=tuple(rank.rank for rank in trace.ranks),
+                evidence=(
+                    Evidence(
+                        f"held-out loss {trace.ranks[0].summary['evaluation_loss']:.2f} after {steps} steps"
+                    ),
                 ),
-            ),
-        )
+            )
+        return Passed(f"the trainer's loss fell from {first:.2f} to {last:.2f} in {steps} steps")

@@ -1,12 +1,12 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
 
 
 class NoSyncMisaligned(Check):
-    """The backward before the optimizer's step did not reduce.
+    """The backward before the optimizer's step did not all-reduce gradients.
 
     What it finds:
         Updates whose last micro-batch had its forward while synchronisation was off: inside no_sync(), or with
@@ -31,9 +31,7 @@ class NoSyncMisaligned(Check):
     """
 
     code = "DD202"
-    name = "no-sync-misaligned"
-    family = Family.GRADIENTS
-    title = "the backward before every update reduces"
+    title = "the backward before every update all-reduces gradients"
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -48,8 +46,8 @@ class NoSyncMisaligned(Check):
         return self.fail(
             f"the backward before the optimizer's step did not reduce on {ranks_phrase(first.by_rank)}: "
             + _window(len(window), reduced),
-            why="Its forward ran with synchronisation off, which decides about the backward too. The gradients "
-            "gathered since stay each rank's own, and the weights drift apart.",
+            why="Its forward ran with synchronisation off, which decides about the backward too. The "
+            "gradients gathered since stay each rank's own, and the weights drift apart.",
             fix="sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)\n"
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
@@ -45,7 +45,6 @@ class GradientsNotAveraged(Check):
 
     code = "DD228"
     name = "gradients-not-averaged"
-    family = Family.GRADIENTS
     title = "gradients are those of one process on the whole batch"
     measurements = ("weights",)
     explained_by = (
@@ -67,7 +66,7 @@ class GradientsNotAveraged(Check):
         exact = trace.exact
         if exact is not None and exact.agrees:
             return Passed(in_words(exact))
-        hooked = any(one.events(HookedGradient) for one in trace.training().values())
+        hooked = any(recording.events(HookedGradient) for recording in trace.training().values())
         hooks: dict[int | None, Finding] = {}
         for group in replicas(trace) if hooked else ():
             for wrapper, gradients in _by_wrapper(group).items():
@@ -81,9 +80,9 @@ class GradientsNotAveraged(Check):
             return Skipped(exact.refused)
         return self._not_that_of_one_process(exact, trace)
 
-    def _hook(self, one: Multiple, times: str, group: Group, trace: Trace) -> Finding:
-        size, wrapper = len(group), next(iter(group.values())).wrappers[one.first.wrapper or 0]
-        summed = one.times > 1
+    def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:
+        size, wrapper = len(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
+        summed = multiple.times > 1
         return self.fail(
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
             why=(
@@ -101,26 +100,26 @@ class GradientsNotAveraged(Check):
             evidence=(
                 *(
                     Evidence(f"{numbers(own.given)} of {own.key}, given to the hook", (rank,))
-                    for rank, own in one.beside(group).items()
+                    for rank, own in multiple.beside(group).items()
                 ),
-                Evidence(f"{numbers(one.first.got)} after the backward, {times} the mean"),
+                Evidence(f"{numbers(multiple.first.got)} after the backward, {times} the mean"),
                 *proof(trace.exact),
             ),
             about=of_model(wrapper),
         )
 
     def _not_that_of_one_process(self, exact: Exact, trace: Trace) -> Finding:
-        seen = trace.training()
-        first = next(iter(seen.values())).steps[0]
+        recordings = trace.training()
+        first = next(iter(recordings.values())).steps[0]
         return self.fail(
-            f"the gradient of the first update on {ranks_phrase(seen)} is {exact.scale:.3g} times that of one process "
-            f"on the same samples, with a relative error of {exact.error:.2g}",
-            why="The same script, run again as one process on the batches of all ranks together, computes another "
-            "gradient. So what is learnt depends on the number of ranks.",
-            fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own count, a sum "
-            "that nobody divides, a tensor gathered without its gradient",
-            ranks=tuple(seen),
-            where=next((one.at for one in first.backwards), None),
+            f"the gradient of the first update on {ranks_phrase(recordings)} is {exact.scale:.3g} times that "
+            f"of one process on the same samples, with a relative error of {exact.error:.2g}",
+            why="The same script, run again as one process on the batches of all ranks together, computes "
+            "another gradient. So what is learnt depends on the number of ranks.",
+            fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own "
+            "count, a sum that nobody divides, a tensor gathered without its gradient",
+            ranks=tuple(recordings),
+            where=next((backward.at for backward in first.backwards), None),
             evidence=(
                 *proof(exact),
                 Evidence(f"{exact.worst} differs most, of {exact.parameters} parameters"),
@@ -134,13 +133,14 @@ class GradientsNotAveraged(Check):
             f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
             why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
             "not, with a model of ddpdoctor's own, so training would learn from wrong gradients without an error.",
-            fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel, and "
-            "reinstall torch: pip install --force-reinstall torch",
+            fix="see whether a package replaces functions of torch.distributed or of "
+            "DistributedDataParallel, and reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(wrong),
             evidence=by_state(
                 {
-                    rank: f"{one['tensor']} element {one['element']}: {one['got']:.9g}, expected {one['expected']:.9g}"
-                    for rank, one in wrong.items()
+                    rank: f"{value['tensor']} element {value['element']}: {value['got']:.9g}, "
+                    f"expected {value['expected']:.9g}"
+                    for rank, value in wrong.items()
                 }
             ),
         )

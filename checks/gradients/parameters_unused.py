@@ -5,8 +5,8 @@ from ddpdoctor.blame.causes import GradientsMissing
 from ddpdoctor.blame.wording import told_of, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed, Subject, Where
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
@@ -46,8 +46,6 @@ class ParametersUnused(Check):
     """
 
     code = "DD204"
-    name = "parameters-unused"
-    family = Family.GRADIENTS
     title = "every parameter gets a gradient on every rank"
     raises = (r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",)
     explained_by = ("DD205", "DD222")
@@ -58,15 +56,17 @@ class ParametersUnused(Check):
         raised = raised_as(trace, *self.raises)
         missing = {
             rank: names
-            for rank, one in recordings.items()
-            if (names := _named(one, raised.get(rank)) or _left_at_the_end(one))
+            for rank, recording in recordings.items()
+            if (names := _named(recording, raised.get(rank)) or _left_at_the_end(recording))
         }
-        if raised or missing:
+        if raised:
             return self._unused(recordings, raised, missing)
+        if missing:
+            return [self._unused(recordings, {}, names) for names in _by_model(recordings, missing)]
         hung = claim(self, trace)
         if hung:
             return hung
-        if not any(one.wrappers for one in trace.training().values()):
+        if not any(recording.wrappers for recording in trace.training().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
 
@@ -75,20 +75,18 @@ class ParametersUnused(Check):
         return self.fail(
             f"{who(ranks)} came out of backward without a gradient for some parameters, and "
             f"{who(others)} {verb(others, 'waits', 'wait')} there for {verb(ranks, 'its', 'their')} part",
-            why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach every "
-            f"parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while the others wait "
-            "up to the timeout of the process group.",
+            why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach "
+            f"every parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while "
+            "the others wait up to the timeout of the process group.",
             fix="use them on every rank in every step, a term of weight zero is enough: loss + 0 * unused.sum()\n"
             "or, where skipping is intended: DistributedDataParallel(model, find_unused_parameters=True)",
             **told_of(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        found = [match for one in told.by for match in _INDICES.finditer(one.text)]
-        ranks = {int(match["rank"]) for match in found} | set(told_by(*told.by)["ranks"])
+        reason = log.reason(*self.raises)
+        found = [match for source in reason.by for match in _INDICES.finditer(source.text)]
+        ranks = {int(match["rank"]) for match in found} | set(told_by(*reason.by)["ranks"])
         missing = " ".join(match["which"].strip() for match in found[:1])
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
         return self.fail(
@@ -98,7 +96,7 @@ class ParametersUnused(Check):
             fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they are "
             "never used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
             "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
-            **told_by(*told.by, ranks=ranks),
+            **told_by(*reason.by, ranks=ranks),
         )
 
     def _unused(
@@ -108,7 +106,7 @@ class ParametersUnused(Check):
         missing: Mapping[int, tuple[str, ...]],
     ) -> Finding:
         ranks = tuple(sorted({*raised, *missing}))
-        where = next((one.at for one in raised.values()), None) or _last_backward(recordings[ranks[0]])
+        where = next((error.at for error in raised.values()), None) or _last_backward(recordings[ranks[0]])
         others = sorted(set(recordings) - set(ranks))
         return self.fail(
             f"{ranks_phrase(ranks)} did not produce gradients for {_counted(recordings, missing)}",
@@ -119,8 +117,8 @@ class ParametersUnused(Check):
                 if others
                 else "Their bucket was never complete, so it was not averaged, and the next forward stops."
             ),
-            fix="use them on every rank in every step; freeze them before the wrap where they are never used; or, "
-            "where skipping is intended:\n"
+            fix="use them on every rank in every step; freeze them before the wrap where they are never "
+            "used; or, where skipping is intended:\n"
             "    DistributedDataParallel(model, find_unused_parameters=True)",
             ranks=ranks,
             where=where,
@@ -146,47 +144,60 @@ def _models(
     return of_model(*wrappers.values())
 
 
-def _named(one: Recording, raised: Raised | None) -> tuple[str, ...]:
+def _by_model(
+    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
+) -> list[dict[int, tuple[str, ...]]]:
+    """The parameters of each wrapped model, by rank."""
+    by_model: dict[int, dict[int, tuple[str, ...]]] = {}
+    for rank, names in missing.items():
+        for wrapper in recordings[rank].wrappers:
+            held = {parameter.key for parameter in wrapper.parameters}
+            if unused := tuple(name for name in names if name in held):
+                by_model.setdefault(wrapper.index, {})[rank] = unused
+    return list(by_model.values())
+
+
+def _named(recording: Recording, raised: Raised | None) -> tuple[str, ...]:
     """The parameters that an exception is about: by the gradients of the last step, or by DDP's own numbers."""
     if raised is None:
         return ()
-    return _without_gradient(one) or keys_of(one, indices_without_gradient(raised.message))
+    return _without_gradient(recording) or keys_of(recording, indices_without_gradient(raised.message))
 
 
-def _left_at_the_end(one: Recording) -> tuple[str, ...]:
+def _left_at_the_end(recording: Recording) -> tuple[str, ...]:
     """Parameters without a gradient in a last step after which no forward came that would have raised.
 
     Where a forward did come after a step without it, the script took the gradient away once DDP had averaged it.
     """
-    if one.trailing and one.trailing.forwards:
+    if recording.trailing and recording.trailing.forwards:
         return ()
-    taken_away = {key for step in one.steps[:-1] for key in _missing_in(one, step)}
-    return tuple(key for key in _without_gradient(one) if key not in taken_away)
+    taken_away = {key for step in recording.steps[:-1] for key in _missing_in(recording, step)}
+    return tuple(key for key in _without_gradient(recording) if key not in taken_away)
 
 
-def _without_gradient(one: Recording) -> tuple[str, ...]:
-    return _missing_in(one, one.steps[-1]) if one.steps else ()
+def _without_gradient(recording: Recording) -> tuple[str, ...]:
+    return _missing_in(recording, recording.steps[-1]) if recording.steps else ()
 
 
-def _missing_in(one: Recording, step: TrainingStep) -> tuple[str, ...]:
-    return tuple(key for wrapper in one.wrappers for key in _missing(wrapper, step))
+def _missing_in(recording: Recording, step: TrainingStep) -> tuple[str, ...]:
+    return tuple(key for wrapper in recording.wrappers for key in _missing(wrapper, step))
 
 
 def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
     if wrapper.flags.get("find_unused_parameters") or wrapper.flags.get("static_graph"):
         return []
     through = [
-        one
-        for one in step.forwards
-        if one.wrapper == wrapper.index and one.grad and one.synced and not one.around
+        forward
+        for forward in step.forwards
+        if forward.wrapper == wrapper.index and forward.grad and forward.synced and not forward.around
     ]
     gradients = {
         key: value for taken in step.optimizer_steps for key, value in (taken.gradients or {}).items()
     }
     own = {
-        one.key: gradients[one.key]
-        for one in wrapper.parameters
-        if one.requires_grad and one.key in gradients
+        parameter.key: gradients[parameter.key]
+        for parameter in wrapper.parameters
+        if parameter.requires_grad and parameter.key in gradients
     }
     if not through or not any(own.values()):
         return []
@@ -197,7 +208,9 @@ def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[st
     if not missing:
         return "some parameters"
     rank, names = max(missing.items(), key=lambda item: len(item[1]))
-    total = sum(one.requires_grad for wrapper in recordings[rank].wrappers for one in wrapper.parameters)
+    total = sum(
+        parameter.requires_grad for wrapper in recordings[rank].wrappers for parameter in wrapper.parameters
+    )
     return f"{len(names)} of {plural(total, 'parameter')}: {listing(names)}"
 
 
@@ -205,6 +218,6 @@ def _shown(names: tuple[str, ...]) -> str:
     return f"no gradient: {listing(names, 8)}" if names else "no parameter without a gradient was seen"
 
 
-def _last_backward(one: Recording) -> Where | None:
-    backwards = one.steps[-1].backwards if one.steps else ()
+def _last_backward(recording: Recording) -> Where | None:
+    backwards = recording.steps[-1].backwards if recording.steps else ()
     return backwards[-1].at if backwards else None

@@ -1,8 +1,8 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -43,8 +43,6 @@ class ReadyTwice(Check):
     """
 
     code = "DD213"
-    name = "ready-twice"
-    family = Family.GRADIENTS
     title = "each gradient arrives once in a backward"
     raises = (r"Expected to mark a variable ready only once",)
 
@@ -64,18 +62,16 @@ class ReadyTwice(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        found = next((m for one in told.by if (m := _INDEX.search(one.text))), None)
+        reason = log.reason(*self.raises)
+        found = next((m for source in reason.by if (m := _INDEX.search(source.text))), None)
         which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
         headline = f"the gradient of {which} arrived twice in one backward"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by))
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by))
 
 
 def _name(recording: Recording, raised: Raised) -> str:
-    found = _INDEX.search(raised.message)
-    if found is None:
+    match = _INDEX.search(raised.message)
+    if match is None:
         return "a parameter"
-    named = found[2] or next(iter(keys_of(recording, (int(found[1]),))), None)
-    return named or f"parameter {found[1]}"
+    named = match[2] or next(iter(keys_of(recording, (int(match[1]),))), None)
+    return named or f"parameter {match[1]}"

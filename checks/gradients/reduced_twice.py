@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -54,20 +54,18 @@ class ReducedTwice(Check):
     """
 
     code = "DD211"
-    name = "reduced-twice"
-    family = Family.GRADIENTS
     title = "gradients are averaged once"
 
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:
             return Passed(in_words(trace.exact))
-        seen = trace.training()
-        if not any(one.wrappers for one in seen.values()):
+        recordings = trace.training()
+        if not any(recording.wrappers for recording in recordings.values()):
             return self._examine_own(trace)
-        size = trace.world_size or len(seen)
+        size = trace.world_size or len(recordings)
         if size < 2:
             raise NotMeasured("one rank has no other to reduce with")
-        twice = [(rank, again) for rank, one in seen.items() for again in _twice(one, size)]
+        twice = [(rank, again) for rank, recording in recordings.items() for again in _twice(recording, size)]
         lines = by_key(twice, lambda again: again.collective.at)
         calls = Counter(again.collective.at for _, again in twice)
         return [self._again(of_line, calls, size, trace) for of_line in lines] or Passed(
@@ -85,22 +83,22 @@ class ReducedTwice(Check):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("the script does not sum gradients over ranks without dividing them")
 
-    def _summed(self, one: Multiple, group: Group, trace: Trace) -> Finding:
+    def _summed(self, multiple: Multiple, group: Group, trace: Trace) -> Finding:
         size, ranks = len(group), tuple(group)
         return self.fail(
             f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
-            why=f"Each rank's loss is a mean over its own samples, so the gradient of all is the mean of {size}. Their "
-            f"sum is {size} times as large, and so is the step that the optimizer takes, whatever its learning rate "
-            "says.",
+            why="Each rank's loss is a mean over its own samples, so the gradient of all is the mean of "
+            f"{size}. Their sum is {size} times as large, and so is the step that the optimizer takes, "
+            "whatever its learning rate says.",
             fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
             ranks=ranks,
-            where=_line_of_sum(group, one.first.step),
+            where=_line_of_sum(group, multiple.first.step),
             evidence=(
                 *(
                     Evidence(f"{numbers(own.given)} of {own.key} after the backward", (rank,))
-                    for rank, own in one.beside(group).items()
+                    for rank, own in multiple.beside(group).items()
                 ),
-                Evidence(f"{numbers(one.first.used)} at the update, {size} times the mean", ranks),
+                Evidence(f"{numbers(multiple.first.used)} at the update, {size} times the mean", ranks),
                 *proof(trace.exact),
             ),
         )
@@ -122,8 +120,8 @@ class ReducedTwice(Check):
             why=f"The gradients of {size} ranks are equal once DDP has averaged them, and their sum is {size} times "
             "as large. So is the step that the optimizer takes, whatever its learning rate says."
             if of
-            else f"Its gradient is the sum over {size} ranks on every rank, and DDP's mean of equal gradients leaves "
-            "it so. The step that the optimizer takes is that many times as large.",
+            else f"Its gradient is the sum over {size} ranks on every rank, and DDP's mean of equal "
+            "gradients leaves it so. The step that the optimizer takes is that many times as large.",
             fix="delete this all_reduce: DDP averages gradients during backward()"
             if of
             else "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())",
@@ -143,30 +141,32 @@ class ReducedTwice(Check):
 
 def _line_of_sum(group: Group, index: int) -> Where | None:
     """The first all_reduce between a backward and its update, and otherwise the update."""
-    step = next(own for own in next(iter(group.values())).steps if own.index == index)
+    step = next(step for step in next(iter(group.values())).steps if step.index == index)
     last = last_backward(step)
-    summing = (one.at for one in step.collectives if one.operation == "all_reduce" and one.time > last)
+    summing = (call.at for call in step.collectives if call.operation == "all_reduce" and call.time > last)
     return next(summing, step.optimizer_steps[0].at)
 
 
-def _twice(one: Recording, size: int) -> Iterator[Twice]:
-    for step in one.steps:
+def _twice(recording: Recording, size: int) -> Iterator[Twice]:
+    for step in recording.steps:
         for collective in step.collectives:
             if collective.operation != "all_reduce" or collective.reduce not in (None, "sum"):
                 continue
             if collective.group is not None and len(collective.group) < size:
                 continue
-            ratio = _of_gradient(one, step, collective)
+            ratio = _of_gradient(recording, step, collective)
             if ratio is not None and abs(ratio / size - 1) < _TOLERANCE:
                 yield Twice(step.index, collective, ratio)
             elif _is_summed_loss(step, collective, size):
                 yield Twice(step.index, collective, None)
 
 
-def _of_gradient(one: Recording, step: TrainingStep, collective: Collective) -> float | None:
+def _of_gradient(recording: Recording, step: TrainingStep, collective: Collective) -> float | None:
     """How many times as large the gradient was at the update as before this reduction, if DDP had averaged it."""
     key = collective.gradient_of
-    wrapper = next((w for w in one.wrappers for parameter in w.parameters if parameter.key == key), None)
+    wrapper = next(
+        (w for w in recording.wrappers for parameter in w.parameters if parameter.key == key), None
+    )
     if key is None or wrapper is None or not collective.norm:
         return None
     before = [backward for backward in step.backwards if backward.time <= collective.time]
@@ -180,8 +180,12 @@ def _is_summed_loss(step: TrainingStep, collective: Collective, size: int) -> bo
     """Whether this is a differentiable sum of the loss itself, and the loss was not divided by the ranks again."""
     if not collective.differentiable or not collective.requires_grad or collective.shape not in ((), (1,)):
         return False
-    following = next((one for one in step.backwards if one.time >= collective.time), None)
-    forwards = [one for one in step.forwards if one.time > collective.time]
-    if following is None or not following.reduced or any(one.time < following.time for one in forwards):
+    following = next((backward for backward in step.backwards if backward.time >= collective.time), None)
+    forwards = [forward for forward in step.forwards if forward.time > collective.time]
+    if (
+        following is None
+        or not following.reduced
+        or any(forward.time < following.time for forward in forwards)
+    ):
         return False
     return following.factor is None or abs(following.factor * size - 1) > _TOLERANCE

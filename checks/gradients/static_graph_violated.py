@@ -1,20 +1,20 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement, Passed
+from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _WHY = "DDP learnt in the first step which gradients to wait for, and in this one other parameters took part."
 _FIX = (
-    "leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or use the same parameters "
-    "in every step, loss + 0 * unused.sum()"
+    "leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or use the same "
+    "parameters in every step, loss + 0 * unused.sum()"
 )
 
 
 class StaticGraphViolated(Check):
-    """The graph changed between steps, and static_graph=True promised that it would not.
+    """The graph changed between steps, although static_graph=True was set.
 
     What it finds:
         The error "training graph has changed in this iteration", which a wrapper with static_graph=True raises
@@ -35,9 +35,7 @@ class StaticGraphViolated(Check):
     """
 
     code = "DD222"
-    name = "static-graph-violated"
-    family = Family.GRADIENTS
-    title = "a graph that is promised to be static is"
+    title = "the graph of a model with static_graph=True does not change"
     raises = (r"(?s)training graph has changed in this iteration",)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -50,12 +48,12 @@ class StaticGraphViolated(Check):
                 fix=_FIX,
                 **raised_by(trace, raised),
             )
-        wrappers = [wrapper for one in trace.training().values() for wrapper in one.wrappers]
+        wrappers = [wrapper for recording in trace.training().values() for wrapper in recording.wrappers]
         if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
             raise NotMeasured("no wrapper has static_graph=True")
         return Passed("the graph stayed the same in every step")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
+        reason = log.told(*self.raises)
         headline = "the graph of a model wrapped with static_graph=True changed"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID

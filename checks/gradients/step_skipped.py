@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -36,20 +36,18 @@ class StepSkipped(Check):
     """
 
     code = "DD225"
-    name = "step-skipped"
-    family = Family.GRADIENTS
     title = "every rank takes the same optimizer steps"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training_of_several()
+        recordings = trace.training_of_several()
         if trace.broken:
             raise NotMeasured(trace.broken)
-        if any(step.joined for one in seen.values() for step in one.steps):
+        if any(step.joined for recording in recordings.values() for step in recording.steps):
             raise NotMeasured("ranks differ by design inside a Join")
-        backwards = {rank: _backwards(one) for rank, one in seen.items()}
-        steps = {rank: one.step_count or len(one.steps) for rank, one in seen.items()}
-        if len(set(steps.values())) > 1 and _equal_work(seen, backwards):
-            return self._skipped(seen, steps, backwards)
+        backwards = {rank: _backwards(recording) for rank, recording in recordings.items()}
+        steps = {rank: recording.step_count or len(recording.steps) for rank, recording in recordings.items()}
+        if len(set(steps.values())) > 1 and _equal_work(recordings, backwards):
+            return self._skipped(recordings, steps, backwards)
         if len(set(steps.values())) > 1:
             raise NotMeasured("ranks ran different numbers of batches")
         return Passed(f"every rank took {plural(next(iter(steps.values())), 'training step')}")
@@ -63,8 +61,8 @@ class StepSkipped(Check):
         leader = seen[next(rank for rank, count in steps.items() if count == most)]
         return self.fail(
             f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
-            why="It ran as many backwards as the others, so the gradients were averaged, and it did not use them. "
-            "Its weights differ from then on.",
+            why="It ran as many backwards as the others, so the gradients were averaged, and it did not use "
+            "them. Its weights differ from then on.",
             fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
@@ -78,12 +76,14 @@ class StepSkipped(Check):
         )
 
 
-def _backwards(one: Recording) -> int:
-    steps = (*one.steps, *([one.trailing] if one.trailing else []))
+def _backwards(recording: Recording) -> int:
+    steps = (*recording.steps, *([recording.trailing] if recording.trailing else []))
     return sum(len(step.backwards) for step in steps)
 
 
 def _equal_work(seen: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:
     """Whether ranks did the same but for the update; told only of runs that were written down in full."""
-    complete = all(len(one.steps) == (one.step_count or len(one.steps)) for one in seen.values())
+    complete = all(
+        len(recording.steps) == (recording.step_count or len(recording.steps)) for recording in seen.values()
+    )
     return complete and len(set(backwards.values())) == 1

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
@@ -28,8 +28,6 @@ class TwoBackwards(Check):
     """
 
     code = "DD207"
-    name = "two-backwards"
-    family = Family.GRADIENTS
     title = "every backward before an update is averaged"
     explained_by = ("DD225", "DD213")
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
@@ -46,7 +46,7 @@ class Uneven:
 
 
 class UnevenMean(Check):
-    """A mean of per-rank means over unequal counts.
+    """A loss averages over unequal counts on the ranks.
 
     What it finds:
         A loss that divides by the rank's own number of elements, tokens that are not padding for instance, where
@@ -71,8 +71,6 @@ class UnevenMean(Check):
     """
 
     code = "DD209"
-    name = "uneven-mean"
-    family = Family.GRADIENTS
     title = "losses average over equal counts on every rank"
     explained_by = ("DD106", "DD225")
 
@@ -99,10 +97,10 @@ class UnevenMean(Check):
         one = max(uneven, key=lambda row: row.ratio)
         low, high = min(one.counts.values()), max(one.counts.values())
         return self.warn(
-            f"{one.function or 'the loss'} averages over {low} to {high} elements in one step: those of some ranks "
-            f"weigh {one.ratio:.1f} times as much",
-            why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is not the "
-            "gradient of the whole batch, and it changes with the number of ranks.",
+            f"{one.function or 'the loss'} averages over {low} to {high} elements in one step: those of some "
+            f"ranks weigh {one.ratio:.1f} times as much",
+            why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is "
+            "not the gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(one),
             ranks=tuple(one.counts),
             where=one.at,
@@ -122,22 +120,22 @@ class UnevenMean(Check):
         )
 
 
-def _divided_by_all(one: Uneven) -> str:
+def _divided_by_all(loss: Uneven) -> str:
     """The same loss, divided by the count of all ranks."""
-    if one.function is None:
+    if loss.function is None:
         return (
             "dist.all_reduce(total := count.clone())    # count: what the sum is divided by\n"
             "loss = losses.sum() * dist.get_world_size() / total"
         )
-    ignoring = "" if one.ignored in (None, -100) else f", ignore_index={one.ignored}"
-    every = one.ignored is None
+    ignoring = "" if loss.ignored in (None, -100) else f", ignore_index={loss.ignored}"
+    every = loss.ignored is None
     count = (
         "torch.tensor(targets.numel(), device=targets.device)"
         if every
-        else f"(targets != {one.ignored}).sum()"
+        else f"(targets != {loss.ignored}).sum()"
     )
     return (
-        f'loss = F.{one.function}(outputs, targets{ignoring}, reduction="sum")    # over this rank\n'
+        f'loss = F.{loss.function}(outputs, targets{ignoring}, reduction="sum")    # over this rank\n'
         f"count = {count}\n"
         "dist.all_reduce(count)\n"
         "loss = loss * dist.get_world_size() / count"
@@ -153,21 +151,21 @@ def _rows(steps: Mapping[int, TrainingStep]) -> list[Uneven]:
 
 def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Uneven]:
     losses = {
-        rank: [one for one in step.losses if (one.function is None) is by_hand]
+        rank: [loss for loss in step.losses if (loss.function is None) is by_hand]
         for rank, step in steps.items()
     }
     if len({len(own) for own in losses.values()}) > 1:
         return
     for position, first in enumerate(next(iter(losses.values()))):
         row = {rank: own[position] for rank, own in losses.items()}
-        if len({(one.function, one.at) for one in row.values()}) == 1:
+        if len({(member.function, member.at) for member in row.values()}) == 1:
             yield Uneven(
                 next(iter(steps.values())).index,
                 first.at,
                 first.function,
-                {rank: one.count for rank, one in row.items()},
-                next((one.ignored for one in row.values() if one.ignored is not None), None),
-                {rank: one.factor / max(1, one.count) for rank, one in row.items()},
+                {rank: member.count for rank, member in row.items()},
+                next((member.ignored for member in row.values() if member.ignored is not None), None),
+                {rank: member.factor / max(1, member.count) for rank, member in row.items()},
             )
 
 
@@ -175,6 +173,6 @@ def _counts_together(step: TrainingStep) -> bool:
     """Whether a number was all-reduced before the last backward: it may be the count that the loss is scaled by."""
     last = last_backward(step)
     return any(
-        one.operation == "all_reduce" and not one.requires_grad and one.time < last
-        for one in step.collectives
+        call.operation == "all_reduce" and not call.requires_grad and call.time < last
+        for call in step.collectives
     )

@@ -1,12 +1,12 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement
 
 _NOT_INITIALIZED = r"Default process group has not been initialized"
 
 
 class GroupNotInitialized(Check):
-    """Something needs a process group before there is one, or in a run without one.
+    """A process group is used before it is initialized, or in a run without one.
 
     What it finds:
         A call of torch.distributed, mostly inside SyncBatchNorm, DistributedSampler or DistributedDataParallel, in a
@@ -26,20 +26,16 @@ class GroupNotInitialized(Check):
     """
 
     code = "DD021"
-    name = "group-not-initialized"
-    family = Family.LAUNCH
     title = "the process group exists before it is used"
     raises = (_NOT_INITIALIZED,)
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_NOT_INITIALIZED)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_NOT_INITIALIZED)
         return self.fail(
             "the process group was used before it was initialized",
-            why="The call needs the default group, and this process has none: init_process_group comes later, was "
-            "skipped, or the script was not started by a launcher.",
+            why="The call needs the default group, and this process has none: init_process_group comes "
+            "later, was skipped, or the script was not started by a launcher.",
             fix="torchrun --standalone --nproc-per-node 1 train.py     # a group of one\n"
             "or no SyncBatchNorm and DistributedSampler in a run without a group: if dist.is_initialized(): ...",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

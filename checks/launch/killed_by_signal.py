@@ -8,14 +8,14 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 
 _CAUSES: dict[int, tuple[str, str]] = {
     signal.SIGKILL: (
-        "No program can catch SIGKILL; on a training host the kernel's out-of-memory killer is its usual sender, "
-        "then the memory limit of a container, then the scheduler.",
+        "No program can catch SIGKILL; on a training host the kernel's out-of-memory killer is its usual "
+        "sender, then the memory limit of a container, then the scheduler.",
         "dmesg -T | grep -i 'killed process'",
     ),
     signal.SIGBUS: (
@@ -24,8 +24,8 @@ _CAUSES: dict[int, tuple[str, str]] = {
         "df -h /dev/shm\ndocker run --shm-size=8g ...    # or --ipc=host",
     ),
     signal.SIGSEGV: (
-        "A segmentation fault is a fault in native code: torch, a driver, an extension built for another torch, "
-        "or a debugging setting (TORCH_DISTRIBUTED_DEBUG=DETAIL crashes DDP in torch 2.13 on CPU).",
+        "A segmentation fault is a fault in native code: torch, a driver, an extension built for another "
+        "torch, or a debugging setting (TORCH_DISTRIBUTED_DEBUG=DETAIL crashes DDP in torch 2.13 on CPU).",
         "PYTHONFAULTHANDLER=1 torchrun ...    # prints the Python line of the fault",
     ),
     signal.SIGILL: (
@@ -34,8 +34,8 @@ _CAUSES: dict[int, tuple[str, str]] = {
         "install a torch that was built for this CPU",
     ),
     signal.SIGABRT: (
-        "SIGABRT is a program's own: native code met a state that it cannot go on from, and says which in the "
-        "last lines of its output.",
+        "SIGABRT is a program's own: native code met a state that it cannot go on from, and says which in "
+        "the last lines of its output.",
         "read the last lines of the rank's output; PYTHONFAULTHANDLER=1 adds the Python line",
     ),
     signal.SIGTERM: (
@@ -92,22 +92,12 @@ class KilledBySignal(Check):
     """
 
     code = "DD012"
-    name = "killed-by-signal"
-    family = Family.LAUNCH
     title = "no signal ends a rank"
     explained_by = ("DD016", "DD017", "DD302")
     log_words = (
-        "death signal",
-        "got signal",
-        "closing signal",
-        "DUE TO TIME LIMIT",
-        "CANCELLED AT",
-        "PBS: job killed",
-        "TERM_",
-        "Fatal Python error",
-        "terminate called",
-        "watchdog thread terminated",
-    )
+        "death signal", "got signal", "closing signal", "DUE TO TIME LIMIT", "CANCELLED AT",
+        "PBS: job killed", "TERM_", "Fatal Python error", "terminate called", "watchdog thread terminated",
+    )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         first = ranks.first_to_break()
@@ -116,7 +106,7 @@ class KilledBySignal(Check):
         killed = first is not None and first.failure is None and (first.exit_code or 0) < 0
         if first is None or not killed or ranks.stage is not Stage.MEASURE:
             raise NotMeasured(ranks.broken)
-        others = tuple(one.rank for one in ranks.ranks if one.rank != first.rank)
+        others = tuple(rank.rank for rank in ranks.ranks if rank.rank != first.rank)
         where = f" in {first.step or first.current}" if first.step or first.current else ""
         return self._finding((first.rank,), others, -(first.exit_code or 0), where, ())
 
@@ -126,10 +116,10 @@ class KilledBySignal(Check):
             return Passed("no signal ended a rank of the training run")
         if first is None or first.killed_by is None or trace.timed_out:
             raise NotMeasured(trace.broken)  # whoever was stopped by us was killed, too
-        alike = tuple(one.rank for one in trace.ranks if one.killed_by == first.killed_by)
+        alike = tuple(rank.rank for rank in trace.ranks if rank.killed_by == first.killed_by)
         # Of other signals the first is the cause; SIGTERM on all of them came from outside.
         killed = alike if first.killed_by == signal.SIGTERM else (first.rank,)
-        others = tuple(one.rank for one in trace.ranks if one.rank not in killed)
+        others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
         found = self._finding(killed, others, first.killed_by, " in the training run", first.output)
         return [replace(found, explained_by=_LEAD_ELSEWHERE) if first.is_victim else found]
 
@@ -160,24 +150,24 @@ class KilledBySignal(Check):
             **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
         )
 
-    def _told_scheduler(self, told: Told) -> Finding:
+    def _told_scheduler(self, reason: Told) -> Finding:
         return self.fail(
-            f"the scheduler ended the job: {told.match[0]}",
-            why="The job was stopped from outside, at its time limit, for another job, or by hand. Whether it was at "
-            "work until then, or hung, its last lines before that show.",
+            f"the scheduler ended the job: {reason.match[0]}",
+            why="The job was stopped from outside, at its time limit, for another job, or by hand. Whether "
+            "it was at work until then, or hung, its last lines before that show.",
             fix="sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
             "a longer --time, or checkpoints at intervals and --requeue",
-            **told_by(*told.by, role=Role.DEATH),
+            **told_by(*reason.by, role=Role.DEATH),
         )
 
-    def _told_worker(self, told: Told) -> Finding:
-        number = SIGNALS[told.match["name"]]
+    def _told_worker(self, reason: Told) -> Finding:
+        number = SIGNALS[reason.match["name"]]
         why, fix = _CAUSES.get(number, _UNKNOWN)
         return self.fail(
-            f"a DataLoader worker was killed by {_name(number)}", why=why, fix=fix, **told_by(*told.by)
+            f"a DataLoader worker was killed by {_name(number)}", why=why, fix=fix, **told_by(*reason.by)
         )
 
-    def _told_launcher(self, log: Log, told: Told, number: int) -> Finding:
+    def _told_launcher(self, log: Log, reason: Told, number: int) -> Finding:
         sender = log.told(_SCHEDULER)
         by = f", which the scheduler sent: {sender.match[0]}" if sender else ""
         why, fix = _CAUSES.get(number, _UNKNOWN)
@@ -185,7 +175,7 @@ class KilledBySignal(Check):
             f"the launcher was ended by {_name(number)}{by}",
             why=f"{why} Nothing in the training failed; the launcher passed the signal on to its ranks.",
             fix=fix,
-            **told_by(*told.by, *(sender.by if sender else ()), role=Role.DEATH),
+            **told_by(*reason.by, *(sender.by if sender else ()), role=Role.DEATH),
         )
 
     def _finding(

@@ -5,8 +5,8 @@ from ddpdoctor.group.places import contradictions as contradictions_of_group
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
 
@@ -39,7 +39,7 @@ _SET_BY_LAUNCHERS = "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP
 
 
 class LaunchVariables(Check):
-    """RANK, WORLD_SIZE, MASTER_PORT and their kin are wrong, or left over, where the launcher is started.
+    """Launch variables such as RANK, WORLD_SIZE and MASTER_PORT are wrong or left over in this shell.
 
     What it finds:
         Launch variables in this shell that are not numbers, out of range, contradict each other, the launch that
@@ -64,8 +64,6 @@ class LaunchVariables(Check):
     """
 
     code = "DD001"
-    name = "launch-variables"
-    family = Family.LAUNCH
     title = "launch variables agree"
     measurements = ("variables",)
     raises = (
@@ -92,32 +90,27 @@ class LaunchVariables(Check):
         values = ranks.values("variables")
         wrong = list(contradictions_of_group(values))
         if wrong:
-            return self._contradict(wrong)
+            return self.fail(
+                wrong[0].text,
+                why="A rank chooses its data, its device and its peers by these variables. Where they contradict the "
+                "group, ranks share a device or samples, or wait for a rank that is not there.",
+                fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and their kin out of wrapper "
+                "scripts and of sitecustomize",
+                ranks=tuple(sorted({rank for one in wrong for rank in one.ranks})),
+                evidence=tuple(wrong),
+            )
         many = "rank" if len(values) == 1 else "ranks"
         return Passed(f"torchrun's variables are complete and agree with the group on {len(values)} {many}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        name = told.match["name"]
+        reason = log.reason(*self.raises)
+        name = reason.match["name"]
         return self.fail(
             f"{name} was not set in the environment of the script",
-            why=f"Launchers set {name} for every rank. A script that is started by python itself, or through a "
-            "shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
+            why=f"Launchers set {name} for every rank. A script that is started by python itself, or through "
+            "a shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
             fix="torchrun --standalone --nproc-per-node 4 train.py",
-            **told_by(*told.by),
-        )
-
-    def _contradict(self, wrong: list[Evidence]) -> Finding:
-        return self.fail(
-            wrong[0].text,
-            why="A rank chooses its data, its device and its peers by these variables. Where they contradict the "
-            "group, ranks share a device or samples, or wait for a rank that is not there.",
-            fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and their kin out of wrapper scripts and "
-            "of sitecustomize",
-            ranks=tuple(sorted({rank for one in wrong for rank in one.ranks})),
-            evidence=tuple(wrong),
+            **told_by(*reason.by),
         )
 
     def _wrong(self, wrong: list[str], seen: Mapping[str, str], *names: str) -> Finding:

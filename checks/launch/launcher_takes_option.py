@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement
 from ddpdoctor.redact import quote
 
 _LAUNCHERS = r"(?P<launcher>torchrun|launch\.py|run\.py|accelerate|deepspeed)"
@@ -12,7 +12,7 @@ _NO_SCRIPT = rf"{_LAUNCHERS}: error: the following arguments are required: (?P<o
 
 
 class LauncherTakesOption(Check):
-    """The launcher took an option of the script for its own.
+    """The launcher took one of the script's options for its own.
 
     What it finds:
         torchrun (or another launcher) that ends with a usage message: it scans all arguments for its own options,
@@ -30,22 +30,18 @@ class LauncherTakesOption(Check):
     """
 
     code = "DD008"
-    name = "launcher-takes-option"
-    family = Family.LAUNCH
-    title = "the launcher leaves the script's options alone"
+    title = "the launcher does not take the script's options"
     log_words = (": error: ",)
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_AMBIGUOUS, _NO_SCRIPT, _UNKNOWN)
-        if told is None:
-            return UNSAID
-        said = {name: value for name, value in told.match.groupdict().items() if value}
-        option = said.get("option") or said.get("argument") or ""
+        reason = log.reason(_AMBIGUOUS, _NO_SCRIPT, _UNKNOWN)
+        groups = {name: value for name, value in reason.match.groupdict().items() if value}
+        option = groups.get("option") or groups.get("argument") or ""
         what = "found no script to start" if option == "training_script" else f"refused {quote(option)}"
         return self.fail(
-            f"{said['launcher']} {what}",
-            why="A launcher reads every option up to the script's name as its own, and looks among the script's "
-            "options too for what may be the beginning of one of its own.",
+            f"{groups['launcher']} {what}",
+            why="A launcher reads every option up to the script's name as its own, and looks among the "
+            "script's options too for what may be the beginning of one of its own.",
             fix="torchrun LAUNCHER-OPTIONS -- train.py SCRIPT-OPTIONS; or rename the script's option",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

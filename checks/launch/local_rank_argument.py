@@ -1,12 +1,12 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement
 
 _REJECTED = r"(?:unrecognized arguments:.*?|[Nn]o such option:? )(?P<option>--local[-_]rank)\b"
 
 
 class LocalRankArgument(Check):
-    """The launcher gives the script an option for the local rank that the script does not know.
+    """The launcher passes the script --local-rank, which the script does not accept.
 
     What it finds:
         A script whose parser refuses --local-rank or --local_rank, which torch.distributed.launch appends to the
@@ -26,20 +26,16 @@ class LocalRankArgument(Check):
     """
 
     code = "DD007"
-    name = "local-rank-argument"
-    family = Family.LAUNCH
-    title = "the script takes the local rank from where the launcher puts it"
+    title = "the script accepts the local rank as the launcher passes it"
     log_words = ("unrecognized arguments", "o such option")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_REJECTED)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_REJECTED)
         return self.fail(
-            f"the script did not know the option {told.match['option']} that the launcher gave it",
+            f"the script did not know the option {reason.match['option']} that the launcher gave it",
             why="torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since "
             "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
             fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
             'parser.add_argument("--local-rank", "--local_rank", type=int)',
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -6,8 +6,8 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
@@ -39,8 +39,6 @@ class PortInUse(Check):
     """
 
     code = "DD002"
-    name = "port-in-use"
-    family = Family.LAUNCH
     title = "the master port is free"
     raises = (_TAKEN,)
     log_words = ("in use", "EADDRINUSE", "EACCES", "failed to bind")
@@ -53,7 +51,19 @@ class PortInUse(Check):
         if error == errno.EADDRINUSE and not host.system.listeners(plan.master_port):
             error = host.system.try_bind("", plan.master_port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            return self._taken(host)
+            port = host.plan.master_port
+            owners = host.system.listeners(port)
+            known = [owner.process for owner in owners if owner.process]
+            free = host.system.free_port()
+            return self.fail(
+                f"port {port} is taken by {_name(known)}",
+                why=f"Rank 0 has to listen on port {port}. While another process does, torchrun ends with "
+                "EADDRINUSE, or the ranks join that process's store and wait until the rendezvous times out.",
+                fix=f"torchrun --master-port {free} ..., or torchrun --standalone ... on one node"
+                + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
+                evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+                about=Kind.PORT.of(port),
+            )
         if error in (errno.EACCES, errno.EPERM):
             return self._privileged(host)
         low, high = _ephemeral_range(host)
@@ -72,39 +82,36 @@ class PortInUse(Check):
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_TAKEN) or log.told(_DENIED)
-        if told is None or (log.training and not log.failed):  # training has no port before its group
+        reason = log.told(_TAKEN) or log.told(_DENIED)
+        if reason is None or (log.training and not log.failed):  # training has no port before its group
             return UNSAID
-        if told.match.re.pattern == _DENIED:
-            return self._denied(told)
-        found = _PORT.search(told.match.string)
-        port = next(filter(None, found.groups())) if found else ""
+        if reason.match.re.pattern == _DENIED:
+            return self.fail(
+                "the launcher was not allowed to listen on the master port",
+                why="Ports below 1024 are for processes with the right to them, which a training has not.",
+                fix="torchrun --standalone ... on one node takes any free port; --master-port for one above 1024",
+                **told_by(*reason.by),
+            )
+        match = _PORT.search(reason.match.string)
+        port = next(filter(None, match.groups())) if match else ""
         listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
         return self.fail(
             f"port {port} was taken when the job started"
             if port
             else "the master port was taken when the job started",
-            why="Another process had it, mostly another job on the node, a second launcher of this one (one for "
-            "each task of srun), or a worker that an earlier run left behind.",
+            why="Another process had it, mostly another job on the node, a second launcher of this one (one "
+            "for each task of srun), or a worker that an earlier run left behind.",
             fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
             f"see who has it: {listener}",
             about=Kind.PORT.of(port) if port else (),
-            **told_by(*told.by),
-        )
-
-    def _denied(self, told: Told) -> Finding:
-        return self.fail(
-            "the launcher was not allowed to listen on the master port",
-            why="Ports below 1024 are for processes with the right to them, which a training has not.",
-            fix="torchrun --standalone ... on one node, which takes any free port; --master-port for one above 1024",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _not_held(self, port: int) -> Finding:
         return self.fail(
             f"port {port} can be bound a second time while the group holds it",
-            why="Two jobs could listen on this port at once, and the ranks of one would join the store of the "
-            "other. Something between this process and the network changes what bind means.",
+            why="Two jobs could listen on this port at once, and the ranks of one would join the store of "
+            "the other. Something between this process and the network changes what bind means.",
             fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
             about=Kind.PORT.of(port),
         )
@@ -114,21 +121,6 @@ class PortInUse(Check):
             f"port {port} was not free again after the group ended",
             why="A process of the group still listens, so that the next job on this node ends with EADDRINUSE.",
             fix=f"see who has it: ss -ltnp 'sport = :{port}'",
-            about=Kind.PORT.of(port),
-        )
-
-    def _taken(self, host: Host) -> Finding:
-        port = host.plan.master_port
-        owners = host.system.listeners(port)
-        known = [owner.process for owner in owners if owner.process]
-        free = host.system.free_port()
-        return self.fail(
-            f"port {port} is taken by {_name(known)}",
-            why=f"Rank 0 has to listen on port {port}. While another process does, torchrun ends with "
-            "EADDRINUSE, or the ranks join that process's store and wait until the rendezvous times out.",
-            fix=f"torchrun --master-port {free} ..., or torchrun --standalone ... on one node"
-            + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
-            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
             about=Kind.PORT.of(port),
         )
 
@@ -145,8 +137,8 @@ class PortInUse(Check):
         port = host.plan.master_port
         return self.info(
             f"port {port} lies inside the ephemeral range {low}-{high}",
-            why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that happens to "
-            f"hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
+            why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that "
+            f"happens to hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
             fix=f"torchrun --master-port {host.system.free_port()} ...",
             about=Kind.PORT.of(host.plan.master_port),
         )

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Family, Judgement
+from ddpdoctor.model import Confidence, Judgement
 
 _CLOSED = r"RendezvousClosedError|rendezvous .{0,80}(?:has been|is) closed"
 _TOO_MANY = (
@@ -9,7 +9,7 @@ _TOO_MANY = (
 
 
 class RendezvousShared(Check):
-    """Two launches share one rendezvous, or meet the state that an earlier one left.
+    """Two launches share one rendezvous, or join one that an earlier launch left.
 
     What it finds:
         More ranks in the store than the job has, or a rendezvous that was closed before this job came to it.
@@ -26,20 +26,18 @@ class RendezvousShared(Check):
     """
 
     code = "DD011"
-    name = "rendezvous-shared"
-    family = Family.LAUNCH
     title = "the rendezvous belongs to one launch"
     raises = (_CLOSED, _TOO_MANY)
     log_words = ("store based barrier", "store-based barrier", "RendezvousClosedError")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_TOO_MANY)
-        if told and int(told.match["came"]) > int(told.match["all"]):
-            headline = f"{told.match['came']} ranks joined a store made for {told.match['all']}"
+        reason = log.told(_TOO_MANY)
+        if reason and int(reason.match["came"]) > int(reason.match["all"]):
+            headline = f"{reason.match['came']} ranks joined a store made for {reason.match['all']}"
             why = "Ranks of another launch joined too: a torchrun for each task of srun, a launcher inside a launcher, "
         else:
-            told = log.told(_CLOSED)
-            if told is None:
+            reason = log.told(_CLOSED)
+            if reason is None:
                 return UNSAID
             headline = "the rendezvous was closed before this job joined it"
             why = "An earlier job with the same id has ended there and left its state, or another node gave up: "
@@ -49,5 +47,5 @@ class RendezvousShared(Check):
             fix="srun --ntasks-per-node 1 torchrun ...     # one launcher on each node\n"
             "torchrun --rdzv-id $SLURM_JOB_ID --master-port PORT ...     # an id and a port of its own",
             confidence=Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -6,7 +6,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import quote, show_value
@@ -28,7 +28,7 @@ _STORE_REFUSED = (
 
 
 class RendezvousUnreachable(Check):
-    """The ranks did not all meet.
+    """Not all ranks joined the rendezvous.
 
     What it finds:
         MASTER_ADDR does not resolve, is a loopback address in a job of several nodes, or one of an interface that
@@ -49,56 +49,50 @@ class RendezvousUnreachable(Check):
     """
 
     code = "DD004"
-    name = "rendezvous-unreachable"
-    family = Family.LAUNCH
-    title = "the ranks meet"
+    title = "all ranks join the rendezvous"
     breaks_group = True
     explained_by = ("DD005",)
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER)
     log_words = (
-        "failed to connect to any",
-        "clients joined",
-        "store based barrier",
-        "connect() timed out",
+        "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
         "C10d store",
-    )
+    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         exported = None if "master_addr" in host.plan.explicit else host.environ.get("MASTER_ADDR")
         name, address = ("MASTER_ADDR", exported) if exported else ("--master-addr", host.plan.master_addr)
         shown = f"{name} {show_value('MASTER_ADDR', address)}"
-        found = host.system.resolve(address)
-        if not found:
-            return self._unresolved(shown, address)
+        addresses = host.system.resolve(address)
+        if not addresses:
+            return self.fail(
+                f"{shown} does not resolve to an address",
+                why="Every rank looks this name up to find rank 0's store, again and again, until the "
+                "rendezvous times out.",
+                fix="on one node: unset MASTER_ADDR\non several: torchrun --master-addr ADDRESS ..., an "
+                f"address of node 0 that every node finds: getent hosts {quote(address)}",
+            )
         down = host.loopback_down
-        if down and any(ipaddress.ip_address(one).is_loopback for one in found):
+        if down and any(ipaddress.ip_address(one).is_loopback for one in addresses):
             return self._down(down, shown)
-        if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in found):
+        if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in addresses):
             return self._loopback(shown, host.plan.nnodes)
-        return Passed(f"{shown} resolves to {found[0]}" if address != found[0] else f"{shown} is an address")
-
-    def _unresolved(self, shown: str, address: str) -> Finding:
-        return self.fail(
-            f"{shown} does not resolve to an address",
-            why="Every rank looks this name up to find rank 0's store, again and again, until the rendezvous times "
-            "out.",
-            fix="on one node: unset MASTER_ADDR\non several: torchrun --master-addr ADDRESS ..., an address of node 0 "
-            f"that every node finds: getent hosts {quote(address)}",
+        return Passed(
+            f"{shown} resolves to {addresses[0]}" if address != addresses[0] else f"{shown} is an address"
         )
 
     def _down(self, interface: str, shown: str) -> Finding:
         return self.fail(
             f"loopback interface {quote(interface)} is down, so {shown} leads nowhere",
-            why="The ranks of one node meet at a loopback address. Without the interface every connection to it is "
-            "refused or unreachable, and they wait until the rendezvous times out.",
+            why="The ranks of one node meet at a loopback address. Without the interface every connection to "
+            "it is refused or unreachable, and they wait until the rendezvous times out.",
             fix=f"ip link set {interface} up    # as root, in the container or network namespace of the job",
         )
 
     def _loopback(self, shown: str, nodes: int) -> Finding:
         return self.fail(
             f"{shown} is a loopback address in a job of {nodes} nodes",
-            why="On every node but the first a loopback address leads to that node itself, where no store listens, "
-            "so its ranks wait until the rendezvous times out.",
+            why="On every node but the first a loopback address leads to that node itself, where no store "
+            "listens, so its ranks wait until the rendezvous times out.",
             fix="torchrun --master-addr ADDRESS ... with an address of node 0 that the other nodes reach",
         )
 
@@ -109,8 +103,8 @@ class RendezvousUnreachable(Check):
             return Passed(
                 f"all {ranks.plan.world_size} ranks met on port {ranks.port.port if ranks.port else '?'}"
             )
-        joined = [one.rank for one in ranks.ranks if one.joined]
-        missing = [one.rank for one in ranks.ranks if not one.joined]
+        joined = [rank.rank for rank in ranks.ranks if rank.joined]
+        missing = [rank.rank for rank in ranks.ranks if not rank.joined]
         return self.fail(
             f"{ranks_phrase(missing)} did not join the process group",
             why=f"{ranks.broken}. A group begins when all of its {ranks.plan.world_size} ranks have come.",
@@ -120,15 +114,15 @@ class RendezvousUnreachable(Check):
             evidence=(
                 *((Evidence("joined", tuple(joined)),) if joined else ()),
                 *(
-                    Evidence(_last_line(one.failure.message), (one.rank,))
-                    for one in ranks.ranks
-                    if one.failure
+                    Evidence(_last_line(rank.failure.message), (rank.rank,))
+                    for rank in ranks.ranks
+                    if rank.failure
                 ),
             ),
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        waiting = {one.rank: event for one in trace.ranks if (event := _dials(one))}
+        waiting = {rank.rank: event for rank in trace.ranks if (event := _dials(rank))}
         sizes = {_number(event, "world_size") for event in waiting.values()}
         if trace.timed_out and not trace.out_of_time and sizes == {len(waiting)}:
             return self._none_joined(waiting)
@@ -143,9 +137,9 @@ class RendezvousUnreachable(Check):
             f"{ranks_phrase(waiting)} dial {1 + len(others)} different addresses, and none reaches the store"
             if others
             else f"{ranks_phrase(waiting)} are there, and none of them reaches the store at {first}",
-            why="Rank 0 serves the store on its own machine, and every rank, rank 0 too, dials the address that it "
-            "was given. That one leads elsewhere, or another program answers there, so init_process_group waits "
-            "until its timeout, 30 minutes.",
+            why="Rank 0 serves the store on its own machine, and every rank, rank 0 too, dials the address "
+            "that it was given. That one leads elsewhere, or another program answers there, so "
+            "init_process_group waits until its timeout, 30 minutes.",
             fix='os.environ["MASTER_ADDR"] = "127.0.0.1"    # on one node; on several, an address of node 0',
             ranks=tuple(waiting),
             where=next(iter(waiting.values())).at,
@@ -153,39 +147,36 @@ class RendezvousUnreachable(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_CLIENTS, _BARRIER)
-        if told and int(told.match["came"]) < int(told.match["all"]):
-            return self._told_missing(told)
-        told = log.told(_TIMED_OUT, _STORE_REFUSED)
-        return self._told_unreachable(told) if told else UNSAID
+        reason = log.told(_CLIENTS, _BARRIER)
+        if reason and int(reason.match["came"]) < int(reason.match["all"]):
+            came, expected = reason.match["came"], reason.match["all"]
+            return self.fail(
+                f"{came} of {expected} ranks joined the store before the time limit",
+                why="The store tells how many came, and not which. The others never started, are still "
+                "starting, or cannot reach it: their own output says why, and this one cannot.",
+                fix="look at the output of the missing ranks: did their launch fail, does their node run, is "
+                "a process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
+                **told_by(*reason.by),
+            )
+        reason = log.told(_TIMED_OUT, _STORE_REFUSED)
+        return self._told_unreachable(reason) if reason else UNSAID
 
-    def _told_missing(self, told: Told) -> Finding:
-        came, expected = told.match["came"], told.match["all"]
+    def _told_unreachable(self, reason: Told) -> Finding:
+        groups = reason.match.groupdict()
+        address = groups.get("address") or ""
         return self.fail(
-            f"{came} of {expected} ranks joined the store before the time limit",
-            why="The store tells how many came, and not which. The others never started, are still starting, "
-            "or cannot reach it: their own output says why, and this one cannot.",
-            fix="look at the output of the ranks that are missing: did their launch fail, does their node run, is a "
-            "process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
-            **told_by(*told.by),
-        )
-
-    def _told_unreachable(self, told: Told) -> Finding:
-        said = told.match.groupdict()
-        address = said.get("address") or ""
-        return self.fail(
-            f"no store answered at {address} port {said['port']}"
+            f"no store answered at {address} port {groups['port']}"
             if address
             else "the rendezvous did not answer in time",
             why="Ranks dial MASTER_ADDR:MASTER_PORT, where rank 0 listens. Either that is not rank 0's "
-            "address, or rank 0 "
-            "was not there: not started, failed before, or on a node that does not know the address as its own.",
+            "address, or rank 0 was not there: not started, failed before, or on a node that does not know "
+            "the address as its own.",
             fix="--master-addr has to be the address of node 0, as the other nodes reach it; on one node use "
             "--standalone\n"
-            f"from another node: nc -vz {address or 'MASTER_ADDR'} {said.get('port') or 'MASTER_PORT'}; on node 0: "
-            "getent hosts $(hostname)",
+            f"from another node: nc -vz {address or 'MASTER_ADDR'} {groups.get('port') or 'MASTER_PORT'}; on "
+            "node 0: getent hosts $(hostname)",
             confidence=Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
 

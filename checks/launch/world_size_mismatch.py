@@ -1,8 +1,8 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
@@ -42,38 +42,38 @@ class WorldSizeMismatch(Check):
     """
 
     code = "DD005"
-    name = "world-size-mismatch"
-    family = Family.LAUNCH
     title = "the script and its launcher agree about ranks and address"
     log_words = ("mismatch in rank count", "has already checked in", "rank < size")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        unseen = [one.rank for one in trace.ranks if one.recording is None]
-        contradicted = {rank: names for rank, one in recordings.items() if (names := _contradicted(one))}
+        unseen = [rank.rank for rank in trace.ranks if rank.recording is None]
+        contradicted = {
+            rank: names for rank, recording in recordings.items() if (names := _contradicted(recording))
+        }
         if contradicted:
             # Processes that took one rank are one record: the others are those that nobody was seen as.
             return self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unseen})))
         moved = {
-            rank: names for rank, one in recordings.items() if (names := _moved(one)) and not _joined(one)
+            rank: names
+            for rank, recording in recordings.items()
+            if (names := _moved(recording)) and not _joined(recording)
         }
         if moved:
             return self._moved(moved, recordings)
-        if not any(_is_launched(one) for one in recordings.values()):
+        if not any(_is_launched(recording) for recording in recordings.values()):
             return Skipped("the ranks were started by no launcher that tells them their place")
         return Passed("rank, world size and address are those of the launcher")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE)
-        if told is None:
-            return UNSAID
-        said = told.match.groupdict()
-        if said.get("other"):
-            headline = f"ranks gave different world sizes: {said['given']} and {said['other']}"
-        elif said.get("size"):
-            headline = f"a process took rank {said['rank']} of {said['size']} ranks"
+        reason = log.reason(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE)
+        groups = reason.match.groupdict()
+        if groups.get("other"):
+            headline = f"ranks gave different world sizes: {groups['given']} and {groups['other']}"
+        elif groups.get("size"):
+            headline = f"a process took rank {groups['rank']} of {groups['size']} ranks"
         else:
-            headline = f"two processes took rank {said['rank']}"
+            headline = f"two processes took rank {groups['rank']}"
         return self.fail(
             headline,
             why="Every process has to give the same world size and a rank of its own. One was started with "
@@ -81,7 +81,7 @@ class WorldSizeMismatch(Check):
             "launcher.",
             fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
             "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _contradiction(
@@ -99,8 +99,8 @@ class WorldSizeMismatch(Check):
             else f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
             f"{names[0].upper()}={told}",
             why="The launcher started one process for each rank and gave it its place. The script counts "
-            "otherwise, mostly because it starts processes itself or has a number written into it, so processes wait "
-            "for others that do not exist, or form groups that know nothing of each other.",
+            "otherwise, mostly because it starts processes itself or has a number written into it, so "
+            "processes wait for others that do not exist, or form groups that know nothing of each other.",
             fix='dist.init_process_group(backend="nccl")     # under torchrun, without rank and world_size\n'
             "or, where the script calls mp.spawn, no torchrun around it: ddpdoctor check -- python train.py",
             ranks=ranks,
@@ -114,8 +114,8 @@ class WorldSizeMismatch(Check):
         rank, names = next(iter(moved.items()))
         return self.fail(
             f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not get into the process group",
-            why="torchrun's agent serves the rendezvous at the address that it put into the environment. At another "
-            "one nobody listens, so init_process_group waits until its timeout.",
+            why="torchrun's agent serves the rendezvous at the address that it put into the environment. At "
+            "another one nobody listens, so init_process_group waits until its timeout.",
             fix="leave it as it is under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),

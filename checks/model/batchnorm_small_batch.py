@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural
@@ -14,7 +14,7 @@ _ENOUGH = 8
 
 
 class BatchnormSmallBatch(Check):
-    """BatchNorm takes its statistics from a few samples of one rank.
+    """BatchNorm computes its statistics from few samples on each rank.
 
     What it finds:
         BatchNorm layers in train mode, not SyncBatchNorm, in forwards whose batch on each rank is smaller than 8.
@@ -35,8 +35,6 @@ class BatchnormSmallBatch(Check):
     """
 
     code = "DD220"
-    name = "batchnorm-small-batch"
-    family = Family.MODEL
     title = "BatchNorm sees enough samples on each rank"
     explained_by = ("DD215", "DD216", "DD221")
 
@@ -61,13 +59,16 @@ class BatchnormSmallBatch(Check):
             {rank: forward for rank, forward in sorted(forwards.items()) if (forward.batch or 0) < _ENOUGH}
             for forwards in largest
         ]
+        fewest = min(forward.batch or 0 for forwards in largest for forward in forwards.values())
         return [self._small(trace, forwards, size) for forwards in small if forwards] or Passed(
-            f"BatchNorm sees {min(one.batch or 0 for row in largest for one in row.values())} samples on each rank"
+            f"BatchNorm sees {fewest} samples on each rank"
         )
 
     def _small(self, trace: Trace, forwards: Mapping[int, Forward], size: int) -> Finding:
         rank, first = next(iter(forwards.items()))
-        wrappers = [one for one in trace.recordings()[rank].wrappers if one.index == first.wrapper]
+        wrappers = [
+            wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.index == first.wrapper
+        ]
         return self.warn(
             f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
             f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "

@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -34,8 +34,6 @@ class BuffersDiverge(Check):
     """
 
     code = "DD216"
-    name = "buffers-diverge"
-    family = Family.MODEL
     title = "ranks evaluate with equal buffers"
     explained_by = ("DD201", "DD202", "DD205", "DD206", "DD207", "DD225", "DD227")
 
@@ -57,8 +55,8 @@ class BuffersDiverge(Check):
         return self.fail(
             f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: "
             f"{differ(len(unequal), len(first.digests), 'buffer')}",
-            why="broadcast_buffers=False leaves every rank with the statistics of its own data. What one rank measures "
-            "is not what another would, and the checkpoint holds the buffers of one.",
+            why="broadcast_buffers=False leaves every rank with the statistics of its own data. What one "
+            "rank measures is not what another would, and the checkpoint holds the buffers of one.",
             fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",
             ranks=tuple(row),
             where=first.at,
@@ -74,11 +72,11 @@ def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
             continue
         by_rank = {
             rank: [
-                one
-                for one in own.events(Buffers)
-                if one.wrapper == wrapper.index and one.when == "evaluation"
+                buffers
+                for buffers in recording.events(Buffers)
+                if buffers.wrapper == wrapper.index and buffers.when == "evaluation"
             ]
-            for rank, own in group.items()
+            for rank, recording in group.items()
         }
         by_rank = {rank: buffers for rank, buffers in by_rank.items() if buffers}
         if len(by_rank) > 1:

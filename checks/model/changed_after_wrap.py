@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -36,12 +36,10 @@ class ChangedAfterWrap(Check):
     """
 
     code = "DD205"
-    name = "changed-after-wrap"
-    family = Family.MODEL
-    title = "a module keeps the parameters with which it was wrapped"
+    title = "wrapped modules keep their parameters"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recordings = {rank: one for rank, one in trace.recordings().items() if one.wrappers}
+        recordings = {rank: recording for rank, recording in trace.recordings().items() if recording.wrappers}
         if not recordings:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         unknown = by_key(_with_unknown(recordings), lambda forward: forward.wrapper)
@@ -59,12 +57,12 @@ class ChangedAfterWrap(Check):
         self, recordings: Mapping[int, Recording], forwards: Mapping[int, Forward]
     ) -> Finding:
         rank, first = next(iter(forwards.items()))
-        wrapper = next(one for one in recordings[rank].wrappers if one.index == first.wrapper)
+        wrapper = next(wrapper for wrapper in recordings[rank].wrappers if wrapper.index == first.wrapper)
         return self.fail(
-            f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel does not "
-            f"know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
-            why="They came into the module after it was wrapped. DDP put its hooks on the parameters that were there "
-            "in its constructor, so nobody averages the gradients of these.",
+            f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
+            f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
+            why="They came into the module after it was wrapped. DDP put its hooks on the parameters that "
+            "were there in its constructor, so nobody averages the gradients of these.",
             fix="change the module first, and wrap it last: model = DistributedDataParallel(net)",
             **on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}"),
             about=of_model(wrapper),
@@ -76,9 +74,9 @@ class ChangedAfterWrap(Check):
         return self.fail(
             f"DistributedDataParallel no longer hears of {first.wrapper.module}'s gradients on "
             f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
-            why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
-            "all-reduced. Moving the module, or converting it to another type and back, drops the hooks that DDP "
-            "put on its parameters.",
+            why="The forward went through the wrapper and every parameter got a gradient, and yet nothing "
+            "was all-reduced. Moving the module, or converting it to another type and back, drops the hooks "
+            "that DDP put on its parameters.",
             fix="finish .to(), .half(), .float(), .cpu() and .cuda() first, and wrap last: "
             "model = DistributedDataParallel(net)",
             **{**unaveraged(lost, first), **({"where": forward.at} if forward else {})},

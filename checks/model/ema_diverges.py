@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -35,8 +35,6 @@ class EmaDiverges(Check):
     """
 
     code = "DD226"
-    name = "ema-diverges"
-    family = Family.MODEL
     title = "averaged copies of the weights are equal on every rank"
     explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD225", "DD227")
 
@@ -50,9 +48,9 @@ class EmaDiverges(Check):
             for row in _evaluated_together(group):
                 compared += 1
                 copy = next(iter(row.values()))
-                at = min(one.time for one in row.values())
+                at = min(member.time for member in row.values())
                 weights_differ = first is not None and min(t.time for t in first.update.taken.values()) < at
-                unequal = differing({rank: one.digests for rank, one in row.items()})
+                unequal = differing({rank: member.digests for rank, member in row.items()})
                 if unequal and not weights_differ and (copy.wrapper, copy.number) not in findings:
                     findings[copy.wrapper, copy.number] = self._differ(group, row, unequal)
         if not compared:
@@ -63,22 +61,24 @@ class EmaDiverges(Check):
 
     def _differ(self, group: Group, row: Mapping[int, Shadow], unequal: tuple[str, ...]) -> Finding:
         first = next(iter(row.values()))
-        wrapper = next(one for one in next(iter(group.values())).wrappers if one.index == first.wrapper)
-        weights = [key for key in unequal if key in {one.key for one in wrapper.parameters}]
+        wrapper = next(
+            wrapper for wrapper in next(iter(group.values())).wrappers if wrapper.index == first.wrapper
+        )
+        weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
         say = self.fail if weights else self.info
         return say(
             f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
             + listing(weights or unequal),
-            why="The trained weights are equal, so their averages would be, had every rank made the copy after the "
-            "wrap and updated it alike."
+            why="The trained weights are equal, so their averages would be, had every rank made the copy "
+            "after the wrap and updated it alike."
             if weights
             else "Its weights are equal, and its buffers come from each rank's own batches.",
-            fix="ema = AveragedModel(model.module)    # after the wrap\nema.update_parameters(model.module)    # on "
-            "every rank, after optimizer.step()",
+            fix="ema = AveragedModel(model.module)    # after the "
+            "wrap\nema.update_parameters(model.module)    # on every rank, after optimizer.step()",
             ranks=tuple(row),
             where=first.at,
             evidence=tuple(
-                Evidence(f"{key}: {len({one.digests[key] for one in row.values()})} different values")
+                Evidence(f"{key}: {len({member.digests[key] for member in row.values()})} different values")
                 for key in (weights or unequal)[:4]
             ),
             about=of_model(wrapper),
@@ -98,9 +98,9 @@ class EmaDiverges(Check):
 def _evaluated_together(group: Group) -> Iterator[dict[int, Shadow]]:
     """Each evaluation of one copy that several ranks did."""
     seen: dict[tuple[int, int], dict[int, list[Shadow]]] = {}
-    for rank, own in group.items():
-        for one in own.events(Shadow):
-            seen.setdefault((one.wrapper, one.number), {}).setdefault(rank, []).append(one)
+    for rank, recording in group.items():
+        for copy in recording.events(Shadow):
+            seen.setdefault((copy.wrapper, copy.number), {}).setdefault(rank, []).append(copy)
     for by_rank in seen.values():
         if len(by_rank) > 1:
             for number in range(min(map(len, by_rank.values()))):
@@ -114,9 +114,10 @@ def _took_copy(group: Group, first: Difference) -> bool:
     return all(
         any(
             all(
-                one.digests.get(key) == (first.update.taken[rank].before or {}).get(key) for key in first.keys
+                copy.digests.get(key) == (first.update.taken[rank].before or {}).get(key)
+                for key in first.keys
             )
-            for one in group[rank].events(Shadow)
+            for copy in group[rank].events(Shadow)
         )
         for rank in first.moved
     )

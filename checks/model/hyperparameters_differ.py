@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Where
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.text import plural
@@ -36,8 +36,6 @@ class HyperparametersDiffer(Check):
     """
 
     code = "DD208"
-    name = "hyperparameters-differ"
-    family = Family.MODEL
     title = "hyperparameters are equal on every rank"
     explained_by = ("DD219", "DD225")
 

@@ -3,9 +3,8 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state, odd_ranks
-from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -13,8 +12,8 @@ from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 _WHY = (
-    "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built from a "
-    "value that differs, such as a count from the rank's own data, or failed to be built on one."
+    "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built "
+    "from a value that differs, such as a count from the rank's own data, or failed to be built on one."
 )
 _FIX = "build the model from values that are equal on every rank, and broadcast what is counted from data"
 
@@ -40,8 +39,6 @@ class ModelDiffers(Check):
     """
 
     code = "DD214"
-    name = "model-differs"
-    family = Family.MODEL
     title = "every rank wraps the same model"
     raises = (
         r"DDP expects same model across all ranks",
@@ -50,16 +47,24 @@ class ModelDiffers(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
-        wrapped = {rank: one.wrappers for rank, one in trace.recordings().items() if one.wrappers}
+        wrapped = {
+            rank: recording.wrappers for rank, recording in trace.recordings().items() if recording.wrappers
+        }
         differing = []
         for row in _side_by_side(wrapped):
-            shapes = {rank: tuple(map(_signature, one.parameters)) for rank, one in row.items()}
+            shapes = {rank: tuple(map(_signature, member.parameters)) for rank, member in row.items()}
             if len(set(shapes.values())) > 1:
                 differing.append(self._differ(row, odd_ranks(shapes)))
         if differing:
             return differing
         if raised:
-            return self._raised(trace, raised)
+            return self.fail(
+                f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on "
+                "every rank",
+                why=_WHY,
+                fix=_FIX,
+                **raised_by(trace, raised, ranks=raised),
+            )
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         if len(wrapped) < 2:
@@ -68,9 +73,9 @@ class ModelDiffers(Check):
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
+        reason = log.told(*self.raises)
         headline = "DistributedDataParallel refused a model that is not the same on every rank"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)
@@ -83,16 +88,8 @@ class ModelDiffers(Check):
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
             ranks=odd,
             where=first.at,
-            evidence=by_state({rank: _summary(one, reference) for rank, one in row.items()}),
+            evidence=by_state({rank: _summary(member, reference) for rank, member in row.items()}),
             about=of_model(first),
-        )
-
-    def _raised(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        return self.fail(
-            f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on every rank",
-            why=_WHY,
-            fix=_FIX,
-            **raised_by(trace, raised, ranks=raised),
         )
 
 
@@ -102,15 +99,17 @@ def _side_by_side(wrapped: Mapping[int, tuple[Wrapper, ...]]) -> list[dict[int, 
     for rank, own in wrapped.items():
         for wrapper in own:
             rows.setdefault((wrapper.index, wrapper.ranks), {})[rank] = wrapper
-    return [row for row in rows.values() if len(row) > 1 and len({one.module for one in row.values()}) == 1]
+    return [
+        row for row in rows.values() if len(row) > 1 and len({member.module for member in row.values()}) == 1
+    ]
 
 
-def _signature(one: Parameter) -> tuple[object, ...]:
-    return one.key, one.shape, one.dtype, one.requires_grad
+def _signature(parameter: Parameter) -> tuple[object, ...]:
+    return parameter.key, parameter.shape, parameter.dtype, parameter.requires_grad
 
 
-def _difference(one: Wrapper, reference: Wrapper) -> str:
-    mine, theirs = ({p.key: p for p in own.parameters} for own in (one, reference))
+def _difference(wrapper: Wrapper, reference: Wrapper) -> str:
+    mine, theirs = ({p.key: p for p in own.parameters} for own in (wrapper, reference))
     if missing := [key for key in theirs if key not in mine]:
         return f"{listing(missing)} missing" + (f", {_more(mine, theirs)}" if _more(mine, theirs) else "")
     if more := _more(mine, theirs):
@@ -126,13 +125,13 @@ def _more(mine: Mapping[str, Parameter], theirs: Mapping[str, Parameter]) -> str
     return f"{listing(added)} added" if added else ""
 
 
-def _described(one: Parameter) -> str:
-    shape = "x".join(map(str, one.shape)) or "a scalar"
-    return f"{shape} {one.dtype}" + ("" if one.requires_grad else " without gradient")
+def _described(parameter: Parameter) -> str:
+    shape = "x".join(map(str, parameter.shape)) or "a scalar"
+    return f"{shape} {parameter.dtype}" + ("" if parameter.requires_grad else " without gradient")
 
 
-def _summary(one: Wrapper, reference: Wrapper) -> str:
-    same = tuple(map(_signature, one.parameters)) == tuple(map(_signature, reference.parameters))
-    trained = sum(p.requires_grad for p in one.parameters)
-    text = f"{plural(len(one.parameters), 'parameter')}, {trained} of them trained"
-    return text if same else f"{text}; {_difference(one, reference)}"
+def _summary(wrapper: Wrapper, reference: Wrapper) -> str:
+    same = tuple(map(_signature, wrapper.parameters)) == tuple(map(_signature, reference.parameters))
+    trained = sum(p.requires_grad for p in wrapper.parameters)
+    text = f"{plural(len(wrapper.parameters), 'parameter')}, {trained} of them trained"
+    return text if same else f"{text}; {_difference(wrapper, reference)}"

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_come_together
@@ -10,7 +10,7 @@ _LARGEST_STATISTIC = 16
 
 
 class NotWrapped(Check):
-    """A group of ranks trains, and nothing synchronises gradients or weights.
+    """Ranks train without synchronising gradients or weights.
 
     What it finds:
         A process group of several ranks, optimizer steps on each, no DistributedDataParallel that holds what they
@@ -33,15 +33,16 @@ class NotWrapped(Check):
     """
 
     code = "DD227"
-    name = "not-wrapped"
-    family = Family.MODEL
-    title = "what a group trains is synchronised"
+    title = "gradients or weights are synchronised"
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         groups = replicas(trace)
         if any(
-            wrapper.failed is None for group in groups for one in group.values() for wrapper in one.wrappers
+            wrapper.failed is None
+            for group in groups
+            for recording in group.values()
+            for wrapper in recording.wrappers
         ):
             return Passed("the model is wrapped in DistributedDataParallel")
         for group in groups:
@@ -52,22 +53,22 @@ class NotWrapped(Check):
         return Passed("nothing is wrapped in DistributedDataParallel, and the script synchronises by itself")
 
     def _alone(self, group: Group, first: Update) -> Finding:
-        after = differing({rank: one.after for rank, one in first.taken.items()})
+        after = differing({rank: taken.after for rank, taken in first.taken.items()})
         count = len(next(iter(first.taken.values())).after or ())
         ranks = tuple(first.taken)
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
-            why="The model was not wrapped, and no collective carried gradients or weights. Every rank updates its "
-            "own copy with its own data.",
+            why="The model was not wrapped, and no collective carried gradients or weights. Every rank "
+            "updates its own copy with its own data.",
             fix="model = DistributedDataParallel(model)    # after moving it to its device, with or without a GPU",
             ranks=ranks,
             where=first.where,
             evidence=(
                 Evidence(f"differ: {listing(after)}"),
                 Evidence(
-                    f"{plural(sum(len(one.collectives) for one in group.values()), 'collective')} issued by the "
-                    "script, none with gradients or weights",
+                    f"{plural(sum(len(recording.collectives) for recording in group.values()), 'collective')} "
+                    "issued by the script, none with gradients or weights",
                     ranks,
                 ),
             ),
@@ -86,7 +87,7 @@ def _drifting(group: Group) -> Update | None:
     # Weights may be averaged at intervals longer than what was recorded; then tensors travel all the same.
     travels = any(
         collective.weight_of or (elements(collective) > _LARGEST_STATISTIC and not collective.requires_grad)
-        for one in group.values()
-        for collective in one.collectives
+        for recording in group.values()
+        for collective in recording.collectives
     )
     return None if travels else apart[0]

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -14,7 +14,7 @@ _FIX = "use the module without a wrapper; or, where it was to be trained: module
 
 
 class NothingToTrain(Check):
-    """A module without any trainable parameter is wrapped.
+    """A module without a trainable parameter is wrapped in DistributedDataParallel.
 
     What it finds:
         The error "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a
@@ -35,9 +35,7 @@ class NothingToTrain(Check):
     """
 
     code = "DD223"
-    name = "nothing-to-train"
-    family = Family.MODEL
-    title = "what is wrapped has something to train"
+    title = "wrapped modules have trainable parameters"
     explained_by = ("DD214",)
     raises = (
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
@@ -47,18 +45,18 @@ class NothingToTrain(Check):
         raised = raised_as(trace, *self.raises)
         if raised:
             return self._frozen(trace, raised)
-        wrapped = [one for seen in trace.recordings().values() for one in seen.wrappers]
+        wrapped = [wrapper for recording in trace.recordings().values() for wrapper in recording.wrappers]
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every wrapped module has parameters to train")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
+        reason = log.told(*self.raises)
         headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*told.by)) if told else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
 
     def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        failed = [one for one in trace.recordings()[next(iter(raised))].wrappers if one.failed]
+        failed = [wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed]
         name, own = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
         return self.fail(
             f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.parts import own_parts
@@ -11,7 +11,7 @@ from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_
 
 
 class ParametersOutsideDdp(Check):
-    """The optimizer trains parameters that no wrapper synchronises.
+    """The optimizer trains parameters outside of DistributedDataParallel.
 
     What it finds:
         Parameters of an optimizer that belong to no wrapped module, that every rank has, and whose gradients differ
@@ -34,14 +34,12 @@ class ParametersOutsideDdp(Check):
     """
 
     code = "DD203"
-    name = "parameters-outside-ddp"
-    family = Family.MODEL
-    title = "every trained parameter is inside a wrapper"
+    title = "every trained parameter is inside DistributedDataParallel"
     explained_by = ("DD205", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:
         groups = replicas(trace)
-        if not any(one.wrappers for group in groups for one in group.values()):
+        if not any(recording.wrappers for group in groups for recording in group.values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         outside = [self._outside(apart) for group in groups for apart in _trained_apart(group)]
         return outside or Passed("no parameter outside a wrapper was trained on its own data by each rank")
@@ -53,10 +51,10 @@ class ParametersOutsideDdp(Check):
         return self.fail(
             f"the optimizer trains {plural(len(counts), 'parameter')} that no DistributedDataParallel synchronises: "
             + listing(tuple(counts)),
-            why="They are in no wrapped module, so nobody averages their gradients. Each rank trains its own copy on "
-            "its own data.",
-            fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a part of "
-            "the wrapped model, used inside its forward",
+            why="They are in no wrapped module, so nobody averages their gradients. Each rank trains its own "
+            "copy on its own data.",
+            fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a "
+            "part of the wrapped model, used inside its forward",
             ranks=tuple(first.taken),
             where=first.where,
             evidence=tuple(

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.text import plural, ranks_phrase
@@ -32,8 +32,6 @@ class SchedulerSteps(Check):
     """
 
     code = "DD219"
-    name = "scheduler-steps"
-    family = Family.MODEL
     title = "schedulers step once for each update, on every rank"
     explained_by = ("DD106", "DD225")
 
@@ -60,10 +58,10 @@ class SchedulerSteps(Check):
         late = tuple(rank for rank, count in totals.items() if count < most)
         called = _calls(recordings[next(rank for rank in totals if rank not in late)], scheduler)[0]
         return self.fail(
-            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and {most} times on the "
-            "others",
-            why="A scheduler changes the learning rate of its own rank only. Ranks that step it unequally take unequal "
-            "steps with equal gradients, and their weights drift apart.",
+            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and {most} times "
+            "on the others",
+            why="A scheduler changes the learning rate of its own rank only. Ranks that step it unequally "
+            "take unequal steps with equal gradients, and their weights drift apart.",
             fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
             ranks=late,
             where=called.at,
@@ -99,14 +97,19 @@ class SchedulerSteps(Check):
 def _unequal(trace: Trace, recordings: Mapping[int, Recording]) -> dict[int, dict[int, int]]:
     """The schedulers that ranks stepped unequally, and how often each did; none of a run that was cut short."""
     updates = {len(recording.steps) for recording in recordings.values()}
-    ended_early = any(one.exit and one.exit.how == "shortened" for one in recordings.values())
+    ended_early = any(
+        recording.exit and recording.exit.how == "shortened" for recording in recordings.values()
+    )
     if trace.broken or ended_early or len(recordings) < 2 or len(updates) > 1:
         return {}
     stepped = {
-        called.scheduler for one in recordings.values() for step in one.steps for called in step.schedulers
+        called.scheduler
+        for recording in recordings.values()
+        for step in recording.steps
+        for called in step.schedulers
     }
     totals = {
-        scheduler: {rank: len(_calls(one, scheduler)) for rank, one in recordings.items()}
+        scheduler: {rank: len(_calls(recording, scheduler)) for rank, recording in recordings.items()}
         for scheduler in sorted(stepped)
     }
     return {scheduler: by_rank for scheduler, by_rank in totals.items() if len(set(by_rank.values())) > 1}

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
 from ddpdoctor.text import ranks_phrase
@@ -13,7 +13,7 @@ _REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
 
 
 class SyncbatchnormOrder(Check):
-    """SyncBatchNorm is made at the wrong moment, or for the wrong device.
+    """SyncBatchNorm is converted after the wrap, or used on the CPU.
 
     What it finds:
         convert_sync_batchnorm called on a model that is wrapped already; and SyncBatchNorm on the CPU, where DDP's
@@ -35,9 +35,7 @@ class SyncbatchnormOrder(Check):
     """
 
     code = "DD221"
-    name = "syncbatchnorm-order"
-    family = Family.MODEL
-    title = "SyncBatchNorm is made before the wrap, for a GPU"
+    title = "SyncBatchNorm is converted before the wrap, for a GPU"
     raises = (
         r"SyncBatchNorm layers only work with GPU modules",
         r"SyncBatchNorm expected input tensor to be on GPU",
@@ -55,22 +53,25 @@ class SyncbatchnormOrder(Check):
         if late:
             return [self._late(conversions, raised) for conversions in late]
         if raised:
-            return self._on_cpu(trace, raised)
+            return self.fail(
+                f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
+                why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
+                fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
+                **raised_by(trace, raised),
+            )
         if not any(recording.events(Conversion) for recording in recordings.values()):
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_REFUSED)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_REFUSED)
         return self.fail(
             "SyncBatchNorm was given input that it does not work on",
-            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the group's "
-            "backend, and a model that was converted before it was wrapped.",
+            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the "
+            "group's backend, and a model that was converted before it was wrapped.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
             "model = DistributedDataParallel(model, device_ids=[local_rank])",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
@@ -88,12 +89,4 @@ class SyncbatchnormOrder(Check):
                 Evidence(f"{first.layers} BatchNorm layers converted", tuple(late)),
                 *last_lines(raised),
             ),
-        )
-
-    def _on_cpu(self, trace: Trace, raised: dict[int, Raised]) -> Finding:
-        return self.fail(
-            f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
-            why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
-            fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
-            **raised_by(trace, raised),
         )

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.answers import require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
@@ -17,7 +17,7 @@ from ddpdoctor.trace.weights import Difference, differences
 
 
 class WeightsDiffer(Check):
-    """Replicas that have to be equal are not.
+    """The weights of the replicas differ.
 
     What it finds:
         Ranks whose weights differ from rank 0's, bit by bit: the first tensor, the first element and both values.
@@ -41,8 +41,6 @@ class WeightsDiffer(Check):
     """
 
     code = "DD206"
-    name = "weights-differ"
-    family = Family.MODEL
     title = "every rank has the same weights"
     measurements = ("weights",)
     explained_by = (
@@ -64,7 +62,7 @@ class WeightsDiffer(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recorded = any(one.recording for one in trace.ranks)
+        recorded = any(rank.recording for rank in trace.ranks)
         return (
             self._examine_recorded(trace) if recorded and not trace.bundled else self._examine_trainer(trace)
         )
@@ -99,10 +97,12 @@ class WeightsDiffer(Check):
             f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
             why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas of "
             "a model of ddpdoctor's own came out unequal, so every rank would train a model of its own.",
-            fix="see whether a package replaces functions of torch.distributed or of DistributedDataParallel; or "
-            "reinstall torch: pip install --force-reinstall torch",
+            fix="see whether a package replaces functions of torch.distributed or of "
+            "DistributedDataParallel; or reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(unequal),
-            evidence=by_state({rank: f"{_shown(one)} ({one['when']})" for rank, one in unequal.items()}),
+            evidence=by_state(
+                {rank: f"{_shown(value)} ({value['when']})" for rank, value in unequal.items()}
+            ),
         )
 
     def _differ_in_step(self, group: Group, wrapper: Wrapper | None, first: Difference) -> Finding:
@@ -129,13 +129,13 @@ class WeightsDiffer(Check):
     def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
         return self.fail(
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
-            why="Every rank started from rank 0's weights and took steps with the same averaged gradients, so "
-            "they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, or a rank "
-            "computed another result from equal numbers.",
+            why="Every rank started from rank 0's weights and took steps with the same averaged gradients, "
+            "so they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, "
+            "or a rank computed another result from equal numbers.",
             fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
             ranks=tuple(unequal),
             evidence=(
-                *(Evidence(_shown(one), (rank,)) for rank, one in unequal.items()),
+                *(Evidence(_shown(value), (rank,)) for rank, value in unequal.items()),
                 *_digests("weights", digests),
             ),
         )
@@ -155,7 +155,8 @@ def _states(first: Difference) -> tuple[Evidence, ...]:
     """The first differing parameter's digest by rank, equal ones once."""
     key = first.keys[0]
     weights = {
-        rank: (one.before if first.before else one.after) or {} for rank, one in first.update.taken.items()
+        rank: (taken.before if first.before else taken.after) or {}
+        for rank, taken in first.update.taken.items()
     }
     return _digests(key, {rank: digests[key] for rank, digests in weights.items()})
 

@@ -2,8 +2,8 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import ranks_phrase
@@ -42,7 +42,7 @@ _CAUSES = (
 
 
 class WrapDeviceMismatch(Check):
-    """device_ids and the module's devices do not go together.
+    """device_ids does not match the module's devices.
 
     What it finds:
         Errors of DDP's constructor about devices: device_ids for a module on the CPU, with several elements, as a
@@ -64,9 +64,7 @@ class WrapDeviceMismatch(Check):
     """
 
     code = "DD224"
-    name = "wrap-device-mismatch"
-    family = Family.MODEL
-    title = "wrapped modules lie where device_ids says"
+    title = "wrapped modules are on the device of device_ids"
     raises = (
         r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
         r"device_ids can only be None or contain a single element",
@@ -76,8 +74,19 @@ class WrapDeviceMismatch(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises) or _bare_number(trace)
         if raised:
-            return self._mismatch(trace, raised)
-        wrappers = [(rank, wrapper) for rank, one in trace.recordings().items() for wrapper in one.wrappers]
+            first, ranks = next(iter(raised.values())), with_victims(trace, raised)
+            clause, why, fix = next(rest for words, *rest in _CAUSES if words in first.message)
+            return self.fail(
+                f"DistributedDataParallel's constructor fails on {ranks_phrase(ranks)}: {clause}",
+                why=why,
+                fix=fix,
+                **raised_by(trace, raised),
+            )
+        wrappers = [
+            (rank, wrapper)
+            for rank, recording in trace.recordings().items()
+            for wrapper in recording.wrappers
+        ]
         if not wrappers:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         elsewhere = by_line(
@@ -90,22 +99,10 @@ class WrapDeviceMismatch(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(*self.raises)
-        if told is None:
-            return UNSAID
-        clause, why, fix = next(rest for words, *rest in _CAUSES if words in told.match.string)
+        reason = log.reason(*self.raises)
+        clause, why, fix = next(rest for words, *rest in _CAUSES if words in reason.match.string)
         return self.fail(
-            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **told_by(*told.by)
-        )
-
-    def _mismatch(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        first, ranks = next(iter(raised.values())), with_victims(trace, raised)
-        clause, why, fix = next(rest for words, *rest in _CAUSES if words in first.message)
-        return self.fail(
-            f"DistributedDataParallel's constructor fails on {ranks_phrase(ranks)}: {clause}",
-            why=why,
-            fix=fix,
-            **raised_by(trace, raised),
+            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **told_by(*reason.by)
         )
 
     def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:
@@ -113,8 +110,8 @@ class WrapDeviceMismatch(Check):
         return self.fail(
             f"the module of rank {rank} is on {', '.join(sorted(_places(wrapper)))}, and device_ids names "
             f"{_device(wrapper)}",
-            why="The wrapper moves the inputs of every forward to the GPU of device_ids, where the weights are not. A "
-            "global rank is no GPU's number: on every node they begin with 0.",
+            why="The wrapper moves the inputs of every forward to the GPU of device_ids, where the weights "
+            "are not. A global rank is no GPU's number: on every node they begin with 0.",
             fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
             **on_ranks(
                 elsewhere,
@@ -137,7 +134,7 @@ def _device(wrapper: Wrapper) -> str | None:
 
 def _places(wrapper: Wrapper) -> set[str]:
     """The devices of its parameters."""
-    return {one.device for one in wrapper.parameters}
+    return {parameter.device for parameter in wrapper.parameters}
 
 
 def _bare_number(trace: Trace) -> dict[int, Raised]:

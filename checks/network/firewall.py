@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Confidence, Judgement
 
 _NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]{1,80}?)\]?<(?P<port>\d+)>.{0,60}timed out"
 _UNNAMED = r"Call to connect failed ?: Connection timed out"
@@ -11,7 +11,7 @@ _GLOO = (
 
 
 class Firewall(Check):
-    """The port of the rendezvous is open, and the ports for data are not.
+    """The rendezvous port is open, and the data ports are not.
 
     What it finds:
         Ranks that met in the store, and then could not connect to each other: the connection was not refused, it was
@@ -29,26 +29,22 @@ class Firewall(Check):
     """
 
     code = "DD710"
-    name = "firewall"
-    family = Family.NETWORK
     title = "the data ports are open"
     raises = (_NCCL, _GLOO, _UNNAMED)
     log_words = ("Call to connect failed", "onnect to ", "onnecting to ", "timed out connecting")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_NCCL, _GLOO) or log.told(_UNNAMED)
-        if told is None:
-            return UNSAID
-        said = told.match.groupdict()
-        address, port = said.get("address") or "ADDRESS", said.get("port") or "PORT"
+        reason = log.told(_NCCL, _GLOO) or log.reason(_UNNAMED)
+        groups = reason.match.groupdict()
+        address, port = groups.get("address") or "ADDRESS", groups.get("port") or "PORT"
         return self.fail(
             f"port {port} of {address} did not answer, after the ranks had met"
-            if said
+            if groups
             else "a port for data did not answer",
-            why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at all, "
-            "where a closed port would refuse, is what a firewall does.",
+            why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at "
+            "all, where a closed port would refuse, is what a firewall does.",
             fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
             "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, or the security group's",
             confidence=Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -4,8 +4,8 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Interface
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Level, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Level, Passed, Skipped
 from ddpdoctor.redact import quote, show_value
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
@@ -39,8 +39,6 @@ class GlooInterface(Check):
     """
 
     code = "DD702"
-    name = "gloo-interface"
-    family = Family.NETWORK
     title = "gloo has a network interface"
     breaks_group = True
     raises = (_UNKNOWN_NAME, _LOOPBACK, _UNRESOLVED)
@@ -61,31 +59,33 @@ class GlooInterface(Check):
             text = f"gloo found no interface {quote(told.match['name'])}"
             why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
             return self._told(text, why, told_by(*told.by))
-        told = log.told(_LOOPBACK, _UNRESOLVED)
-        if told is None:
-            return UNSAID
-        address = told.match.groupdict().get("address")
+        reason = log.reason(_LOOPBACK, _UNRESOLVED)
+        address = reason.match.groupdict().get("address")
         text = (
             f"gloo gave out the loopback address {address}"
             if address
             else "gloo found no address for its own host"
         )
         why = "Without GLOO_SOCKET_IFNAME gloo looks up the host's own name, and /etc/hosts often has it at 127.0.1.1. "
-        return self._told(text, why, told_by(*told.by))
+        return self._told(text, why, told_by(*reason.by))
 
-    def _told(self, headline: str, why: str, said: dict[str, Any]) -> Finding:
+    def _told(self, headline: str, why: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
             why=f"{why}Ranks on other nodes then dial themselves.",
             fix="ip -br address     # the interface that leads to the other nodes\nexport "
             "GLOO_SOCKET_IFNAME=eth0     # "
             "and TP_SOCKET_IFNAME for RPC; or map the host's name to its real address in /etc/hosts",
-            **said,
+            **details,
         )
 
     def _finding(self, host: Host, value: str, problem: str) -> Finding:
         gloo = host.plan.backend == "gloo"
-        usable = [one.name for one in host.interfaces if one.up and one.addresses and not one.loopback]
+        usable = [
+            interface.name
+            for interface in host.interfaces
+            if interface.up and interface.addresses and not interface.loopback
+        ]
         return Finding(
             self.code,
             # With NCCL the variable matters only where the script creates a gloo group beside it.
@@ -109,7 +109,7 @@ def _problems(host: Host, value: str) -> Iterator[str]:
         return  # names after it are NCCL's too
     # A comma at the end is fine: torch reads the list up to it.
     for entry in value.removesuffix(",").split(","):
-        found = next((one for one in host.interfaces if one.name == entry), None)
+        found = next((interface for interface in host.interfaces if interface.name == entry), None)
         if not entry:
             yield "has an empty entry"
         elif found is None:
@@ -124,7 +124,7 @@ def _problems(host: Host, value: str) -> Iterator[str]:
 
 
 def _unknown(host: Host, entry: str) -> str:
-    longer = [one.name for one in host.interfaces if one.name.startswith(entry.strip())]
+    longer = [interface.name for interface in host.interfaces if interface.name.startswith(entry.strip())]
     if entry.strip() != entry:
         return f"has a space around {quote(entry.strip())}, which gloo takes for a part of the name"
     if longer:
@@ -134,5 +134,5 @@ def _unknown(host: Host, entry: str) -> str:
     return f"names {quote(entry)}, which this machine does not have"
 
 
-def _describe(one: Interface) -> str:
-    return f"{one.name} is {'up' if one.up else 'down'}: {', '.join(one.addresses) or 'no address'}"
+def _describe(interface: Interface) -> str:
+    return f"{interface.name} is {'up' if interface.up else 'down'}: {', '.join(interface.addresses) or 'no address'}"

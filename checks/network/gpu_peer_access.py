@@ -8,7 +8,7 @@ from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural
 
 Pair = tuple[int, int]
@@ -31,7 +31,7 @@ _TABLE_HEAD = r"#\s+(?:\(B\)|size)\s"
 
 
 class GpuPeerAccess(Check):
-    """The GPUs cannot read each other's memory, or only through an IOMMU that may corrupt or block it.
+    """GPUs have no peer access, or have it through an IOMMU that may corrupt or block transfers.
 
     What it finds:
         Pairs of visible GPUs without peer access: information for consumer cards and for GPUs on different
@@ -55,9 +55,7 @@ class GpuPeerAccess(Check):
     """
 
     code = "DD706"
-    name = "gpu-peer-access"
-    family = Family.NETWORK
-    title = "the GPUs reach each other's memory"
+    title = "the GPUs have peer access"
     raises = (_EXHAUSTED, _REFUSED)
     log_words = ("peer mapping resources", "peer access", "GeForce", "RTX", "Init COMPLETE", "Connected all")
 
@@ -80,44 +78,41 @@ class GpuPeerAccess(Check):
         ] or Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_EXHAUSTED)
-        if told:
-            return self._told_exhausted(told)
-        told = log.told(_REFUSED)
-        if told is None and self._silent_after_start(log):
-            told = log.told(_COMPLETE, _CONNECTED)
-        return self._told_hang(log, told) if told else UNSAID
+        reason = log.told(_EXHAUSTED)
+        if reason:
+            return self.fail(
+                "a GPU had no peer mapping left for one more GPU",
+                why="A GPU maps the memory of at most eight others, and each process that drives several "
+                "GPUs maps all of them to each other.",
+                fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
+                "NCCL_P2P_DISABLE=1 goes without peer access",
+                **told_by(*reason.by),
+            )
+        reason = log.told(_REFUSED)
+        if reason is None and self._silent_after_start(log):
+            reason = log.told(_COMPLETE, _CONNECTED)
+        return self._told_hang(log, reason) if reason else UNSAID
 
     def _silent_after_start(self, log: Log) -> bool:
         """Whether every link is GPU to GPU, all is connected, and then nothing more comes although more should."""
         links = [link for facts in log.nccl.values() for link in facts.links]
         if not links or log.training or not all(link.via.startswith("P2P") for link in links):
             return False
-        untold = not any(log.fatal) and not any(one.code for one in log.ended)
+        untold = not any(log.fatal) and not any(end.code for end in log.ended)
         begun = (
             log.last is not None and bool(log.find(_CONSUMER)) and bool(re.match(_TABLE_HEAD, log.last.text))
         )
         return untold and (log.hung is not None or begun or bool(log.waits))
 
-    def _told_exhausted(self, told: Told) -> Finding:
-        return self.fail(
-            "a GPU had no peer mapping left for one more GPU",
-            why="A GPU maps the memory of at most eight others, and each process that drives several GPUs "
-            "maps all of them to each other.",
-            fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
-            "NCCL_P2P_DISABLE=1 goes without peer access",
-            **told_by(*told.by),
-        )
-
-    def _told_hang(self, log: Log, told: Told) -> Finding:
+    def _told_hang(self, log: Log, reason: Told) -> Finding:
         consumer = bool(log.find(_CONSUMER))
         return self.fail(
             "the GPUs were connected by peer access, and the first collective did not end",
             why=(
                 "Consumer GPUs have no peer access that works with some drivers, which offer it all the same. "
                 if consumer
-                else "Access Control Services or an IOMMU send transfers between GPUs through the root complex, where "
-                "they are lost. "
+                else "Access Control Services or an IOMMU send transfers between GPUs through the root "
+                "complex, where they are lost. "
             )
             + "NCCL starts, and its first kernel waits for data that does not come.",
             fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, it is peer access\n"
@@ -128,7 +123,7 @@ class GpuPeerAccess(Check):
                 "iommu=pt or off on the kernel's command line: lspci -vvv | grep ACSCtl"
             ),
             confidence=Confidence.LIKELY,
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
     def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
@@ -149,8 +144,8 @@ class GpuPeerAccess(Check):
         first = next(iter(modes))
         return self.warn(
             f"the IOMMU translates the addresses of GPU {first}, which has peer access over PCI Express",
-            why="CUDA does not support peer access through an IOMMU that translates, outside of virtual machines: "
-            "transfers between the GPUs may hang, or arrive corrupted without an error.",
+            why="CUDA does not support peer access through an IOMMU that translates, outside of virtual "
+            "machines: transfers between the GPUs may hang, or arrive corrupted without an error.",
             fix="add iommu=pt to the kernel's command line and restart; until then: export NCCL_P2P_DISABLE=1",
             evidence=tuple(
                 Evidence(f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}")

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Judgement
+from ddpdoctor.model import Confidence, Evidence, Judgement
 from ddpdoctor.redact import show_value
 
 VARIABLE = "NCCL_IB_GID_INDEX"
@@ -11,7 +11,7 @@ _REFUSED = (
 
 
 class IbGidIndex(Check):
-    """The address that a RoCE or InfiniBand port was used with does not lead to the other node.
+    """The GID of a RoCE or InfiniBand port does not reach the other node.
 
     What it finds:
         A connection between two adapters that never carried anything: transfers end with status 12 (no answer)
@@ -30,21 +30,19 @@ class IbGidIndex(Check):
     """
 
     code = "DD703"
-    name = "ib-gid-index"
-    family = Family.NETWORK
-    title = "adapters reach each other by their address"
+    title = "RDMA adapters reach each other"
     raises = (_UNANSWERED, _REFUSED)
     log_words = ("Got completion", "ibv_modify_qp")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_UNANSWERED, _REFUSED)
-        if told is None or log.training:  # a connection that has worked was lost, which is DD705
+        reason = log.told(_UNANSWERED, _REFUSED)
+        if reason is None or log.training:  # a connection that has worked was lost, which is DD705
             return UNSAID
         used = {value for facts in log.nccl.values() for name, value in facts.variables if name == VARIABLE}
-        said = told_by(*told.by)
+        details = told_by(*reason.by)
         if used:
             shown = show_value(VARIABLE, ", ".join(sorted(used)))
-            said["evidence"] = (*said["evidence"], Evidence(f"{VARIABLE}={shown} in this run"))
+            details["evidence"] = (*details["evidence"], Evidence(f"{VARIABLE}={shown} in this run"))
         return self.fail(
             "InfiniBand or RoCE adapters got no answer from each other, and nothing had passed before",
             why="The queue pairs were set up and the first transfer was not answered: mostly a GID that the other "
@@ -52,5 +50,5 @@ class IbGidIndex(Check):
             fix="show_gids     # the index of the RoCE v2 entry with the node's IPv4 address, on every node\n"
             f"export {VARIABLE}=3\nib_write_bw -d mlx5_0 -x 3 NODE     # tries the path without NCCL",
             confidence=Confidence.LIKELY,
-            **said,
+            **details,
         )

@@ -2,8 +2,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Judgement, Passed, Skipped
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 ENOUGH = 1 << 30
@@ -39,8 +39,6 @@ class IbMemlock(Check):
     """
 
     code = "DD704"
-    name = "ib-memlock"
-    family = Family.NETWORK
     title = "locked memory is enough for InfiniBand"
     breaks_group = True
     raises = (_REFUSED,)
@@ -70,9 +68,7 @@ class IbMemlock(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_REFUSED)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_REFUSED)
         return self.fail(
             "InfiniBand could not register memory: the limit on locked memory is too low",
             why="RDMA needs its buffers locked in memory, and the limit of the process does not allow as "
@@ -80,7 +76,7 @@ class IbMemlock(Check):
             "from a login shell.",
             fix="ulimit -l     # inside the job; it has to say unlimited\n"
             "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )
 
 

@@ -4,8 +4,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural
 
@@ -50,8 +50,6 @@ class IbTransportError(Check):
     """
 
     code = "DD705"
-    name = "ib-transport-error"
-    family = Family.NETWORK
     title = "the InfiniBand links are up"
     raises = (_COMPLETION, _EVENT)
     log_words = ("Got completion", "Got async event", "Got async error", "ibv_poll_cq", "NET/IB")
@@ -72,26 +70,20 @@ class IbTransportError(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_EVENT)
-        if told:
-            return self._told_event(told)
-        told = log.told(_COMPLETION)
+        reason = log.told(_EVENT)
+        if reason:
+            return self.fail(
+                f"an InfiniBand port reported {quote(reason.match['event'].strip())}",
+                why="The link went down, or the adapter failed, while the job ran. NCCL gives up on the connection.",
+                fix="ibstat; ibdev2netdev; dmesg -T | grep -i mlx\nhave cable, transceiver and switch port "
+                "checked; NCCL_IB_HCA leaves a port out",
+                **told_by(*reason.by, role=Role.SYSTEM),
+            )
+        reason = log.told(_COMPLETION)
         # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
-        if told is None or (told.match["status"] == "12" and not log.training):
+        if reason is None or (reason.match["status"] == "12" and not log.training):
             return UNSAID
-        return self._told_completion(told)
-
-    def _told_event(self, told: Told) -> Finding:
-        return self.fail(
-            f"an InfiniBand port reported {quote(told.match['event'].strip())}",
-            why="The link went down, or the adapter failed, while the job ran. NCCL gives up on the connection.",
-            fix="ibstat; ibdev2netdev; dmesg -T | grep -i mlx\nhave cable, transceiver and switch port checked; "
-            "NCCL_IB_HCA leaves a port out",
-            **told_by(*told.by, role=Role.SYSTEM),
-        )
-
-    def _told_completion(self, told: Told) -> Finding:
-        status = int(told.match["status"])
+        status = int(reason.match["status"])
         meaning = _STATUS.get(status, "an error of the transport")
         return self.fail(
             f"an InfiniBand transfer ended with status {status}, {meaning}",
@@ -101,7 +93,7 @@ class IbTransportError(Check):
             "perfquery, the switch\n"
             "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",
             confidence=Confidence.LIKELY,
-            **told_by(*told.by, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
+            **told_by(*reason.by, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
         )
 
     def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:
@@ -115,8 +107,8 @@ class IbTransportError(Check):
     def _none_active(self, ports: Sequence[IbPort]) -> Finding:
         return self.warn(
             f"none of {plural(len(ports), 'InfiniBand port')} is active",
-            why="NCCL finds no InfiniBand device and goes between the nodes over sockets, many times slower, or "
-            "fails where NCCL_NET=IB asks for InfiniBand.",
+            why="NCCL finds no InfiniBand device and goes between the nodes over sockets, many times slower, "
+            "or fails where NCCL_NET=IB asks for InfiniBand.",
             fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not meant",
             evidence=_evidence(ports),
         )
@@ -126,8 +118,8 @@ class IbTransportError(Check):
         verb = "has a cable but is" if len(ports) == 1 else "have cables but are"
         return self.warn(
             f"{listing([port.name for port in ports])} {verb} not configured (state {ports[0].state})",
-            why="The subnet manager gives a port its address. Until it does, the port is not active and NCCL does "
-            "not use it.",
+            why="The subnet manager gives a port its address. Until it does, the port is not active and NCCL "
+            "does not use it.",
             fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
             evidence=_evidence(ports),
             about=Kind.INTERFACE.of(*(port.name for port in ports)),
@@ -136,8 +128,8 @@ class IbTransportError(Check):
     def _dropped(self, port: IbPort) -> Finding:
         return self.warn(
             f"{port.name} is down and was up before",
-            why="NCCL uses fewer ports on this node than on the others. The collectives run at the speed of the "
-            "node with the fewest, and ranks that count on this port fail to connect.",
+            why="NCCL uses fewer ports on this node than on the others. The collectives run at the speed of "
+            "the node with the fewest, and ranks that count on this port fail to connect.",
             fix=f"ibstat {port.device}     # check cable and switch; or on every node: "
             f"export NCCL_IB_HCA=^{port.device}",
             evidence=_evidence([port]),
@@ -147,8 +139,8 @@ class IbTransportError(Check):
     def _flapping(self, port: IbPort) -> Finding:
         return self.info(
             f"{port.name} lost its link {port.counters['link_downed']} times",
-            why="The port is active now. A link that goes down while a job runs ends it with a completion error; "
-            "the counter covers the time since the driver was loaded and does not say when.",
+            why="The port is active now. A link that goes down while a job runs ends it with a completion "
+            "error; the counter covers the time since the driver was loaded and does not say when.",
             fix=f"perfquery -R     # clear the counters, and look again after a while: ibstat {port.device}",
             evidence=_evidence([port]),
             about=Kind.INTERFACE.of(port.name),

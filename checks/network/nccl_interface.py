@@ -6,7 +6,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.nccl_settings import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
@@ -46,8 +46,6 @@ class NcclInterface(Check):
     """
 
     code = "DD701"
-    name = "nccl-interface"
-    family = Family.NETWORK
     title = "NCCL has a network interface"
     breaks_group = True
     raises = (_NONE_FOUND, _NO_ADDRESS)
@@ -61,23 +59,35 @@ class NcclInterface(Check):
             return self._judge_choice(host)
         matched = _matching(host.interfaces, setting.value)
         if not matched:
-            return self._nothing(host, setting)
-        if host.plan.nnodes > 1 and all(one.loopback for one in matched):
-            return self._loopback(host, setting)
+            return self.fail(
+                f"{_shown(setting)} matches no network interface that is up",
+                why="NCCL needs an interface to bring its ranks together, on one node too. It uses the ones "
+                "that the variable matches and no other, so creating the communicator fails on this machine.",
+                fix=_fix(host, setting),
+                evidence=_evidence(host),
+            )
+        if host.plan.nnodes > 1 and all(interface.loopback for interface in matched):
+            return self.fail(
+                f"{_shown(setting)} matches only loopback, and the job has {host.plan.nnodes} nodes",
+                why="NCCL tells the other nodes to connect to this machine's loopback address. They connect "
+                "to themselves instead, and wait until the process group times out.",
+                fix=_fix(host, setting),
+                evidence=_evidence(host),
+            )
         return Passed(f"{VARIABLE} matches {_names(matched)}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_NONE_FOUND, _NO_ADDRESS)
-        if told:
-            return self._told(log, "NCCL found no network interface", told_by(*told.by))
-        told = log.told(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
-        if told is None:
+        reason = log.told(_NONE_FOUND, _NO_ADDRESS)
+        if reason:
+            return self._told(log, "NCCL found no network interface", told_by(*reason.by))
+        reason = log.told(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
+        if reason is None:
             return UNSAID
-        text = f"NCCL took interface {told.match['interface']}, which does not lead to other nodes"
-        return self._told(log, text, told_by(*told.by), Confidence.LIKELY)
+        text = f"NCCL took interface {reason.match['interface']}, which does not lead to other nodes"
+        return self._told(log, text, told_by(*reason.by), Confidence.LIKELY)
 
     def _told(
-        self, log: Log, text: str, said: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
+        self, log: Log, text: str, details: dict[str, Any], confidence: Confidence = Confidence.CERTAIN
     ) -> Finding:
         values = {
             value for facts in log.nccl.values() for name, value in facts.variables if name == _VARIABLE
@@ -85,69 +95,47 @@ class NcclInterface(Check):
         shown = f" for {_VARIABLE}={show_value(_VARIABLE, ', '.join(sorted(values)))}" if values else ""
         return self.fail(
             text + shown,
-            why=f"{_VARIABLE} is a list of beginnings of names, the same for every node it is exported to. Where no "
-            "interface of a node begins so, NCCL there cannot tell the others its address.",
-            fix=f"on every node: ip -br address\nexport {_VARIABLE}=enp4s0,enp6s0     # the names of all nodes; or "
-            f"unset {_VARIABLE}",
+            why=f"{_VARIABLE} is a list of beginnings of names, the same for every node it is exported to. "
+            "Where no interface of a node begins so, NCCL there cannot tell the others its address.",
+            fix=f"on every node: ip -br address\nexport {_VARIABLE}=enp4s0,enp6s0     # the names of all "
+            f"nodes; or unset {_VARIABLE}",
             confidence=confidence,
-            **said,
+            **details,
         )
 
     def _judge_choice(self, host: Host) -> Judgement:
         choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
         chosen = next((found for found in choices if found), ())
         if not chosen:
-            return self._no_interface(host)
-        if host.plan.nnodes > 1 and all(one.name.startswith(_LOCAL) for one in chosen):
-            return self._local_only(host, chosen)
+            return self.fail(
+                "no network interface is up with an address",
+                why="NCCL needs one to bring its ranks together, on one node too; loopback is enough there.",
+                fix="ip link set lo up",
+                evidence=_evidence(host),
+            )
+        if host.plan.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
+            return self.fail(
+                f"NCCL has only {_names(chosen)} to use, and the job has {host.plan.nnodes} nodes",
+                why="Loopback and container bridges carry traffic inside this machine only. The other nodes "
+                "cannot reach this one, and wait until the process group times out.",
+                fix="run the container with the host's network (docker run --network host ...), or bring up "
+                "the interface that has the route to the other nodes",
+                evidence=_evidence(host),
+            )
         return Passed(f"NCCL chooses {_names(chosen)}")
-
-    def _nothing(self, host: Host, setting: Setting) -> Finding:
-        return self.fail(
-            f"{_shown(setting)} matches no network interface that is up",
-            why="NCCL needs an interface to bring its ranks together, on one node too. It uses the ones that the "
-            "variable matches and no other, so creating the communicator fails on this machine.",
-            fix=_fix(host, setting),
-            evidence=_evidence(host),
-        )
-
-    def _loopback(self, host: Host, setting: Setting) -> Finding:
-        return self.fail(
-            f"{_shown(setting)} matches only loopback, and the job has {host.plan.nnodes} nodes",
-            why="NCCL tells the other nodes to connect to this machine's loopback address. They connect to "
-            "themselves instead, and wait until the process group times out.",
-            fix=_fix(host, setting),
-            evidence=_evidence(host),
-        )
-
-    def _no_interface(self, host: Host) -> Finding:
-        return self.fail(
-            "no network interface is up with an address",
-            why="NCCL needs one to bring its ranks together, on one node too; loopback is enough there.",
-            fix="ip link set lo up",
-            evidence=_evidence(host),
-        )
-
-    def _local_only(self, host: Host, chosen: Sequence[Interface]) -> Finding:
-        return self.fail(
-            f"NCCL has only {_names(chosen)} to use, and the job has {host.plan.nnodes} nodes",
-            why="Loopback and container bridges carry traffic inside this machine only. The other nodes cannot "
-            "reach this one, and wait until the process group times out.",
-            fix="run the container with the host's network (docker run --network host ...), or bring up the "
-            "interface that has the route to the other nodes",
-            evidence=_evidence(host),
-        )
 
 
 def _matching(interfaces: Sequence[Interface], names: str) -> tuple[Interface, ...]:
     wanted = NameList.parse(names)
     return tuple(
-        one for one in interfaces if one.up and set(one.addresses) - {"::1"} and wanted.allows(one.name)
+        interface
+        for interface in interfaces
+        if interface.up and set(interface.addresses) - {"::1"} and wanted.allows(interface.name)
     )
 
 
 def _names(interfaces: Sequence[Interface]) -> str:
-    return ", ".join(one.name for one in interfaces)
+    return ", ".join(interface.name for interface in interfaces)
 
 
 def _shown(setting: Setting) -> str:
@@ -165,6 +153,8 @@ def _fix(host: Host, setting: Setting) -> str:
 
 def _evidence(host: Host) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(f"{one.name} is {'up' if one.up else 'down'}: {', '.join(one.addresses) or 'no address'}")
-        for one in host.interfaces
+        Evidence(
+            f"{interface.name} is {'up' if interface.up else 'down'}: {', '.join(interface.addresses) or 'no address'}"
+        )
+        for interface in host.interfaces
     )

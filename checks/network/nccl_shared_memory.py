@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.model import Judgement
 
 _FAILED = (
     r"Error while (?:creating|attaching to) shared memory segment|failed to (?:extend|open|create) /dev/shm/nccl"
@@ -27,22 +27,18 @@ class NcclSharedMemory(Check):
     """
 
     code = "DD707"
-    name = "nccl-shared-memory"
-    family = Family.NETWORK
-    title = "NCCL gets its shared memory"
+    title = "NCCL can create its shared memory segments"
     raises = (_FAILED,)
     explained_by = ("DD016",)
     log_words = ("shared memory segment", "/dev/shm/nccl", "shm_open")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_FAILED)
-        if told is None:
-            return UNSAID
+        reason = log.reason(_FAILED)
         return self.fail(
             "NCCL could not make or attach a shared memory segment",
             why="Ranks of one host pass data through files in /dev/shm. One could not be made, or is not "
             "seen from the other rank's container.",
             fix="ls -ld /dev/shm; df -h /dev/shm     # in the container of each rank\n"
             "docker run --ipc=host ... ; NCCL_SHM_DISABLE=1 to see whether the job runs without",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -5,7 +5,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
 _WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
@@ -27,7 +27,7 @@ class _Copy:
 
 
 class NcclVersions(Check):
-    """More than one NCCL library is in the way of this torch.
+    """torch may load another NCCL library than its own.
 
     What it finds:
         LD_PRELOAD or LD_LIBRARY_PATH leads to a libnccl of another version than the nvidia-nccl wheel that torch
@@ -48,8 +48,6 @@ class NcclVersions(Check):
     """
 
     code = "DD708"
-    name = "nccl-versions"
-    family = Family.NETWORK
     title = "one NCCL library"
     raises = (_FOREIGN, _MISMATCH)
     log_words = ("undefined symbol", "NCCL version", "nccl version")
@@ -68,13 +66,13 @@ class NcclVersions(Check):
         return [self._other(copies, version) for copies in others.values()] or Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_FOREIGN)
-        if told:
-            text = f"the libnccl that was loaded has no {told.match['symbol']}, which torch needs"
-            return self._told(text, told_by(*told.by))
-        told = log.told(_MISMATCH)
-        if told:
-            return self._told("ranks loaded different versions of NCCL", told_by(*told.by))
+        reason = log.told(_FOREIGN)
+        if reason:
+            text = f"the libnccl that was loaded has no {reason.match['symbol']}, which torch needs"
+            return self._told(text, told_by(*reason.by))
+        reason = log.told(_MISMATCH)
+        if reason:
+            return self._told("ranks loaded different versions of NCCL", told_by(*reason.by))
         lines = log.find(_VERSION)
         different = {match[1]: line for line in lines if (match := re.search(_VERSION, line.text))}
         if len(different) < 2 or not log.failed:
@@ -83,7 +81,7 @@ class NcclVersions(Check):
             f"ranks loaded NCCL {' and '.join(sorted(different))}", told_by(*different.values())
         )
 
-    def _told(self, headline: str, said: dict[str, Any]) -> Finding:
+    def _told(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
             why="Two NCCL libraries are in the way: wheels for two CUDA versions share a folder, or "
@@ -91,15 +89,15 @@ class NcclVersions(Check):
             "the system's before torch's own. Versions that differ do not understand each other.",
             fix="pip list | grep -i nccl     # one nvidia-nccl-cuXX, the one that torch requires\n"
             "echo $LD_LIBRARY_PATH $LD_PRELOAD",
-            **said,
+            **details,
         )
 
     def _two_wheels(self, wheels: dict[str, str]) -> Finding:
         shown = " and ".join(f"{name} {version}" for name, version in wheels.items())
         return self.warn(
             f"{shown} are installed, and share one file",
-            why="Both wheels write nvidia/nccl/lib/libnccl.so.2. Whichever was installed last is loaded, and torch "
-            "may miss a symbol in it when it is imported.",
+            why="Both wheels write nvidia/nccl/lib/libnccl.so.2. Whichever was installed last is loaded, and "
+            "torch may miss a symbol in it when it is imported.",
             fix=f"pip uninstall {' '.join(wheels)}, and install torch again: it brings the one that it needs",
             evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
         )
@@ -112,8 +110,8 @@ class NcclVersions(Check):
         report = self.warn if first.variable == "LD_PRELOAD" else self.info
         return report(
             f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
-            why="torch is built against the version of its wheel. Ranks that load another one may miss a symbol, "
-            "or find that the versions differ between nodes.",
+            why="torch is built against the version of its wheel. Ranks that load another one may miss a "
+            "symbol, or find that the versions differ between nodes.",
             fix=f"take {quote(first.path)} out of {first.variable}",
             evidence=tuple(
                 Evidence(f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}") for copy in copies

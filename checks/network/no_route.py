@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Family, Judgement
+from ddpdoctor.model import Judgement
 
 _DIALS = r"[Cc]onnect(?:ing)?(?: to)? "
 _LINK_LOCAL = (
@@ -14,7 +14,7 @@ _NO_ROUTE = (
 
 
 class NoRoute(Check):
-    """A peer's address cannot be reached from here.
+    """There is no route to a peer's address.
 
     What it finds:
         A connection between ranks that failed for want of a route: no route to the host, an unreachable network, or a
@@ -32,17 +32,15 @@ class NoRoute(Check):
     """
 
     code = "DD709"
-    name = "no-route"
-    family = Family.NETWORK
     title = "ranks have routes to each other"
     raises = (_LINK_LOCAL, _NO_ROUTE)
     log_words = ("onnect to ", "onnecting to ", "connect [", "No route to host", "Network is unreachable")
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_LINK_LOCAL, _NO_ROUTE)
-        if told is None or "[c10d]" in told.match.string:  # the store's address is DD004's
+        reason = log.told(_LINK_LOCAL, _NO_ROUTE)
+        if reason is None or "[c10d]" in reason.match.string:  # the store's address is DD004's
             return UNSAID
-        address = told.match["address"]
+        address = reason.match["address"]
         local = address.startswith(("169.254.", "fe80:"))
         return self.fail(
             f"a rank gave out the link-local address {address}"
@@ -50,9 +48,9 @@ class NoRoute(Check):
             else f"there was no route to {address}",
             why="An address of this kind holds on its own link only; the interface has no real address. "
             if local
-            else "The node that dialled has no route there: the peer gave out an address of a network that this "
-            "node is not in.",
+            else "The node that dialled has no route there: the peer gave out an address of a network that "
+            "this node is not in.",
             fix="ip -br address     # on every node: the interface of the network that they share\n"
             "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nip route get ADDRESS     # where it would go",
-            **told_by(*told.by),
+            **told_by(*reason.by),
         )

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
@@ -37,9 +37,7 @@ class FindUnusedUnneeded(Check):
     """
 
     code = "DD603"
-    name = "find-unused-unneeded"
-    family = Family.PERFORMANCE
-    title = "nobody looks for unused parameters in vain"
+    title = "find_unused_parameters is off where every parameter is used"
     log_words = ("find_unused_parameters=True was specified",)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -49,7 +47,9 @@ class FindUnusedUnneeded(Check):
         looking = [wrapper for wrapper in next(iter(recordings.values())).wrappers if _looks(wrapper)]
         if not looking:
             return Skipped("no wrapper looks for unused parameters")
-        used = [one for one in looking if not any(_left_out(seen, one) for seen in recordings.values())]
+        used = [
+            one for one in looking if not any(_left_out(recording, one) for recording in recordings.values())
+        ]
         counts = {
             wrapper.index: [_unused(recording, wrapper.index) for recording in recordings.values()]
             for wrapper in used
@@ -92,16 +92,16 @@ def _unused(recording: Recording, wrapper: int) -> list[int]:
     """Bytes of unused parameters in each step that DDP kept count of."""
     steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
     return [
-        one.unused
+        forward.unused
         for step in steps
-        for one in step.forwards
-        if one.wrapper == wrapper and one.unused is not None
+        for forward in step.forwards
+        if forward.wrapper == wrapper and forward.unused is not None
     ]
 
 
 def _left_out(recording: Recording, wrapper: Wrapper) -> bool:
     """Whether an update came without the gradient of a parameter, in whatever step."""
-    trained = {one.key for one in wrapper.parameters if one.requires_grad}
+    trained = {parameter.key for parameter in wrapper.parameters if parameter.requires_grad}
     return any(
         gradient is None and key in trained
         for step in recording.steps

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import duration, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.pace import Steps, paced_steps, typical
@@ -31,35 +31,33 @@ class InputBound(Check):
     """
 
     code = "DD604"
-    name = "input-bound"
-    family = Family.PERFORMANCE
     title = "training does not wait for its data"
     explained_by = ("DD601",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         steps = paced_steps(trace)
-        seen = trace.training()
-        if not any(p.training for one in seen.values() for p in one.passes):
+        recordings = trace.training()
+        if not any(p.training for recording in recordings.values() for p in recording.passes):
             raise NotMeasured("no DataLoader was used to train")
-        waits = {rank: typical(own, "data") for rank, own in steps.items()}
-        shares = {rank: waits[rank] / typical(own, "total") for rank, own in steps.items()}
+        waits = {rank: typical(step, "data") for rank, step in steps.items()}
+        shares = {rank: waits[rank] / typical(step, "total") for rank, step in steps.items()}
         least = min(shares, key=lambda rank: shares[rank])
         if shares[least] < LEAST_SHARE or waits[least] < LEAST_SECONDS:
             most = max(shares.values())
             return Passed(f"at most {most:.0%} of a training step is spent waiting for data")
-        return self._waits(waits, shares, steps, seen)
+        return self._waits(waits, shares, steps, recordings)
 
     def _waits(
         self, waits: dict[int, float], shares: dict[int, float], steps: Steps, seen: dict[int, Recording]
     ) -> Finding:
         first = next(iter(seen.values()))
         trained = next(p for p in first.passes if p.training)
-        loader = next((one for one in first.loaders if one.index == trained.loader), None)
+        loader = next((loader for loader in first.loaders if loader.index == trained.loader), None)
         workers = loader.workers if loader else 0
         return self.warn(
             f"{ranks_phrase(waits)} wait for data in {min(shares.values()):.0%} or more of each training step",
-            why=f"The loader has {workers} worker{'' if workers == 1 else 's'} on each rank, and a batch takes longer "
-            "to load than the model takes to learn from it.",
+            why=f"The loader has {workers} worker{'' if workers == 1 else 's'} on each rank, and a batch "
+            "takes longer to load than the model takes to learn from it.",
             fix="DataLoader(..., num_workers=N, persistent_workers=True)     # N: CPUs of this host / its ranks\n"
             "or make a sample cheaper: decode and resize once, before training",
             ranks=tuple(waits),

@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
@@ -29,15 +29,15 @@ class LoggingOnEveryRank(Check):
     """
 
     code = "DD606"
-    name = "logging-on-every-rank"
-    family = Family.PERFORMANCE
     title = "one rank writes the experiment's log"
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
-        opened = [(rank, writer) for rank, one in recordings.items() for writer in one.events(LogWriter)]
+        opened = [
+            (rank, writer) for rank, recording in recordings.items() for writer in recording.events(LogWriter)
+        ]
         if not opened:
             return Skipped("no logger was opened")
         shared: dict[object, list[dict[int, LogWriter]]] = {}
@@ -53,8 +53,8 @@ class LoggingOnEveryRank(Check):
         more = f" and {plural(len(logs) - 1, 'more target')}" if len(logs) > 1 else ""
         return self.warn(
             f"{ranks_phrase(writers)} each opened {first.kind} for {quote(first.target)}{more}",
-            why="Each value is written once by every rank, so curves show several points for a step, and what ranks "
-            "write into one file at a time is mixed.",
+            why="Each value is written once by every rank, so curves show several points for a step, and "
+            "what ranks write into one file at a time is mixed.",
             fix="if dist.get_rank() == 0:\n    open the log here, and write to it on this rank only",
             ranks=tuple(writers),
             where=first.at,

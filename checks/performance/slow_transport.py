@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.logs.log import UNSAID, Log
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import escape
 from ddpdoctor.text import duration, listing, ranks_phrase, size
 
@@ -54,8 +54,6 @@ class SlowTransport(Check):
     """
 
     code = "DD605"
-    name = "slow-transport"
-    family = Family.PERFORMANCE
     title = "no rank or collective is far slower than the others"
     measurements = ("collectives", "transport")
 
@@ -136,8 +134,8 @@ class SlowTransport(Check):
         )
         return self.warn(
             f"rank {rank} takes {slow} to exchange data with its neighbours, the other ranks {usual}",
-            why="Every collective waits for its slowest rank, so this one sets the pace of all. Its host, its "
-            "network or its GPU's link is slower than the others', or something else keeps it busy.",
+            why="Every collective waits for its slowest rank, so this one sets the pace of all. Its host, "
+            "its network or its GPU's link is slower than the others', or something else keeps it busy.",
             fix=_fix(backend),
             ranks=(rank,),
             evidence=(*links, *table),
@@ -154,7 +152,7 @@ class SlowTransport(Check):
             why=f"{op} waits for something that the other collectives do not wait for: another transport or "
             "algorithm, or code around torch.distributed. Every step that uses it is as slow.",
             fix=_fix(ranks.backend),
-            ranks=tuple(one.rank for one in ranks.ranks),
+            ranks=tuple(rank.rank for rank in ranks.ranks),
             evidence=table,
         )
 

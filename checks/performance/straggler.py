@@ -1,7 +1,7 @@
 from statistics import median
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import duration, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.pace import Steps, own_time, paced_steps, typical
@@ -36,19 +36,17 @@ class Straggler(Check):
     """
 
     code = "DD601"
-    name = "straggler"
-    family = Family.PERFORMANCE
     title = "no rank is slower than the others in every step"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training_of_several()
+        recordings = trace.training_of_several()
         steps = paced_steps(trace)
-        slow = [finding for phase in PHASES if (finding := self._slow_in(phase, steps, seen))]
-        whole = median(typical(own, "total") for own in steps.values())
+        slow = [finding for phase in PHASES if (finding := self._slow_in(phase, steps, recordings))]
+        whole = median(typical(step, "total") for step in steps.values())
         return slow or Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
 
     def _slow_in(self, phase: str, steps: Steps, seen: dict[int, Recording]) -> Finding | None:
-        times = {rank: typical(own, phase) for rank, own in steps.items()}
+        times = {rank: typical(step, phase) for rank, step in steps.items()}
         slow = max(times, key=lambda rank: times[rank])
         others = median(times[rank] for rank in times if rank != slow)
         lost = times[slow] - others
@@ -58,8 +56,8 @@ class Straggler(Check):
             return None
         return self.warn(
             f"rank {slow} takes {duration(lost)} longer than the others in {PHASES[phase]}, in each training step",
-            why=f"The other ranks wait for it in backward: a step takes {duration(typical(steps[slow], 'total'))}, of "
-            f"which they wait {duration(lost)}.",
+            why="The other ranks wait for it in backward: a step takes "
+            f"{duration(typical(steps[slow], 'total'))}, of which they wait {duration(lost)}.",
             fix=f"see what rank {slow} does there and the others do not: logging, saving, larger samples, "
             "a slower disk",
             ranks=(slow,),
@@ -89,7 +87,7 @@ def _where(recording: Recording, phase: str) -> Where | None:
     """The loop for data, the forward for forward, and else the update that closes the step."""
     last = recording.steps[-1]
     if phase == "data":
-        return next((one.at for one in reversed(recording.passes) if one.training), None)
+        return next((drawn.at for drawn in reversed(recording.passes) if drawn.training), None)
     if phase == "forward" and last.forwards:
         return last.forwards[-1].at
     return last.optimizer_steps[-1].at if last.optimizer_steps else None

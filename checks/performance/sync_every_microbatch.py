@@ -2,7 +2,7 @@ from collections import Counter
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.training import TrainingStep
@@ -12,7 +12,7 @@ _SHARE = 0.8
 
 
 class SyncEveryMicrobatch(Check):
-    """Gradients are averaged after every micro-batch, and needed only before the update.
+    """Gradients are all-reduced after every micro-batch, not only before the update.
 
     What it finds:
         Training that accumulates gradients over several backwards of one line, and all-reduces in each of them.
@@ -35,45 +35,50 @@ class SyncEveryMicrobatch(Check):
     """
 
     code = "DD602"
-    name = "sync-every-microbatch"
-    family = Family.PERFORMANCE
-    title = "gradients are averaged once for each update"
+    title = "gradients are all-reduced once for each update"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = trace.training_of_several()
-        recording = next(iter(seen.values()))
+        recordings = trace.training_of_several()
+        recording = next(iter(recordings.values()))
         updates = [step for step in recording.steps if step.backwards and _is_plain(step)]
         if not updates:
             raise NotMeasured("no update followed a backward, except inside of an optimizer")
-        often = [step for step in updates if _times(step) > 1]
+        often = [times for step in updates if (times := _several_times(step))]
         if len(often) < 2 or len(often) < _SHARE * len(updates):
             return Passed(
                 f"gradients were averaged once in {len(updates) - len(often)} of {len(updates)} updates"
             )
-        return self._often(often, tuple(seen))
+        lines = dict.fromkeys(at for times in often for at in times)
+        return [
+            self._often(at, [times[at] for times in often if at in times], tuple(recordings)) for at in lines
+        ]
 
-    def _often(self, often: list[TrainingStep], ranks: tuple[int, ...]) -> Finding:
-        times = Counter(_times(step) for step in often).most_common(1)[0][0]
+    def _often(self, at: Where | None, counts: list[int], ranks: tuple[int, ...]) -> Finding:
+        """Of the backwards in one line."""
+        times = Counter(counts).most_common(1)[0][0]
         return self.warn(
             f"gradients are all-reduced {times} times for each update on {ranks_phrase(ranks)}",
-            why="Only the last backward before an update needs the other ranks' gradients: DDP averages what has "
-            f"accumulated. The network carries {times} times as much as it has to.",
+            why="Only the last backward before an update needs the other ranks' gradients: DDP averages what "
+            f"has accumulated. The network carries {times} times as much as it has to.",
             fix="with contextlib.nullcontext() if last_micro_batch else model.no_sync():\n"
             "    loss = loss_of(model, batch)     # the forward too\n    loss.backward()",
             ranks=ranks,
-            where=often[0].backwards[0].at,
+            where=at,
             evidence=(
-                Evidence(f"{times} backwards with an all-reduce in each of {len(often)} updates", ranks),
+                Evidence(f"{times} backwards with an all-reduce in each of {len(counts)} updates", ranks),
             ),
         )
 
 
 def _is_plain(step: TrainingStep) -> bool:
     """Whether optimizers took what the script had accumulated: one with a closure needs the average each time."""
-    return bool(step.optimizer_steps) and not any(one.closure for one in step.optimizer_steps)
+    return bool(step.optimizer_steps) and not any(update.closure for update in step.optimizer_steps)
 
 
-def _times(step: TrainingStep) -> int:
-    """How often one line's backwards averaged the gradients of one wrapper. Different lines are different losses."""
-    counted = Counter((one.at, wrapper) for one in step.backwards for wrapper in one.reduced)
-    return max(counted.values(), default=0)
+def _several_times(step: TrainingStep) -> dict[Where | None, int]:
+    """The lines whose backwards averaged the gradients of one wrapper more than once, and how often.
+
+    Different lines are different losses.
+    """
+    counted = Counter((backward.at, wrapper) for backward in step.backwards for wrapper in backward.reduced)
+    return {at: count for (at, _), count in sorted(counted.items(), key=lambda item: item[1]) if count > 1}

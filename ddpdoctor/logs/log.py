@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame, where_of
+from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.line_kinds import is_help, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
@@ -219,6 +220,17 @@ class Log:
                 if same and not passed_on and link.rank not in ranks and _first_match(patterns, link.text):
                     ranks.add(link.rank)
                     yield link
+
+    def reason(self, *patterns: str) -> Told:
+        """:meth:`told`, for a check that has nothing else to look for.
+
+        Raises:
+            NotMeasured: the output does not say any of these.
+        """
+        told = self.told(*patterns)
+        if told is None:
+            raise NotMeasured(UNSAID.reason)
+        return told
 
     def each(self, subject: str, *patterns: str) -> dict[str, Told]:
         """:meth:`told`, for each thing that the lines speak of: the first group of the regular expression ``subject``.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Report, Where
 from ddpdoctor.report.line import Line, Style, plain, styled
-from ddpdoctor.text import fold_ranks, plural
+from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 
 _LABEL = 9
 """The width of ``  why:   ``."""
@@ -37,6 +38,29 @@ def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
     yield from _labelled("more", finding.more, width)
 
 
+def block_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
+    """Findings of one check: the first in full, of the others where they are, on which ranks, and their headlines."""
+    first, *others = findings
+    yield from finding_lines(first, width)
+    if others:
+        yield from _labelled("also", f"{len(others)} more of {first.code}", width)
+    for finding in others:
+        word, style = _LEVELS[finding.level]
+        label = f"{' ' * _LABEL}{word}  "
+        at = [place(finding.where)] if finding.where else []
+        at += [ranks_phrase(finding.ranks)] if finding.ranks else []
+        text = ": ".join(filter(None, [", ".join(at), finding.headline]))
+        yield from styled(hang(label, text, width), style, len(label))
+
+
+def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings of the same check together, in the order of each check's first."""
+    blocks: dict[str, list[Finding]] = {}
+    for finding in findings:
+        blocks.setdefault(finding.code, []).append(finding)
+    return list(blocks.values())
+
+
 def place(where: Where) -> str:
     """``train.py:88 in train_step``."""
     line = f":{where.line}" if where.line is not None else ""
@@ -44,18 +68,18 @@ def place(where: Where) -> str:
 
 
 def verdict(report: Report) -> str:
-    """``1 failed, 2 warnings, 30 passed in 4.6 s``."""
-    count = dict.fromkeys((*Outcome, "info"), 0)
+    """``1 failed, 2 warnings, 30 passed in 4.6 s``: findings that fail or warn, and checks for the rest."""
     informing = informing_codes(report)
-    for check in report.checks:
-        count["info" if check.code in informing and check.outcome is Outcome.PASS else check.outcome] += 1
+    levels = Counter(finding.level for finding in report.findings)
+    count = Counter(check.outcome for check in report.checks)
+    informed = sum(check.code in informing and check.outcome is Outcome.PASS for check in report.checks)
     parts = (
-        (count[Outcome.FAIL], f"{count[Outcome.FAIL]} failed"),
-        (count[Outcome.WARN], plural(count[Outcome.WARN], "warning")),
+        (levels[Level.FAIL], f"{levels[Level.FAIL]} failed"),
+        (levels[Level.WARN], plural(levels[Level.WARN], "warning")),
         (count[Outcome.ERROR], plural(count[Outcome.ERROR], "error")),
         (count[Outcome.SKIP], f"{count[Outcome.SKIP]} skipped"),
-        (count["info"], f"{count['info']} for information"),
-        (count[Outcome.PASS], f"{count[Outcome.PASS]} passed"),
+        (informed, f"{informed} for information"),
+        (count[Outcome.PASS] - informed, f"{count[Outcome.PASS] - informed} passed"),
     )
     counts = ", ".join(text for number, text in parts if number) or "nothing was examined"
     return f"{counts} in {report.seconds:.1f} s"

@@ -1,4 +1,4 @@
-"""The report as JUnit XML: a test case for each check.
+"""The report as JUnit XML: a test case for each check, and for each further finding that fails.
 
 A warning is a failure of its test case where it makes the exit status 1, as it does unless ``--fail-on
 fail`` was given; otherwise it stands in the test case's output, so that the file and the exit status agree.
@@ -6,6 +6,7 @@ fail`` was given; otherwise it stands in the test case's output, so that the fil
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
@@ -23,7 +24,7 @@ def render(report: Report) -> str:
     for check in report.checks:
         _add_case(suite, check, report)
     for element in (suites, suite):
-        element.set("tests", str(len(report.checks)))
+        element.set("tests", str(len(suite.findall("testcase"))))
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             element.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     ElementTree.indent(suites)
@@ -44,28 +45,34 @@ def _add_properties(suite: ElementTree.Element, report: Report) -> None:
 
 
 def _add_case(suite: ElementTree.Element, check: CheckResult, report: Report) -> None:
-    case = ElementTree.SubElement(
-        suite,
-        "testcase",
-        classname=f"ddpdoctor.{check.family.value}",
-        name=f"{check.code} {check.name}",
-        time=f"{check.seconds:.3f}",
-    )
+    failing = _failing_levels(report)
+    findings = [finding for finding in report.findings if finding.code == check.code]
+    failures = [finding for finding in findings if finding.level in failing]
+    case = _case(suite, check)
     if check.outcome is Outcome.SKIP:
         ElementTree.SubElement(case, "skipped", message=check.text)
     elif check.outcome is Outcome.ERROR:
         ElementTree.SubElement(case, "error", message=check.text, type="broken check")
-    failing = _failing_levels(report)
-    mine = [finding for finding in report.findings if finding.code == check.code]
-    failures = [finding for finding in mine if finding.level in failing]
-    if failures and check.outcome is not Outcome.ERROR:
-        worst = failures[0]
-        ElementTree.SubElement(case, "failure", message=worst.headline, type=worst.level.value).text = _text(
-            failures
-        )
-    others = [finding for finding in mine if finding not in failures]
+    else:
+        for number, failure in enumerate(failures, 1):
+            of_finding = case if number == 1 else _case(suite, replace(check, seconds=0.0), f" ({number})")
+            element = ElementTree.SubElement(
+                of_finding, "failure", message=failure.headline, type=failure.level.value
+            )
+            element.text = _text([failure])
+    others = [finding for finding in findings if finding not in failures]
     if others:
         ElementTree.SubElement(case, "system-out").text = _text(others)
+
+
+def _case(suite: ElementTree.Element, check: CheckResult, number: str = "") -> ElementTree.Element:
+    return ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=f"ddpdoctor.{check.family.value}",
+        name=f"{check.code} {check.name}{number}",
+        time=f"{check.seconds:.3f}",
+    )
 
 
 def _failing_levels(report: Report) -> tuple[Level, ...]:

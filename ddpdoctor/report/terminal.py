@@ -10,7 +10,14 @@ from itertools import groupby
 from typing import TextIO
 
 from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
-from ddpdoctor.report.detail import finding_lines, fold_evidence, hang, informing_codes, verdict
+from ddpdoctor.report.detail import (
+    block_lines,
+    by_check,
+    fold_evidence,
+    hang,
+    informing_codes,
+    verdict,
+)
 from ddpdoctor.report.line import Line, Style, plain, styled
 from ddpdoctor.text import plural, ranks_phrase, shorten
 
@@ -58,10 +65,10 @@ def render(report: Report, width: int = DEFAULT_WIDTH, verbose: bool = False, *,
 
 def _lines(report: Report, width: int, verbose: bool) -> Iterator[Line]:
     yield Line(_header(report, width), Style.HEADING, len(_version(report)))
-    for finding in report.findings:
-        if finding.level is not Level.INFO or verbose:
-            yield Line("")
-            yield from finding_lines(finding, width)
+    shown = [finding for finding in report.findings if finding.level is not Level.INFO or verbose]
+    for findings in [[finding] for finding in shown] if verbose else by_check(shown):
+        yield Line("")
+        yield from block_lines(findings, width)
     yield Line("")
     folded = len(report.checks) > MOST_ROWS and not verbose
     yield from _folded_table(report, width) if folded else _table(report, width, verbose)

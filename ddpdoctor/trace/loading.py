@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Loader, Pass, Sampler
 from ddpdoctor.trace.instances import of_loader
@@ -52,6 +53,15 @@ class Round:
     def about(self) -> tuple[Subject, ...]:
         """The loader, as findings name it."""
         return of_loader(self.loader)
+
+    def fields(self, text: Mapping[int, str], where: Where | None = None) -> dict[str, Any]:
+        """The fields of a finding about this loader, with what is so on each rank."""
+        return {
+            "ranks": self.ranks,
+            "where": where or self.at,
+            "evidence": by_state(text),
+            "about": self.about,
+        }
 
     @property
     def sampler_at(self) -> Where | None:

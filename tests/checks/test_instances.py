@@ -244,3 +244,29 @@ def test_symptoms_in_a_jobs_output_are_explained_by_the_first_cause() -> None:
     lost = "[1234.5] NVRM: Xid (PCI:0000:41:00): 79, pid=1, GPU has fallen off the bus.\n"
     (finding,) = explained(lost + raised(0, "ValueError", "no sample"))
     assert finding.code == "DD805"
+
+
+def test_parameters_by_the_model_that_they_belong_to() -> None:
+    """Eight parameters of one model are one finding, and those of a second model another."""
+    keys = [f"head.{number}" for number in range(8)]
+
+    def change(rank: int, recording: Recording) -> Recording:
+        first = replace(
+            recording.wrappers[0], parameters=tuple(Parameter(key, (4,), "f") for key in ("a", *keys))
+        )
+        second = replace(
+            first, index=1, module="Critic", parameters=tuple(Parameter(key, (4,), "f") for key in "bc")
+        )
+        *steps, last = recording.steps
+        forwards = (*last.forwards, replace(last.forwards[0], wrapper=1))
+        gradients = {**dict.fromkeys(keys), "a": "1", "b": "2", "c": None}
+        update = replace(last.optimizer_steps[0], gradients=gradients)
+        steps.append(replace(last, forwards=forwards, optimizer_steps=(update,)))
+        return replace(recording, wrappers=(first, second), steps=tuple(steps))
+
+    merged = judged(recorded(change=change), "DD204")
+    assert [finding.about for finding in merged.findings] == [
+        Kind.MODEL.of("Linear"),
+        Kind.MODEL.of("Critic (wrapper 1)"),
+    ]
+    assert "8 of" in merged.findings[0].headline
