@@ -29,7 +29,7 @@ class Outcome(str, Enum):
 
 
 class Family(str, Enum):
-    """The kind of disease; also the folder under ``checks/``, and the order of the report."""
+    """The kind of problem; also the folder under ``checks/``, and the order of the report."""
 
     ENVIRONMENT = "environment"
     LAUNCH = "launch"
@@ -71,7 +71,7 @@ class Role(str, Enum):
     SYSTEM = "system"
     """The kernel, the scheduler or the driver says what it did; it says so late, and it came first."""
     CAUSE = "cause"
-    """It says itself what is wrong, in words that name the disease."""
+    """It says itself what is wrong, in words that name the problem."""
     EXCEPTION = "exception"
     """An exception of the script's own."""
     DEATH = "death"

@@ -43,7 +43,7 @@ def by_code(code: str) -> Check | None:
 
 
 def by_exception(exception: str) -> Check | None:
-    """The check whose disease ends in this exception, given as ``Type: message``; None where no check knows it."""
+    """The check whose problem ends in this exception, given as ``Type: message``; None where no check knows it."""
     return next((check for check in all_checks() if check.is_raised_as(exception)), None)
 
 

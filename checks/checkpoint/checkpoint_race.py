@@ -79,7 +79,7 @@ class CheckpointRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
-        missed = [self._missed(*found) for found in _missed(trace, recordings)]
+        missed = [self._missed(*miss) for miss in _missed(trace, recordings)]
         pairs = list(exchanged(recordings))
         if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
@@ -152,9 +152,9 @@ class CheckpointRace(Check):
 
     def _incomplete(self, wrong: Mapping[int, Mapping[str, Any]], folder: str) -> Finding:
         first = next(iter(wrong.values()))
-        found = "no file" if first["after"] == "nothing" else f"{size(first['bytes'])}"
+        content = "no file" if first["after"] == "nothing" else f"{size(first['bytes'])}"
         return self.fail(
-            f"{ranks_phrase(wrong)} found {found} of a checkpoint of {size(first['expected_bytes'])} in "
+            f"{ranks_phrase(wrong)} found {content} of a checkpoint of {size(first['expected_bytes'])} in "
             f"{quote(folder)} after the barrier",
             why="Rank 0 had written, synchronised and closed the file before the barrier. This filesystem shows other "
             "ranks an older state (attribute caching, asynchronous export), so resuming reads broken checkpoints.",
@@ -236,5 +236,5 @@ def _passed(values: Mapping[int, Mapping[str, Any]], unshared: list[int]) -> str
         text = "after the barrier the ranks of rank 0's host found its checkpoint complete; "
         text += f"{ranks_phrase(unshared)} {elsewhere} not share the folder"
     early = sorted({state for r, v in values.items() if r != 0 for state in v["during"]} - {"whole"})
-    seen = {"nothing": "no file", "part": "part of it"}
-    return text + (f"; before it they found {' or '.join(seen[state] for state in early)}" if early else "")
+    words = {"nothing": "no file", "part": "part of it"}
+    return text + (f"; before it they found {' or '.join(words[state] for state in early)}" if early else "")

@@ -90,10 +90,10 @@ def _fatal(recording: Recording) -> Load | None:
     """The read by whose error the script ended."""
     if recording.raised is None:
         return None
-    said = f"{recording.raised.type}: {recording.raised.message}"
+    exception = f"{recording.raised.type}: {recording.raised.message}"
     failed = [load for load in recording.loads if load.error]
-    if any(re.search(pattern, said) for pattern in ERRORS):
-        return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=said)
-    if failed and any(re.search(pattern, said) for pattern in OF_A_READ):
+    if any(re.search(pattern, exception) for pattern in ERRORS):
+        return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=exception)
+    if failed and any(re.search(pattern, exception) for pattern in OF_A_READ):
         return failed[-1]
     return None

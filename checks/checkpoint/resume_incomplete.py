@@ -180,9 +180,9 @@ def _again(recording: Recording, load: Load) -> Pass | None:
 
 def _epoch(load: Load) -> int:
     """The epoch in which a checkpoint was saved, as far as it tells; 0 where it does not."""
-    told = (
+    epochs = (
         value
         for name, value in load.numbers.items()
         if "epoch" in name.lower() and not any(word in name.lower() for word in NOT_DONE)
     )
-    return int(max(told, default=0))
+    return int(max(epochs, default=0))

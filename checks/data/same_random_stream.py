@@ -39,16 +39,16 @@ class SameRandomStream(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
-        seen = False
+        active = False
         for group in groups(recordings):
             states = _states({rank: recordings[rank] for rank in group})
-            seen = seen or bool(states)
+            active = active or bool(states)
             if len(states) >= ENOUGH_STEPS and all(equal for equal, _ in states):
                 return self._dropout(group, len(states), states[0][1])
-        for one in training_rounds(recordings):
-            if stream := _augments_alike(one):
-                return self._augmentation(one, stream)
-        if not seen:
+        for shared in training_rounds(recordings):
+            if stream := _augments_alike(shared):
+                return self._augmentation(shared, stream)
+        if not active:
             return Skipped("no dropout is active, and no workers draw random numbers")
         return Passed("dropout begins with another random state on each rank")
 
@@ -82,7 +82,7 @@ class SameRandomStream(Check):
 
 def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
     """For each training step in which every rank has active dropout: whether all began in the same random state."""
-    found = []
+    states = []
     for _, row in training_steps(recordings):
         first = [
             next((forward for forward in step.forwards if forward.grad and forward.random), None)
@@ -90,8 +90,8 @@ def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
         ]
         known = [one for one in first if one is not None]
         if known and len(known) == len(first):
-            found.append((len({one.random for one in known}) == 1, known[0]))
-    return found
+            states.append((len({one.random for one in known}) == 1, known[0]))
+    return states
 
 
 def _augments_alike(shared: Round) -> str | None:

@@ -164,8 +164,8 @@ def _is_loop(drawn: Pass) -> bool:
     return drawn.drawn > 1 and (drawn.batches is None or drawn.batches > 1)
 
 
-def _sampler(one: tuple[Loader, Pass]) -> Sampler | None:
-    return one[1].sampler or one[0].sampler
+def _sampler(drawn: tuple[Loader, Pass]) -> Sampler | None:
+    return drawn[1].sampler or drawn[0].sampler
 
 
 def _shuffles(loop: Loop) -> bool:
@@ -177,21 +177,21 @@ def _shuffles(loop: Loop) -> bool:
     return sampler is not None and sampler.epoch is not None and indices != sorted(indices)
 
 
-def _same(one: tuple[Loader, Pass], other: tuple[Loader, Pass]) -> bool:
-    return list(one[1].indices or ()) == list(other[1].indices or ())
+def _same(drawn: tuple[Loader, Pass], other: tuple[Loader, Pass]) -> bool:
+    return list(drawn[1].indices or ()) == list(other[1].indices or ())
 
 
 def _always(loop: Loop) -> bool:
-    epochs = {sampler.epoch if (sampler := _sampler(one)) else None for one in loop}
-    told = len(epochs) == 1 and None not in epochs
-    enough = len(set(loop[0][1].indices or ())) >= (2 if told else ENOUGH)
-    return enough and all(_same(loop[0], one) for one in loop[1:])
+    epochs = {sampler.epoch if (sampler := _sampler(drawn)) else None for drawn in loop}
+    one_epoch = len(epochs) == 1 and None not in epochs
+    enough = len(set(loop[0][1].indices or ())) >= (2 if one_epoch else ENOUGH)
+    return enough and all(_same(loop[0], drawn) for drawn in loop[1:])
 
 
 def _late(loop: Loop) -> bool:
     """Whether the first two passes are equal and no other two: the sign of a set_epoch after the iterator was made."""
-    equal = [_same(one, other) for one, other in pairwise(loop)]
-    epochs = [sampler.epoch if (sampler := _sampler(one)) else None for one in loop[:2]]
+    equal = [_same(drawn, other) for drawn, other in pairwise(loop)]
+    epochs = [sampler.epoch if (sampler := _sampler(drawn)) else None for drawn in loop[:2]]
     return (
         len(equal) > 1 and equal[0] and not any(equal[1:]) and None not in epochs and epochs[0] == epochs[1]
     )

@@ -51,8 +51,8 @@ class StreamNotSharded(Check):
         )
 
     def _same(self, shared: Round) -> Finding:
-        seen = min(len(drawn.content) for drawn in shared.passes.values())
-        batches = plural(seen, "batch") if shared.same_batches else "samples"
+        batches_seen = min(len(drawn.content) for drawn in shared.passes.values())
+        batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
         return self.fail(
             f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
             why="A sampler cannot divide an IterableDataset, and this one yields the same to every rank. "

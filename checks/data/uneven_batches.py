@@ -120,13 +120,13 @@ class UnevenBatches(Check):
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
             return UNSAID
-        told = [next(bar.line for bar in bars.values() if bar.total == total) for total in totals]
+        lines = [next(bar.line for bar in bars.values() if bar.total == total) for total in totals]
         counts = " and ".join(
             f"{ranks_phrase(rank for rank, bar in bars.items() if bar.total == total)} {total}"
             for total in totals
         )
         headline = f"ranks have different numbers of batches: {counts}"
-        return self._told(headline, told_by(*told, role=Role.MESSENGER))
+        return self._told(headline, told_by(*lines, role=Role.MESSENGER))
 
     def _told(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(

@@ -95,7 +95,9 @@ class DiskUnusable(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = {
-            rank: one for rank, one in raised_as(trace, *self.raises).items() if _wrote(trace, rank, one)
+            rank: error
+            for rank, error in raised_as(trace, *self.raises).items()
+            if _wrote(trace, rank, error)
         }
         if not raised:
             if trace.broken:

@@ -94,10 +94,10 @@ def _run(process: Process) -> tuple[str | None, ...]:
 
 def _adopted(process: Process, by_pid: Mapping[int, Process]) -> bool:
     """Whether init, and no launcher, is the parent of the first process of this run above this one."""
-    seen = {process.pid}
+    visited = {process.pid}
     parent = by_pid.get(process.parent)
-    while parent and parent.pid not in seen and _run(parent) == _run(process):
-        seen.add(parent.pid)
+    while parent and parent.pid not in visited and _run(parent) == _run(process):
+        visited.add(parent.pid)
         process, parent = parent, by_pid.get(parent.parent)
     if parent is None:
         return process.parent == 1

@@ -163,8 +163,8 @@ def _saved(recording: Recording, begin: float, end: float) -> Use | None:
 
 
 def _printed(recording: Recording, begin: float, end: float) -> Use | None:
-    said = (
+    lines = (
         line for line in recording.events(Printed) if begin <= line.time < end and METRIC.search(line.text)
     )
-    line = next(said, None)
+    line = next(lines, None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None

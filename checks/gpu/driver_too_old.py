@@ -53,8 +53,8 @@ class DriverTooOld(Check):
         if not visible_gpus(host) or known is None:
             return Skipped("no GPU is visible" if known else "the driver does not say which CUDA it supports")
         if known[0] >= int(host.torch.cuda.partition(".")[0]):
-            told = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
-            return Passed(f"{told}; torch is built for CUDA {host.torch.cuda}")
+            driver = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
+            return Passed(f"{driver}; torch is built for CUDA {host.torch.cuda}")
         return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
 
     def examine_log(self, log: Log) -> Judgement:

@@ -155,14 +155,14 @@ class GpuHardware(Check):
                 errors.setdefault((gpu.index, xid.number), []).append(xid)
         return [self._xid(index, found) for (index, _), found in errors.items()]
 
-    def _xid(self, index: int, found: list[_Xid]) -> Finding:
-        last = found[-1]
+    def _xid(self, index: int, xids: list[_Xid]) -> Finding:
+        last = xids[-1]
         return self.warn(
             f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
             why="The driver logged an error of the GPU itself, not of a program. It may strike again in the "
             "middle of a run, which ends the rank on this GPU while the others wait.",
             fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
-            evidence=(Evidence(f"{plural(len(found), 'time')}, last: {last.line}"),),
+            evidence=(Evidence(f"{plural(len(xids), 'time')}, last: {last.line}"),),
             confidence=Confidence.LIKELY,
             about=Kind.GPU.of(index),
         )

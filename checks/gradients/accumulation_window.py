@@ -43,18 +43,18 @@ class AccumulationWindow(Check):
     explained_by = ("DD106", "DD225", "DD202")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        seen = {rank: recording for rank, recording in trace.training().items() if recording.steps}
-        divided = {rank: _divisor(recording.steps) for rank, recording in seen.items()}
+        recordings = {rank: recording for rank, recording in trace.training().items() if recording.steps}
+        divided = {rank: _divisor(recording.steps) for rank, recording in recordings.items()}
         if not any(divided.values()):
             raise NotMeasured("no loss was divided by a number of micro-batches")
         ended = {rank.rank for rank in trace.ranks if rank.finished}
         wrong = {
             rank: steps
-            for rank, recording in seen.items()
+            for rank, recording in recordings.items()
             if (steps := _wrong(recording, divided[rank], rank in ended))
         }
         if wrong:
-            return self._uneven(seen, wrong, {rank: divided[rank] or 0 for rank in wrong})
+            return self._uneven(recordings, wrong, {rank: divided[rank] or 0 for rank in wrong})
         if _cut_short(trace):
             reason = "the passes over the DataLoader were cut short, so no last window was seen"
             raise NotMeasured(reason, cut_short=True)

@@ -13,7 +13,7 @@ from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
-"""Not in ``raises``: it is this disease only where a wrapper had buffers to broadcast; else the script's own."""
+"""Not in ``raises``: it is this problem only where a wrapper had buffers to broadcast; else the script's own."""
 
 _SPREAD = ("broadcast", "all_reduce")
 _OF_A_BUFFER = (
@@ -52,8 +52,8 @@ class BufferOverwritten(Check):
         raised = raised_as(trace, _MESSAGE)
         recordings = trace.recordings()
         for rank in raised:
-            if found := _overwriting(recordings[rank]):
-                return self._overwritten(trace, raised, *found)
+            if overwriting := _overwriting(recordings[rank]):
+                return self._overwritten(trace, raised, *overwriting)
         trace.training()
         if not any(wrapper.buffers for recording in recordings.values() for wrapper in recording.wrappers):
             raise NotMeasured("no wrapped module has buffers")

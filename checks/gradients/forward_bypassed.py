@@ -41,11 +41,11 @@ class ForwardBypassed(Check):
     def _bypassed(self, lost: list[Lost]) -> Finding:
         first = next((one for one in lost if one.differing), lost[0])
         name = first.wrapper.module
-        seen = "no all-reduce averaged its gradients"
+        sign = "no all-reduce averaged its gradients"
         if first.differing:
-            seen = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
+            sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
         return self.fail(
-            f"{ranks_phrase(first.by_rank)} trained {name} around DistributedDataParallel: {seen}",
+            f"{ranks_phrase(first.by_rank)} trained {name} around DistributedDataParallel: {sign}",
             why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged "
             "nothing. Each rank updates its weights with the gradients of its own data.",
             fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its "

@@ -73,13 +73,13 @@ class ReducedTwice(Check):
         )
 
     def _examine_own(self, trace: Trace) -> Judgement:
-        seen = False
+        summed = False
         for group in replicas(trace):
-            found = list(multiples(group, wrapped=False))
-            seen |= bool(found)
-            if found and all_stay(found, len(group)):
-                return self._summed(found[0], group, trace)
-        if not seen:
+            gradients = list(multiples(group, wrapped=False))
+            summed |= bool(gradients)
+            if gradients and all_stay(gradients, len(group)):
+                return self._summed(gradients[0], group, trace)
+        if not summed:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("the script does not sum gradients over ranks without dividing them")
 
@@ -95,8 +95,8 @@ class ReducedTwice(Check):
             where=_line_of_sum(group, multiple.first.step),
             evidence=(
                 *(
-                    Evidence(f"{numbers(own.given)} of {own.key} after the backward", (rank,))
-                    for rank, own in multiple.beside(group).items()
+                    Evidence(f"{numbers(gradient.given)} of {gradient.key} after the backward", (rank,))
+                    for rank, gradient in multiple.beside(group).items()
                 ),
                 Evidence(f"{numbers(multiple.first.used)} at the update, {size} times the mean", ranks),
                 *proof(trace.exact),
@@ -107,8 +107,8 @@ class ReducedTwice(Check):
         self, twice: Mapping[int, Twice], calls: Mapping[Where | None, int], size: int, trace: Trace
     ) -> Finding:
         """Of the reductions in one line."""
-        one = next(iter(twice.values()))
-        of = one.collective.gradient_of
+        first = next(iter(twice.values()))
+        of = first.collective.gradient_of
         ranks = tuple(twice)
         return self.fail(
             (
@@ -116,7 +116,7 @@ class ReducedTwice(Check):
                 if of
                 else f"the loss is summed over {size} ranks before the backward that averages its gradients"
             )
-            + f": {one.ratio or size:.3g} times too large",
+            + f": {first.ratio or size:.3g} times too large",
             why=f"The gradients of {size} ranks are equal once DDP has averaged them, and their sum is {size} times "
             "as large. So is the step that the optimizer takes, whatever its learning rate says."
             if of
@@ -126,14 +126,14 @@ class ReducedTwice(Check):
             if of
             else "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())",
             ranks=ranks,
-            where=one.collective.at,
+            where=first.collective.at,
             evidence=(
                 Evidence(
-                    f"step {one.step}: {one.collective.operation}({one.collective.reduce or 'sum'}) of "
+                    f"step {first.step}: {first.collective.operation}({first.collective.reduce or 'sum'}) of "
                     + (f"the gradient of {of}" if of else "the loss"),
                     ranks,
                 ),
-                Evidence(f"{plural(calls[one.collective.at], 'such call')} in the steps recorded"),
+                Evidence(f"{plural(calls[first.collective.at], 'such call')} in the steps recorded"),
                 *proof(trace.exact),
             ),
         )

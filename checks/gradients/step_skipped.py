@@ -53,12 +53,12 @@ class StepSkipped(Check):
         return Passed(f"every rank took {plural(next(iter(steps.values())), 'training step')}")
 
     def _skipped(
-        self, seen: Mapping[int, Recording], steps: Mapping[int, int], backwards: Mapping[int, int]
+        self, recordings: Mapping[int, Recording], steps: Mapping[int, int], backwards: Mapping[int, int]
     ) -> Finding:
         most = max(steps.values())
         late = tuple(rank for rank, count in steps.items() if count < most)
         fewest = min(steps.values())
-        leader = seen[next(rank for rank, count in steps.items() if count == most)]
+        leader = recordings[next(rank for rank, count in steps.items() if count == most)]
         return self.fail(
             f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
             why="It ran as many backwards as the others, so the gradients were averaged, and it did not use "
@@ -81,9 +81,10 @@ def _backwards(recording: Recording) -> int:
     return sum(len(step.backwards) for step in steps)
 
 
-def _equal_work(seen: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:
+def _equal_work(recordings: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:
     """Whether ranks did the same but for the update; told only of runs that were written down in full."""
     complete = all(
-        len(recording.steps) == (recording.step_count or len(recording.steps)) for recording in seen.values()
+        len(recording.steps) == (recording.step_count or len(recording.steps))
+        for recording in recordings.values()
     )
     return complete and len(set(backwards.values())) == 1

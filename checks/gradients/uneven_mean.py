@@ -77,10 +77,10 @@ class UnevenMean(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:
             return Passed(in_words(trace.exact))
-        seen = [
+        rows = [
             row for group in replicas(trace) for update in updates(group) for row in [_rows(update.steps)]
         ]
-        compared = [row for row in seen if row]
+        compared = [row for row in rows if row]
         if not compared:
             raise NotMeasured("no loss was seen that averages over a count of its own")
         lines: dict[object, dict[int, Uneven]] = {}
@@ -94,26 +94,26 @@ class UnevenMean(Check):
 
     def _uneven(self, uneven: list[Uneven], compared: int, trace: Trace) -> Finding:
         """Of one loss, in the steps in which its counts were uneven."""
-        one = max(uneven, key=lambda row: row.ratio)
-        low, high = min(one.counts.values()), max(one.counts.values())
+        worst = max(uneven, key=lambda row: row.ratio)
+        low, high = min(worst.counts.values()), max(worst.counts.values())
         return self.warn(
-            f"{one.function or 'the loss'} averages over {low} to {high} elements in one step: those of some "
-            f"ranks weigh {one.ratio:.1f} times as much",
+            f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: those of "
+            f"some ranks weigh {worst.ratio:.1f} times as much",
             why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is "
             "not the gradient of the whole batch, and it changes with the number of ranks.",
-            fix=_divided_by_all(one),
-            ranks=tuple(one.counts),
-            where=one.at,
+            fix=_divided_by_all(worst),
+            ranks=tuple(worst.counts),
+            where=worst.at,
             evidence=(
                 *(
                     Evidence(
-                        f"step {one.step}: {count} elements",
-                        tuple(r for r in one.counts if one.counts[r] == count),
+                        f"step {worst.step}: {count} elements",
+                        tuple(r for r in worst.counts if worst.counts[r] == count),
                     )
-                    for count in sorted(set(one.counts.values()))
+                    for count in sorted(set(worst.counts.values()))
                 ),
                 Evidence(
-                    f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(one.counts)})"
+                    f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(worst.counts)})"
                 ),
                 *proof(trace.exact),
             ),
@@ -154,10 +154,10 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
         rank: [loss for loss in step.losses if (loss.function is None) is by_hand]
         for rank, step in steps.items()
     }
-    if len({len(own) for own in losses.values()}) > 1:
+    if len({len(means) for means in losses.values()}) > 1:
         return
     for position, first in enumerate(next(iter(losses.values()))):
-        row = {rank: own[position] for rank, own in losses.items()}
+        row = {rank: means[position] for rank, means in losses.items()}
         if len({(member.function, member.at) for member in row.values()}) == 1:
             yield Uneven(
                 next(iter(steps.values())).index,

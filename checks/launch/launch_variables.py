@@ -72,18 +72,20 @@ class LaunchVariables(Check):
     )
 
     def examine_host(self, host: Host) -> Judgement:
-        seen = {name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)}
-        malformed = [self._wrong([text], seen, name) for name, text in _malformed(seen)]
+        variables = {
+            name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)
+        }
+        malformed = [self._wrong([text], variables, name) for name, text in _malformed(variables)]
         if malformed:
             return malformed
-        if contradictions := list(_contradictions(seen, host.environ, host.plan)):
-            return self._wrong(contradictions, seen)
-        left = [name for name in OF_ONE_RANK if name in seen]
+        if contradictions := list(_contradictions(variables, host.environ, host.plan)):
+            return self._wrong(contradictions, variables)
+        left = [name for name in OF_ONE_RANK if name in variables]
         if not left:
             return Passed("no launch variable is left over in this shell")
         origin = _origin(host.environ)
         if origin is None:
-            return self._left_over(left, seen)
+            return self._left_over(left, variables)
         return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -96,7 +98,7 @@ class LaunchVariables(Check):
                 "group, ranks share a device or samples, or wait for a rank that is not there.",
                 fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and their kin out of wrapper "
                 "scripts and of sitecustomize",
-                ranks=tuple(sorted({rank for one in wrong for rank in one.ranks})),
+                ranks=tuple(sorted({rank for evidence in wrong for rank in evidence.ranks})),
                 evidence=tuple(wrong),
             )
         many = "rank" if len(values) == 1 else "ranks"
@@ -113,35 +115,35 @@ class LaunchVariables(Check):
             **told_by(*reason.by),
         )
 
-    def _wrong(self, wrong: list[str], seen: Mapping[str, str], *names: str) -> Finding:
+    def _wrong(self, wrong: list[str], variables: Mapping[str, str], *names: str) -> Finding:
         return self.fail(
             wrong[0],
             why="A rank reads its place in the job and the way to rank 0 from these variables. torchrun replaces them "
             "for its ranks; a script started in another way fails on them, or waits for ranks that nobody starts.",
-            fix=f"unset {' '.join(seen)}; and remove the lines that export them from the job script or ~/.bashrc",
-            evidence=(*(Evidence(text) for text in wrong[1:]), *_shown(seen)),
+            fix=f"unset {' '.join(variables)}; and remove the lines that export them from the job script or ~/.bashrc",
+            evidence=(*(Evidence(text) for text in wrong[1:]), *_shown(variables)),
             about=Kind.VARIABLE.of(*names),
         )
 
-    def _left_over(self, left: list[str], seen: Mapping[str, str]) -> Finding:
-        shown = ", ".join(f"{name}={int(seen[name])}" for name in left)
+    def _left_over(self, left: list[str], variables: Mapping[str, str]) -> Finding:
+        shown = ", ".join(f"{name}={int(variables[name])}" for name in left)
         verb = "is" if len(left) == 1 else "are"
         return self.warn(
             f"{shown} {verb} exported in this shell, which no launcher started",
             why="torchrun replaces them for its ranks, but a script started with python or mp.spawn inherits them: it "
             "takes itself for that rank, or waits in init_process_group for ranks that nobody starts.",
             fix=f"unset {' '.join(left)}; and remove the lines that export them from ~/.bashrc or the job script",
-            evidence=_shown(seen),
+            evidence=_shown(variables),
             about=Kind.VARIABLE.of(*left),
         )
 
 
-def _shown(seen: Mapping[str, str]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(f"{name}={show_value(name, value)}") for name, value in seen.items())
+def _shown(variables: Mapping[str, str]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(f"{name}={show_value(name, value)}") for name, value in variables.items())
 
 
-def _malformed(seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in seen.items():
+def _malformed(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, value in variables.items():
         if name == "MASTER_ADDR":
             continue
         if whole_number(value) is None:
@@ -152,8 +154,8 @@ def _malformed(seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
 
 
-def _contradictions(seen: Mapping[str, str], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
-    number = {name: int(value) for name, value in seen.items() if name != "MASTER_ADDR"}
+def _contradictions(variables: Mapping[str, str], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
+    number = {name: int(value) for name, value in variables.items() if name != "MASTER_ADDR"}
     for rank, size in PAIRS:
         if rank in number and size in number and number[rank] >= number[size]:
             yield f"{rank}={number[rank]} is not below {size}={number[size]}"

@@ -91,13 +91,14 @@ class WorldSizeMismatch(Check):
         ranks: tuple[int, ...],
     ) -> Finding:
         rank, names = next(iter(contradicted.items()))
-        given, told = _given(recordings[rank], names[0]), recordings[rank].environ[names[0].upper()]
+        given, launched = _given(recordings[rank], names[0]), recordings[rank].environ[names[0].upper()]
         several = names[0] == "rank" and len(contradicted) > 1
         return self.fail(
-            f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: rank {given} by RANK={told}"
+            f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: rank {given} by "
+            f"RANK={launched}"
             if several
             else f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
-            f"{names[0].upper()}={told}",
+            f"{names[0].upper()}={launched}",
             why="The launcher started one process for each rank and gave it its place. The script counts "
             "otherwise, mostly because it starts processes itself or has a number written into it, so "
             "processes wait for others that do not exist, or form groups that know nothing of each other.",
@@ -106,7 +107,8 @@ class WorldSizeMismatch(Check):
             ranks=ranks,
             where=_joining(recordings[rank]).at,
             evidence=tuple(
-                Evidence(_said(recordings[one], names), (one,)) for one, names in contradicted.items()
+                Evidence(_said(recordings[member], names), (member,))
+                for member, names in contradicted.items()
             ),
         )
 
@@ -152,10 +154,10 @@ def _contradicted(recording: Recording) -> tuple[str, ...]:
     """What it joined with that differs from what the launcher had told it."""
     if not _is_launched(recording):
         return ()
-    told = {name: recording.environ.get(name.upper(), "") for name in ("world_size", "rank")}
+    launched = {name: recording.environ.get(name.upper(), "") for name in ("world_size", "rank")}
     return tuple(
         name
-        for name, text in told.items()
+        for name, text in launched.items()
         if text.isdigit() and _given(recording, name) not in (None, int(text))
     )
 

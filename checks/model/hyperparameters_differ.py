@@ -86,7 +86,7 @@ class HyperparametersDiffer(Check):
 
 def _first_unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values] | None:
     """The parameter group's number, the name and the values by rank."""
-    rows = {rank: one.hyperparameters for rank, one in taken.items()}
+    rows = {rank: update.hyperparameters for rank, update in taken.items()}
     for number in range(min(len(groups) for groups in rows.values())):
         names = set.intersection(*(set(groups[number]) for groups in rows.values()))
         for name in sorted(names, key=lambda name: (name != "lr", name)):
@@ -98,17 +98,19 @@ def _first_unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values
 
 def _unequal_metric(group: Group, before: int) -> tuple[Where | None, dict[int, float]] | None:
     """The last scheduler step ahead of this training step that was given unequal numbers."""
-    found = None
+    unequal = None
     for index, row in training_steps(group):
         if index >= before:
             break
         for steps in zip(*(step.schedulers for step in row.values()), strict=False):
             metrics = {
-                rank: one.metric for rank, one in zip(row, steps, strict=True) if one.metric is not None
+                rank: called.metric
+                for rank, called in zip(row, steps, strict=True)
+                if called.metric is not None
             }
             if len(metrics) == len(row) and len(set(metrics.values())) > 1:
-                found = (steps[0].at, metrics)
-    return found
+                unequal = (steps[0].at, metrics)
+    return unequal
 
 
 def _value(value: Any) -> str:

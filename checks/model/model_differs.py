@@ -69,7 +69,7 @@ class ModelDiffers(Check):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         if len(wrapped) < 2:
             raise NotMeasured("one rank has no other to differ from")
-        count = sum(len(one.parameters) for one in next(iter(wrapped.values())))
+        count = sum(len(wrapper.parameters) for wrapper in next(iter(wrapped.values())))
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
     def examine_log(self, log: Log) -> Judgement:
@@ -96,8 +96,8 @@ class ModelDiffers(Check):
 def _side_by_side(wrapped: Mapping[int, tuple[Wrapper, ...]]) -> list[dict[int, Wrapper]]:
     """The wrappers of one position on the ranks of one process group."""
     rows: dict[tuple[int, tuple[int, ...] | None], dict[int, Wrapper]] = {}
-    for rank, own in wrapped.items():
-        for wrapper in own:
+    for rank, wrappers in wrapped.items():
+        for wrapper in wrappers:
             rows.setdefault((wrapper.index, wrapper.ranks), {})[rank] = wrapper
     return [
         row for row in rows.values() if len(row) > 1 and len({member.module for member in row.values()}) == 1
@@ -109,14 +109,14 @@ def _signature(parameter: Parameter) -> tuple[object, ...]:
 
 
 def _difference(wrapper: Wrapper, reference: Wrapper) -> str:
-    mine, theirs = ({p.key: p for p in own.parameters} for own in (wrapper, reference))
+    mine, theirs = ({p.key: p for p in parameter.parameters} for parameter in (wrapper, reference))
     if missing := [key for key in theirs if key not in mine]:
         return f"{listing(missing)} missing" + (f", {_more(mine, theirs)}" if _more(mine, theirs) else "")
     if more := _more(mine, theirs):
         return more
-    for key, own in mine.items():
-        if _signature(own) != _signature(theirs[key]):
-            return f"{key} is {_described(own)}, not {_described(theirs[key])}"
+    for key, parameter in mine.items():
+        if _signature(parameter) != _signature(theirs[key]):
+            return f"{key} is {_described(parameter)}, not {_described(theirs[key])}"
     return f"its {len(mine)} parameters stand in another order"
 
 

@@ -123,12 +123,12 @@ class NcclVersions(Check):
 def _copies(host: Host) -> list[_Copy]:
     preloaded = re.split(r"[\s:]+", host.environ.get("LD_PRELOAD", ""))
     folders = dict.fromkeys(host.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    found = [
+    copies = [
         _Copy(path, _version(host, path.rpartition("/")[0], path.rpartition("/")[2]), "LD_PRELOAD")
         for path in preloaded
         if _LIBRARY.fullmatch(path.rpartition("/")[2])
     ]
-    return found + [
+    return copies + [
         _Copy(f"{folder}/libnccl.so.2", _version(host, folder), "LD_LIBRARY_PATH")
         for folder in folders
         if folder and "libnccl.so.2" in host.system.list_dir(folder)

@@ -48,9 +48,13 @@ class InputBound(Check):
         return self._waits(waits, shares, steps, recordings)
 
     def _waits(
-        self, waits: dict[int, float], shares: dict[int, float], steps: Steps, seen: dict[int, Recording]
+        self,
+        waits: dict[int, float],
+        shares: dict[int, float],
+        steps: Steps,
+        recordings: dict[int, Recording],
     ) -> Finding:
-        first = next(iter(seen.values()))
+        first = next(iter(recordings.values()))
         trained = next(p for p in first.passes if p.training)
         loader = next((loader for loader in first.loaders if loader.index == trained.loader), None)
         workers = loader.workers if loader else 0

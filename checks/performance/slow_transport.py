@@ -103,20 +103,20 @@ class SlowTransport(Check):
 
     def _launch(self, launches: Launches, table: tuple[Evidence, ...]) -> Finding:
         slow = {rank: ops for rank, ops in _slow_starts(launches).items() if ops}
-        others = [median(own.values()) for rank, own in launches.items() if rank not in slow]
-        ops = list(dict.fromkeys(op for own in slow.values() for op in own))
+        others = [median(ranks_own.values()) for rank, ranks_own in launches.items() if rank not in slow]
+        ops = list(dict.fromkeys(op for ranks_own in slow.values() for op in ranks_own))
         what = ops[0] if len(ops) == 1 else f"each of {len(ops)} collectives"
-        own = median(launches[rank][op] for rank, ops in slow.items() for op in ops)
+        ranks_own = median(launches[rank][op] for rank, ops in slow.items() for op in ops)
         verb = "takes" if len(slow) == 1 else "take"
         than = (
             f", the other ranks {duration(median(others))}" if others else ", which waits for no other rank"
         )
         starts = (
-            Evidence(f"starting a collective takes {duration(median(one.values()))}", (rank,))
-            for rank, one in launches.items()
+            Evidence(f"starting a collective takes {duration(median(starts_of.values()))}", (rank,))
+            for rank, starts_of in launches.items()
         )
         return self.warn(
-            f"{ranks_phrase(slow)} {verb} {duration(own)} to start {what}{than}",
+            f"{ranks_phrase(slow)} {verb} {duration(ranks_own)} to start {what}{than}",
             why="Starting a collective waits for nobody, so this time is the rank's own: code around "
             "torch.distributed, a profiler or a tracer. All ranks then wait for the slowest, in every step.",
             fix=f"see on {ranks_phrase(slow)} whose function runs, and where it spends its time:\n"
@@ -164,29 +164,30 @@ def _hosts(processes: Iterable[str]) -> set[str]:
 
 def _seconds(values: Mapping[int, Mapping[str, Any]]) -> Timings:
     """The slowest rank's time of each operation and size that was timed."""
-    found: Timings = {}
+    slowest: Timings = {}
     for value in values.values():
         for row in value["rows"]:
             if row.get("seconds") is not None:
                 key = (row["op"], row["bytes"])
-                found[key] = max(found.get(key, 0.0), row["seconds"])
-    return found
+                slowest[key] = max(slowest.get(key, 0.0), row["seconds"])
+    return slowest
 
 
 def _launches(values: Mapping[int, Mapping[str, Any]]) -> Launches:
     """Each rank's time to start each operation, the shortest of the sizes that were tried."""
-    found: Launches = {rank: {} for rank in values}
+    fastest: Launches = {rank: {} for rank in values}
     for rank, value in values.items():
         for row in value["rows"]:
             if row.get("launch") is not None:
-                found[rank][row["op"]] = min(row["launch"], found[rank].get(row["op"], row["launch"]))
-    return found
+                fastest[rank][row["op"]] = min(row["launch"], fastest[rank].get(row["op"], row["launch"]))
+    return fastest
 
 
 def _slow_starts(launches: Launches) -> dict[int, list[str]]:
     """By rank, the operations that it starts slowly."""
     return {
-        rank: [op for op, seconds in own.items() if seconds > LAUNCH_FLOOR] for rank, own in launches.items()
+        rank: [op for op, seconds in starts.items() if seconds > LAUNCH_FLOOR]
+        for rank, starts in launches.items()
     }
 
 
@@ -238,7 +239,7 @@ def _table(seconds: Timings) -> tuple[Evidence, ...]:
     for (op, length), value in seconds.items():
         rate = f"{size(length / value)}/s with {size(length)}"
         lines.setdefault(op, []).append(rate if length >= LARGE else duration(value))
-    return tuple(Evidence(f"{op}: {', '.join(said)}") for op, said in lines.items())
+    return tuple(Evidence(f"{op}: {', '.join(rates)}") for op, rates in lines.items())
 
 
 def _fix(backend: str) -> str:

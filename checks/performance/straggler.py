@@ -45,7 +45,7 @@ class Straggler(Check):
         whole = median(typical(step, "total") for step in steps.values())
         return slow or Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
 
-    def _slow_in(self, phase: str, steps: Steps, seen: dict[int, Recording]) -> Finding | None:
+    def _slow_in(self, phase: str, steps: Steps, recordings: dict[int, Recording]) -> Finding | None:
         times = {rank: typical(step, phase) for rank, step in steps.items()}
         slow = max(times, key=lambda rank: times[rank])
         others = median(times[rank] for rank in times if rank != slow)
@@ -61,7 +61,7 @@ class Straggler(Check):
             fix=f"see what rank {slow} does there and the others do not: logging, saving, larger samples, "
             "a slower disk",
             ranks=(slow,),
-            where=_where(seen[slow], phase),
+            where=_where(recordings[slow], phase),
             evidence=tuple(
                 Evidence(
                     f"{duration(times[rank])} in {PHASES[phase]}, median of {plural(len(steps[rank]), 'step')}",

@@ -16,7 +16,7 @@ from ddpdoctor.report.terminal import width_of_stdout
 
 
 def list_checks(format: str) -> str:
-    """Every check: code, name, where it looks, and what is so where the disease is absent."""
+    """Every check: code, name, where it looks, and what is so where nothing is wrong."""
     checks = registry.all_checks()
     if format == "json":
         return json.dumps(pages.list_values(checks), indent=2)

@@ -33,7 +33,7 @@ def wrong_answers(ranks: GroupRecord) -> list[Wrong]:
 
 
 def require_right_answers(ranks: GroupRecord) -> None:
-    """For a check whose disease wrong answers would imitate: one cause, one finding.
+    """For a check whose problem wrong answers would imitate: one cause, one finding.
 
     Raises:
         NotMeasured: a collective gave a wrong answer. Where collectives were not measured, nothing is known.

@@ -24,7 +24,7 @@ _INSTALLED = re.compile(
 
 
 UNSAID = Skipped("the output contains nothing about it")
-"""The judgement where no line is about the disease, which is no bill of health."""
+"""The judgement where no line is about the problem, which is no bill of health."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Told:
-    """What a line, an exception, or both say of a disease."""
+    """What a line, an exception, or both say of a problem."""
 
     match: re.Match[str]
     by: tuple[Line | Raised, ...]
@@ -315,7 +315,7 @@ def told_by(
     lines = sorted({_line_of(source) for source in told}, key=lambda line: line.position)
     sighting = lines[0].seen(role)
     if role is Role.EXCEPTION and isinstance(told[0], Raised):
-        # What names a disease may stand in the last line of the exception's message.
+        # What names a problem may stand in the last line of the exception's message.
         sighting = replace(sighting, position=sighting.position + told[0].message.count("\n"))
     named = {source.rank for source in told if source.rank is not None} if ranks is None else set(ranks)
     return {

@@ -1,7 +1,7 @@
 """One failure, one finding: of everything that the checks found in an output, the root cause.
 
 Each finding says by its :class:`~ddpdoctor.model.Sighting` where it was seen and what that line is to the failure.
-The rule is the order of :class:`~ddpdoctor.model.Role`, with one refinement: what names a disease and what is only
+The rule is the order of :class:`~ddpdoctor.model.Role`, with one refinement: what names a problem and what is only
 an exception are both causes, so the earlier of them wins, and the name where both are the same line.
 """
 
