@@ -1,7 +1,8 @@
 """Every script here has one disease: it is found, with its ranks and its line, and nothing else is.
 
-A script says by comments what is to be found: tests/support/expectations.py. One that starts its ranks itself, by
-mp.spawn, gets their number as its first argument. To look at one while writing it:
+A script says by comments what is to be found: tests/support/expectations.py. Each runs on three ranks, the first of
+each check on two as well. One that starts its ranks itself, by mp.spawn, gets their number as its first argument. To
+look at one while writing it:
 
     python -m tests.support.forked tests/sick/dd103_set_epoch_never_called.py 3
 """
@@ -11,14 +12,18 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Level
-from tests.support.expectations import as_expected, expectations
+from tests.support.expectations import as_expected, expectations, first_of_each_check
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
 SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
+ON_TWO_RANKS = sorted(first_of_each_check(SCRIPTS))
 
 
-@pytest.mark.parametrize("nproc", [2, 3])
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+@pytest.mark.parametrize(
+    ("script", "nproc"),
+    [*((script, 3) for script in SCRIPTS), *((script, 2) for script in ON_TWO_RANKS)],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
 def test_the_disease_is_found_and_nothing_else(script: Path, nproc: int, tmp_path: Path) -> None:
     if starts_ranks_itself(script):
         ran = run_alone(script, tmp_path / "ran", str(nproc))

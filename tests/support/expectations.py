@@ -1,7 +1,7 @@
 """What a script of tests/sick says, in comments, that is to be found in it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ def _ranks(text: str, world_size: int) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         ranks += range(int(first), int(last) + 1 if last else world_size if dash else int(first) + 1)
     return tuple(ranks)
+
+
+def first_of_each_check(scripts: Iterable[Path]) -> set[Path]:
+    """Those that also run on two ranks, neither of which is in the majority; all others run on three."""
+    return set({script.stem.partition("_")[0]: script for script in sorted(scripts, reverse=True)}.values())
 
 
 def as_expected(finding: Any, script: Path) -> Expected:

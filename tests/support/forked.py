@@ -155,7 +155,11 @@ def needs_gpus(script: Path) -> bool:
 
 
 def _judged(ran: Ran, run: Path) -> Ran:
-    trace = read_trace(run)
+    return judged_again(ran, read_trace(run))
+
+
+def judged_again(ran: Ran, trace: Trace) -> Ran:
+    """A script that was run, judged by this trace."""
     broke: list[str] = []
     merged = merge(judge(Source.RUN, registry.select(Source.RUN), trace, broke.append))
     assert not broke, "\n".join(broke)
