@@ -7,12 +7,30 @@ import inspect
 import re
 import sys
 import textwrap
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 from ddpdoctor.model import Family, Finding, Level, Source
 
 SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
 """The sections that every check's docstring has, in this order, each on a line of its own followed by ``:``."""
+
+_Method = TypeVar("_Method", bound=Callable[..., Finding])
+
+
+def tells(kind: type) -> Callable[[_Method], _Method]:
+    """Mark a method of a check as the one that puts a cause of a standstill into words.
+
+    Args:
+        kind: a type in :mod:`ddpdoctor.blame.causes`.
+    """
+
+    def mark(method: _Method) -> _Method:
+        method.tells_of = kind  # type: ignore[attr-defined]
+        return method
+
+    return mark
 
 
 class Check:
@@ -45,19 +63,24 @@ class Check:
     names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
     """Sources of which this check only says how ranks ended, or what they waited for. Where a script breaks, what
     its output names as a cause stands for that."""
-    causes: ClassVar[tuple[type[Any], ...]] = ()
-    """Of the types in :mod:`ddpdoctor.blame.causes`: the causes of a standstill that this check tells of."""
+    causes: ClassVar[Mapping[type, Callable[..., Finding]]] = MappingProxyType({})
+    """The causes of a standstill that this check tells of, each with the method that :func:`tells` marked."""
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
     and ends of processes are read without them."""
 
     def __init_subclass__(cls) -> None:
-        """Give a bundled check the family of its folder and the name of its file, unless it says otherwise."""
+        """Find what :func:`tells` marked; give a bundled check the family of its folder and the name of its file, unless
+        it says otherwise."""
         super().__init_subclass__()
         *package, family, file = cls.__module__.split(".")
         if package == ["ddpdoctor", "checks"]:
             cls.family = vars(cls).get("family", Family(family))
             cls.name = vars(cls).get("name", file.replace("_", "-"))
+        marked = {
+            kind: method for method in vars(cls).values() if (kind := getattr(method, "tells_of", None))
+        }
+        cls.causes = {**cls.causes, **marked}
 
     @classmethod
     def sources(cls) -> tuple[Source, ...]:
@@ -75,8 +98,8 @@ class Check:
         return _in_source(cls) if sys.flags.optimize > 1 else inspect.getdoc(cls) or ""
 
     def tell(self, cause: Any) -> Finding:
-        """A cause of a standstill, one of :attr:`causes`, in the words of this check."""
-        raise NotImplementedError(type(cause).__name__)
+        """A cause of a standstill, of one of the types in :attr:`causes`, in the words of this check."""
+        return self.causes[type(cause)](self, cause)
 
     def fail(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
         """A finding of this check that changes the exit status to 1; details are the fields of Finding."""

@@ -17,7 +17,7 @@ def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
 
 def by_state(texts: Mapping[int, str]) -> tuple[Evidence, ...]:
     """What is so on each rank, equal states once."""
-    return tuple(
-        Evidence(text, tuple(rank for rank, own in texts.items() if own == text))
-        for text in dict.fromkeys(texts.values())
-    )
+    ranks: dict[str, list[int]] = {}
+    for rank, text in texts.items():
+        ranks.setdefault(text, []).append(rank)
+    return tuple(Evidence(text, tuple(those)) for text, those in ranks.items())

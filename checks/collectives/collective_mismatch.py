@@ -1,16 +1,16 @@
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.blame.causes import CallCircle, Cause, DifferentLines, MessageCircle, Mismatch
+from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
 from ddpdoctor.blame.wording import told_of, wait_phrase, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, Told, Wait, told_by
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.sequence import divergence_of, mismatch
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
     r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running collective: "
@@ -29,7 +29,7 @@ _LEAD_HERE = ("DD221", "DD301", "DD303", "DD305", "DD309")
 """Diseases by which ranks come to meet in different collectives."""
 
 
-class CollectiveMismatch(Check):
+class CollectiveMismatch(StandstillCheck):
     """Ranks ran different collectives at the same position.
 
     What it finds:
@@ -54,14 +54,10 @@ class CollectiveMismatch(Check):
     family = Family.COLLECTIVES
     title = "ranks run the same collectives"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
-    causes = (CallCircle, DifferentLines, MessageCircle, Mismatch)
     raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
     log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
         if diverged is None:
             if ended := _ended_by_gloo(trace):
@@ -73,18 +69,7 @@ class CollectiveMismatch(Check):
             raise NotMeasured("ranks diverged, but not at a collective")
         return [self._differ(mismatch(diverged))]
 
-    def tell(self, cause: Cause) -> Finding:
-        match cause:
-            case Mismatch():
-                return self._differ(cause)
-            case MessageCircle():
-                return self._messages(cause)
-            case CallCircle():
-                return self._circle(cause)
-            case DifferentLines():
-                return self._different_lines(cause)
-        return super().tell(cause)
-
+    @tells(Mismatch)
     def _differ(self, cause: Mismatch) -> Finding:
         first, second = cause.first, cause.second
         where = f" at {cause.position}," if cause.position else ""
@@ -97,6 +82,7 @@ class CollectiveMismatch(Check):
             **told_of(cause),
         )
 
+    @tells(MessageCircle)
     def _messages(self, cause: MessageCircle) -> Finding:
         chain = ", ".join(f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_SHOWN])
         return self.fail(
@@ -107,6 +93,7 @@ class CollectiveMismatch(Check):
             **told_of(cause),
         )
 
+    @tells(CallCircle)
     def _circle(self, cause: CallCircle) -> Finding:
         first, other = cause.culprits[0], f"rank {cause.other} in {cause.its_place}"
         headline = f"rank {first} waits in {cause.first}, and {other}, each for the other"
@@ -125,6 +112,7 @@ class CollectiveMismatch(Check):
             **told_of(cause),
         )
 
+    @tells(DifferentLines)
     def _different_lines(self, cause: DifferentLines) -> Finding:
         return self.fail(
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),

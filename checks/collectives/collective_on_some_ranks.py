@@ -1,14 +1,14 @@
-from ddpdoctor.blame.causes import CalledAlone, Cause, LeftCallOut
+from ddpdoctor.blame.causes import CalledAlone, LeftCallOut
 from ddpdoctor.blame.wording import told_of, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.sequence import called_alone, divergence_of
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX_FORWARD = "model.module(x)     # the bare model: no rank waits for another"
 _FIX_CALL = (
@@ -17,7 +17,7 @@ _FIX_CALL = (
 )
 
 
-class CollectiveOnSomeRanks(Check):
+class CollectiveOnSomeRanks(StandstillCheck):
     """A collective runs on some ranks only.
 
     What it finds:
@@ -41,12 +41,8 @@ class CollectiveOnSomeRanks(Check):
     family = Family.COLLECTIVES
     title = "collectives run on every rank"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
-    causes = (CalledAlone, LeftCallOut)
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
         if diverged is None:
             if trace.broken:
@@ -57,14 +53,7 @@ class CollectiveOnSomeRanks(Check):
             raise NotMeasured("ranks diverged otherwise than by a collective of some")
         return [self._called_alone(cause)]
 
-    def tell(self, cause: Cause) -> Finding:
-        match cause:
-            case CalledAlone():
-                return self._called_alone(cause)
-            case LeftCallOut():
-                return self._left_out(cause)
-        return super().tell(cause)
-
+    @tells(CalledAlone)
     def _called_alone(self, cause: CalledAlone) -> Finding:
         ranks, rest = who(cause.culprits), who(cause.others.ranks)
         instead = (
@@ -80,6 +69,7 @@ class CollectiveOnSomeRanks(Check):
             **told_of(cause),
         )
 
+    @tells(LeftCallOut)
     def _left_out(self, cause: LeftCallOut) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} left out {cause.call} at {cause.position}, which {who(cause.others)} called",

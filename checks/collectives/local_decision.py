@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
@@ -21,8 +21,8 @@ from ddpdoctor.trace.leaving import (
     skippers,
     steps_of,
 )
-from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX = (
     "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
@@ -38,7 +38,7 @@ _WHY_BACKWARD = (
 )
 
 
-class LocalDecision(Check):
+class LocalDecision(StandstillCheck):
     """Ranks left a loop at different steps, by a decision that each took for itself.
 
     What it finds:
@@ -70,12 +70,8 @@ class LocalDecision(Check):
     family = Family.COLLECTIVES
     title = "ranks leave their loops together"
     explained_by = ("DD005", "DD106", "DD204", "DD214")
-    causes = (LeftBackwardOut, LeftLoop, LeftStepsOut)
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         seen = trace.training_of_several()
         if trace.broken is None:
             return Passed(f"{ranks_phrase(seen)} left every loop together")
@@ -107,20 +103,7 @@ class LocalDecision(Check):
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
         return self.tell(replace(cause, waiting=waiting, states=by_state(texts)))
 
-    def tell(self, cause: Cause) -> Finding:
-        """Its ranks wait in something where the job stands still; in a run that broke they went on."""
-        match cause:
-            case LeftLoop():
-                return self._left_loop(cause)
-            case LeftStepsOut():
-                what = f"left out {plural(cause.fewer, 'training step')}{_others(cause, 'made')}"
-                return self._left_out(cause, what, _WHY_STEPS)
-            case LeftBackwardOut():
-                step = "?" if cause.step is None else cause.step
-                what = f"left out the backward of training step {step}{_others(cause, 'ran')}"
-                return self._left_out(cause, what, _WHY_BACKWARD)
-        return super().tell(cause)
-
+    @tells(LeftLoop)
     def _left_loop(self, cause: LeftLoop) -> Finding:
         waits = f" and {wait_phrase(cause.waiting, cause.waits_in).removeprefix(who(cause.waiting)).strip()}"
         return self.fail(
@@ -133,8 +116,18 @@ class LocalDecision(Check):
             **told_of(cause),
         )
 
-    def _left_out(self, cause: Cause, what: str, why: str) -> Finding:
-        return self.fail(f"{who(cause.culprits)} {what}", why=why, fix=_FIX, **told_of(cause))
+    @tells(LeftStepsOut)
+    def _left_steps_out(self, cause: LeftStepsOut) -> Finding:
+        steps = f"{plural(cause.fewer, 'training step')}{_others(cause, 'made')}"
+        return self.fail(
+            f"{who(cause.culprits)} left out {steps}", why=_WHY_STEPS, fix=_FIX, **told_of(cause)
+        )
+
+    @tells(LeftBackwardOut)
+    def _left_backward_out(self, cause: LeftBackwardOut) -> Finding:
+        step = f"training step {'?' if cause.step is None else cause.step}{_others(cause, 'ran')}"
+        headline = f"{who(cause.culprits)} left out the backward of {step}"
+        return self.fail(headline, why=_WHY_BACKWARD, fix=_FIX, **told_of(cause))
 
 
 def _others(cause: Cause, did: str) -> str:

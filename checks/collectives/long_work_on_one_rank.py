@@ -1,15 +1,15 @@
 from ddpdoctor.blame.causes import WorksAlone
 from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
 from ddpdoctor.logs.stall import find_stall, long_work
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 
-class LongWorkOnOneRank(Check):
+class LongWorkOnOneRank(StandstillCheck):
     """One rank works outside collectives while the others wait toward the timeout.
 
     What it finds:
@@ -36,9 +36,9 @@ class LongWorkOnOneRank(Check):
     family = Family.COLLECTIVES
     title = "no rank works alone while the others wait"
     explained_by = ("DD005",)
-    causes = (WorksAlone,)
 
-    def tell(self, cause: WorksAlone) -> Finding:
+    @tells(WorksAlone)
+    def _works(self, cause: WorksAlone) -> Finding:
         waiting = cause.waiting
         seconds = f" for {cause.seconds:.0f} s" if cause.seconds >= 1 else ""
         timeout = "10 or 30 minutes" if cause.timeout is None else f"{cause.timeout:.0f} s"
@@ -54,10 +54,7 @@ class LongWorkOnOneRank(Check):
             **told_of(cause),
         )
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         if trace.broken:
             raise NotMeasured(trace.broken)
         return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 from ddpdoctor.blame.causes import (
-    Cause,
     GroupCircle,
     GroupMadeAlone,
     GroupsDisagree,
@@ -9,14 +8,14 @@ from ddpdoctor.blame.causes import (
     Members,
 )
 from ddpdoctor.blame.wording import told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
-from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _WHY = (
     "new_group is a collective of the whole job: every rank has to call it for every group, in the same order, also "
@@ -30,7 +29,7 @@ _FIX = (
 _SHOWN = 8
 
 
-class NewGroupOrder(Check):
+class NewGroupOrder(StandstillCheck):
     """Ranks make process groups in different orders, or only the members make them.
 
     What it finds:
@@ -60,12 +59,8 @@ class NewGroupOrder(Check):
     family = Family.COLLECTIVES
     title = "every rank makes the same process groups"
     explained_by = ("DD005",)
-    causes = (GroupCircle, GroupMadeAlone, GroupsDisagree, GroupsOutOfOrder)
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         row = first_difference({rank: groups_made(recording) for rank, recording in recordings.items()})
         if row and all(row.values()):
@@ -79,18 +74,7 @@ class NewGroupOrder(Check):
         most = max(sum(one.action == "new_group" for one in seen.groups) for seen in recordings.values())
         return Passed(f"the ranks made {plural(most, 'process group')} and came out of each")
 
-    def tell(self, cause: Cause) -> Finding:
-        match cause:
-            case GroupsOutOfOrder():
-                return self._out_of_order(cause)
-            case GroupMadeAlone():
-                return self._made_alone(cause)
-            case GroupCircle():
-                return self._circle(cause)
-            case GroupsDisagree():
-                return self._disagree(cause)
-        return super().tell(cause)
-
+    @tells(GroupsOutOfOrder)
     def _out_of_order(self, cause: GroupsOutOfOrder) -> Finding:
         members, first = cause.members, cause.culprits[0]
         other = next(rank for rank in members if members[rank] != members[first])
@@ -105,8 +89,9 @@ class NewGroupOrder(Check):
             **{**told_of(cause), "evidence": (*orders, *cause.states)},
         )
 
+    @tells(GroupMadeAlone)
     def _made_alone(self, cause: GroupMadeAlone) -> Finding:
-        called, others = cause.culprits, who(cause.others)
+        called, others = cause.culprits, who(cause.waiting)
         there = (
             f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
         )
@@ -118,6 +103,7 @@ class NewGroupOrder(Check):
             **told_of(cause),
         )
 
+    @tells(GroupCircle)
     def _circle(self, cause: GroupCircle) -> Finding:
         shown = {rank: f"ranks {fold_ranks(group)}" for rank, group in list(cause.groups.items())[:_SHOWN]}
         chain = ", ".join(f"rank {rank} for {group}" for rank, group in shown.items())
@@ -131,6 +117,7 @@ class NewGroupOrder(Check):
             **{**told_of(cause), "evidence": (*waits, *cause.states)},
         )
 
+    @tells(GroupsDisagree)
     def _disagree(self, cause: GroupsDisagree) -> Finding:
         (members, most), (other, fewer), *_ = cause.known
         return self.fail(

@@ -1,11 +1,11 @@
 from collections.abc import Sequence
 
-from ddpdoctor.blame.causes import Cause, IsElsewhere, NeverCame, NobodyLate, NoPartner, Unseen
+from ddpdoctor.blame.causes import IsElsewhere, LeftNoDump, NeverCame, NobodyLate, NoPartner, Unseen
 from ddpdoctor.blame.frames import where_of
 from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.blame.wording import all_do, at, doing, others_wait, told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, told_by
@@ -14,12 +14,12 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _SAME_ORDER = "bring every rank to the same collectives in the same order"
 
 
-class CollectiveNotJoined(Check):
+class CollectiveNotJoined(StandstillCheck):
     """Some ranks wait in a collective that others never reach.
 
     What it finds:
@@ -50,23 +50,9 @@ class CollectiveNotJoined(Check):
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
-    causes = (IsElsewhere, NeverCame, NoPartner, NobodyLate, Unseen)
     log_words = ("failed to pass monitored",)
 
-    def tell(self, cause: Cause) -> Finding:
-        match cause:
-            case IsElsewhere():
-                return self._elsewhere(cause)
-            case NeverCame():
-                return self._left_no_dump(cause) if cause.no_dump else self._never_came(cause)
-            case NoPartner():
-                return self._no_partner(cause)
-            case Unseen():
-                return self._unseen(cause)
-            case NobodyLate():
-                return self._nobody_late(cause)
-        return super().tell(cause)
-
+    @tells(IsElsewhere)
     def _elsewhere(self, cause: IsElsewhere) -> Finding:
         return self.fail(
             f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}",
@@ -76,6 +62,7 @@ class CollectiveNotJoined(Check):
             **told_of(cause),
         )
 
+    @tells(NeverCame)
     def _never_came(self, cause: NeverCame) -> Finding:
         ranks, here = cause.culprits, cause.here
         waits = verb(here, "waits", "wait")
@@ -99,7 +86,8 @@ class CollectiveNotJoined(Check):
             **told_of(cause),
         )
 
-    def _left_no_dump(self, cause: NeverCame) -> Finding:
+    @tells(LeftNoDump)
+    def _left_no_dump(self, cause: LeftNoDump) -> Finding:
         ranks, here = cause.culprits, cause.here
         return self.fail(
             f"{who(ranks)} left no dump, and {who(here)} {verb(here, 'waits', 'wait')} for "
@@ -112,6 +100,7 @@ class CollectiveNotJoined(Check):
             **told_of(cause),
         )
 
+    @tells(NoPartner)
     def _no_partner(self, cause: NoPartner) -> Finding:
         peer = cause.peer.rank
         return self.fail(
@@ -122,6 +111,7 @@ class CollectiveNotJoined(Check):
             **told_of(cause),
         )
 
+    @tells(Unseen)
     def _unseen(self, cause: Unseen) -> Finding:
         ranks = cause.culprits
         was, has, runs = verb(ranks, "was", "were"), verb(ranks, "has", "have"), verb(ranks, "runs", "run")
@@ -135,6 +125,7 @@ class CollectiveNotJoined(Check):
             **told_of(cause),
         )
 
+    @tells(NobodyLate)
     def _nobody_late(self, cause: NobodyLate) -> Finding:
         return self.fail(
             f"all of {who(cause.waiting)} wait in {cause.what}, and none is late",
@@ -154,10 +145,7 @@ class CollectiveNotJoined(Check):
             return Passed(f"no rank kept the others waiting in {ranks.seconds:.1f} s")
         return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         if not trace.timed_out or trace.out_of_time:
             if trace.broken:
                 raise NotMeasured(trace.broken)

@@ -4,7 +4,7 @@ from ddpdoctor import registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import Frame, is_of_script, where_of
 from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
@@ -15,7 +15,7 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
 from ddpdoctor.trace.raised import remedy
-from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _RAISED_AGAIN = re.compile(
@@ -53,7 +53,7 @@ _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
 
 
-class RankFailedFirst(Check):
+class RankFailedFirst(StandstillCheck):
     """One rank failed, and the others are its victims.
 
     What it finds:
@@ -92,9 +92,9 @@ class RankFailedFirst(Check):
     )
     explained_by = ("DD005", "DD215", "DD224")
     """They know some exceptions better, and only by what led to them."""
-    causes = (FailedAndWaits,)
 
-    def tell(self, cause: FailedAndWaits) -> Finding:
+    @tells(FailedAndWaits)
+    def _failed_and_waits(self, cause: FailedAndWaits) -> Finding:
         handled, place, ranks = cause.handled, cause.own_wait, who(cause.culprits)
         message = f" {quote(shorten(handled.message))}" if handled.message else ""
         waits = wait_phrase(cause.culprits, place).removeprefix(f"{ranks} ")
@@ -116,10 +116,7 @@ class RankFailedFirst(Check):
             raise NotMeasured(ranks.broken)
         return [self._failure(ranks, first)]
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         if trace.broken is None:
             return Passed(
                 f"{plural(len(trace.ranks), 'rank')} of the training run ended well in {trace.seconds:.1f} s"

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import EndedEarly
 from ddpdoctor.blame.wording import doing, others_wait, told_of, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.recorder.events.training import Backward
@@ -10,13 +10,13 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.farewell import issued
 from ddpdoctor.trace.leaving import backwards_of
-from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX = "dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()"
 
 
-class RankLeftEarly(Check):
+class RankLeftEarly(StandstillCheck):
     """A rank ended its script while others still wait for it.
 
     What it finds:
@@ -44,12 +44,8 @@ class RankLeftEarly(Check):
     family = Family.COLLECTIVES
     title = "no rank leaves before the others are done with it"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308", "DD309")
-    causes = (EndedEarly,)
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         late = [one for one in trace.ranks if one.lost_at_end]
         if late:
             return [self._cut_off(late)]
@@ -83,7 +79,8 @@ class RankLeftEarly(Check):
             where=raised.at if raised else None,
         )
 
-    def tell(self, cause: EndedEarly) -> Finding:
+    @tells(EndedEarly)
+    def _ended(self, cause: EndedEarly) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
             why="A collective needs every rank of its group. A launcher takes 0 for success, so nothing ends the "

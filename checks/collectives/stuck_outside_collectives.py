@@ -1,11 +1,11 @@
 from ddpdoctor.blame.causes import BlockedOutside
 from ddpdoctor.blame.place import Kind
 from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recorded_job import claim
+from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX = {
     Kind.LOADER: "see what the worker does at the line named here; DataLoader(..., timeout=60) raises where a batch "
@@ -26,7 +26,7 @@ _LOOK = (
 )
 
 
-class StuckOutsideCollectives(Check):
+class StuckOutsideCollectives(StandstillCheck):
     """A rank is blocked in something that is no collective.
 
     What it finds:
@@ -56,9 +56,9 @@ class StuckOutsideCollectives(Check):
     family = Family.COLLECTIVES
     title = "no rank is blocked outside collectives"
     explained_by = ("DD005",)
-    causes = (BlockedOutside,)
 
-    def tell(self, cause: BlockedOutside) -> Finding:
+    @tells(BlockedOutside)
+    def _blocked(self, cause: BlockedOutside) -> Finding:
         ranks, waiting = cause.culprits, cause.waiting
         place = cause.state.place
         it_waits = verb(ranks, "it waits", "they wait")
@@ -73,10 +73,7 @@ class StuckOutsideCollectives(Check):
             **told_of(cause),
         )
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        hung = claim(self, trace)
-        if hung:
-            return hung
+    def examine_ended(self, trace: Trace) -> Judgement:
         if trace.broken:
             raise NotMeasured(trace.broken)
         return Passed(f"no rank was blocked for long in {trace.seconds:.1f} s")

@@ -2,7 +2,7 @@ from typing import Any
 
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import place_phrase, told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, tells
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
@@ -61,7 +61,6 @@ class UnevenBatches(Check):
     title = "uneven batches do not stall the group"
     measurements = ("uneven",)
     explained_by = ("DD105",)
-    causes = (OutOfBatches,)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
@@ -83,7 +82,7 @@ class UnevenBatches(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         cause = cause_of_run(trace)
         if isinstance(cause, OutOfBatches):
-            return self.tell(cause)
+            return self._out_of_batches(cause)
         recordings = trace.training_of_several()
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
@@ -100,7 +99,8 @@ class UnevenBatches(Check):
             self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
         ] or Passed(_even(rounds[0]))
 
-    def tell(self, cause: OutOfBatches) -> Finding:
+    @tells(OutOfBatches)
+    def _out_of_batches(self, cause: OutOfBatches) -> Finding:
         waiting = cause.waiting
         return self.fail(
             f"{who(cause.culprits)} ran out of batches after {cause.drawn}, and {who(waiting)} "

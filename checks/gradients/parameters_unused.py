@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import GradientsMissing
 from ddpdoctor.blame.wording import told_of, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, told_by
 from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
@@ -14,14 +14,14 @@ from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
-from ddpdoctor.trace.recorded_job import claim
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
 
-class ParametersUnused(Check):
+class ParametersUnused(StandstillCheck):
     """A parameter got no gradient on some or all ranks.
 
     What it finds:
@@ -49,7 +49,6 @@ class ParametersUnused(Check):
     title = "every parameter gets a gradient on every rank"
     raises = (r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",)
     explained_by = ("DD205", "DD222")
-    causes = (GradientsMissing,)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -63,14 +62,15 @@ class ParametersUnused(Check):
             return self._unused(recordings, raised, missing)
         if missing:
             return [self._unused(recordings, {}, names) for names in _by_model(recordings, missing)]
-        hung = claim(self, trace)
-        if hung:
-            return hung
+        return super().examine_run(trace)
+
+    def examine_ended(self, trace: Trace) -> Judgement:
         if not any(recording.wrappers for recording in trace.training().values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
 
-    def tell(self, cause: GradientsMissing) -> Finding:
+    @tells(GradientsMissing)
+    def _came_out_alone(self, cause: GradientsMissing) -> Finding:
         ranks, others = cause.culprits, cause.waiting
         return self.fail(
             f"{who(ranks)} came out of backward without a gradient for some parameters, and "

@@ -80,8 +80,11 @@ class NeverCame(Cause):
     """The ranks that are seen to wait in just that."""
     end: str = ""
     """Of a message: ``send`` or ``recv``, the end at which they wait."""
-    no_dump: bool = False
-    """Whether none of the culprits left a dump."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftNoDump(NeverCame):
+    """None of the ranks that did not come left a dump of its flight recorder either."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +186,6 @@ class GroupsOutOfOrder(Cause):
 class GroupMadeAlone(Cause):
     """Ranks called new_group, and the others did not."""
 
-    others: tuple[int, ...]
     made: bool
     """Whether it is known for which members."""
     members: Members = None

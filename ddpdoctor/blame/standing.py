@@ -26,6 +26,8 @@ class Standing:
     """How it ended, with status 0: ``returned``, ``exit``, ``os._exit``; empty where it did not."""
     left_at: Where | None = None
     failed: bool = False
+    last: str = ""
+    """What it did last, for a sentence, where no more is known."""
     group: tuple[int, ...] | None = None
     """The members of the group in whose collective it waits; None for every rank."""
     peer: int | None = None

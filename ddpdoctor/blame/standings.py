@@ -13,7 +13,6 @@ from ddpdoctor.blame.causes import (
     DifferentLines,
     EndedEarly,
     GroupCircle,
-    GroupMadeAlone,
     IsElsewhere,
     MessageCircle,
     NobodyLate,
@@ -123,15 +122,6 @@ class Standings(Scene):
     @property
     def judged_already(self) -> bool:
         return any(one.failed or one.left == "shortened" for one in self.ranks.values())
-
-    def groups_differ(self) -> Cause | None:
-        """Whether somebody waits in new_group for ranks that do not come."""
-        called = [rank for rank in self.waiting if self.stands_in(rank, Kind.GROUP)]
-        others = tuple(rank for rank in self.waiting if rank not in called)
-        if not called or not others:
-            return None
-        more = {"made": False, "others": others, "confidence": Confidence.LIKELY}
-        return self.tell(GroupMadeAlone, called, waiting=others, **more)
 
     def stands_in(self, rank: int, kind: Kind) -> bool:
         """Whether a rank is in such a place."""

@@ -97,7 +97,7 @@ def doing(standing: Standing) -> str:
 
 def _unseen(standing: Standing) -> str:
     if standing.process is None:
-        return "was not seen"
+        return standing.last or "was not seen"
     return "has ended" if standing.process.doing is Doing.GONE else "did not show its stack"
 
 

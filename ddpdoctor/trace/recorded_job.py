@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ddpdoctor import registry
 from ddpdoctor.blame.causes import (
     CalledAlone,
     Cause,
@@ -19,10 +18,8 @@ from ddpdoctor.blame.place import Kind
 from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.blame.standings import Standings
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.check import Check
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Finding, Where
+from ddpdoctor.model import Confidence, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import shorten
@@ -92,7 +89,6 @@ class RecordedJob(Standings):
             GroupMadeAlone,
             called,
             waiting=tuple(others),
-            others=tuple(others),
             made=event is not None,
             members=event.ranks if event else None,
             where=event.at if event else self.ranks[called[0]].where,
@@ -249,18 +245,3 @@ def cause_of_run(trace: Trace) -> Cause | None:
         job = DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)
         _LAST[:] = [(trace, cause_of(job))]
     return _LAST[0][1]
-
-
-def claim(check: Check, trace: Trace) -> list[Finding] | None:
-    """The finding of a check that tells why the job stands still; None where it does not stand still.
-
-    Raises:
-        NotMeasured: it does, for a cause that is another check's.
-    """
-    cause = cause_of_run(trace)
-    if cause is None:
-        return None
-    teller = registry.by_cause(type(cause))
-    if teller.code != check.code:
-        raise NotMeasured(f"the job stands still ({teller.code})")
-    return [check.tell(cause)]

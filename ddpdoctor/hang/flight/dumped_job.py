@@ -6,7 +6,7 @@ majority is usually the victim, so numbers do not vote, but where ranks disagree
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,6 +19,7 @@ from ddpdoctor.blame.causes import (
     Cause,
     GroupsDisagree,
     LeftCallOut,
+    LeftNoDump,
     Mismatch,
     NeverCame,
     NobodyLate,
@@ -26,7 +27,11 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.blame.frames import is_of_script, where_of
 from ddpdoctor.blame.graph import End, Meeting, WaitGraph
-from ddpdoctor.blame.reasoning import Scene
+from ddpdoctor.blame.place import Kind, Place
+from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.wording import at
 from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
 from ddpdoctor.hang.flight.reading import entry as read_again
 from ddpdoctor.hang.flight.teams import Team, teams_of
@@ -34,30 +39,41 @@ from ddpdoctor.model import Confidence, Evidence, Where
 
 CAUSES = (
     *(CallCircle, CalledAlone, GroupsDisagree, LeftCallOut),
-    *(Mismatch, NeverCame, NobodyLate),
+    *(LeftNoDump, Mismatch, NeverCame, NobodyLate),
 )
 """What dumps can show."""
 _OTHER_END = {"send": "recv", "recv": "send"}
 
 
-class DumpedJob(Scene):
+class DumpedJob(Standings):
     """A job of which nothing but dumps is known.
 
     Args:
         dumps: by rank.
         world_size: of the job, where it is known and groups do not tell their members.
-        groups: members by the name of the group, where another source tells them.
     """
 
-    def __init__(
-        self,
-        dumps: Mapping[int, Dump],
-        world_size: int | None = None,
-        groups: Mapping[str, tuple[int, ...]] | None = None,
-    ) -> None:
+    def __init__(self, dumps: Mapping[int, Dump], world_size: int | None = None) -> None:
         self.dumps = dumps
-        self.teams = teams_of(dumps, world_size, groups or {})
+        self.teams = teams_of(dumps, world_size)
         self.entries = {rank: found for rank, dump in sorted(dumps.items()) if (found := self._entries(dump))}
+        late = [rank for rank in self.graph.sinks() if rank not in self.entries]
+        super().__init__(
+            {rank: self._standing(rank) for rank in sorted([*self.entries, *late])}, Standstill()
+        )
+
+    def _standing(self, rank: int, entry: Entry | None = None) -> Standing:
+        """By the oldest thing in which it stands, unless another is given; else by its last call."""
+        if rank not in self.dumps:
+            return Standing(rank, last="left no dump")
+        entry = entry or next(iter(self.entries.get(rank, {}).values()), None)
+        if entry is not None:
+            kind = Kind.COLLECTIVE if entry.peer is None else Kind.PAIR
+            return Standing(rank, Place(kind, self._title(entry), _line(entry)))
+        last = _last(self.dumps[rank])
+        if last is None:
+            return Standing(rank, last="came to no collective")
+        return Standing(rank, last=f"came last to {self._title(last)}{at(_line(last))}")
 
     def _entries(self, dump: Dump) -> dict[Meeting, Entry]:
         """In what a rank stands, oldest first, peers as ranks of the job."""
@@ -125,13 +141,8 @@ class DumpedJob(Scene):
         (_, most), (_, fewer), *_ = known
         divided = len(most) == len(fewer)
         culprits = () if divided else tuple(sorted(rank for _, ranks in known[1:] for rank in ranks))
-        return GroupsDisagree(
-            group=disagreement.name,
-            known=tuple(known),
-            culprits=culprits,
-            waiting=tuple(self.entries),
-            where=self._last_line(culprits or fewer),
-        )
+        where = self._last_line(culprits or fewer)
+        return self.tell(GroupsDisagree, culprits, group=disagreement.name, known=tuple(known), where=where)
 
     def calls_differ(self) -> Cause | None:
         """The first mismatch of a group in which somebody waits, or of any where nobody does.
@@ -156,20 +167,22 @@ class DumpedJob(Scene):
         team, number = mismatch.team, mismatch.number
         shown = [ranks[0] for ranks in mismatch.calls.values()][:8]
         read = {rank: read_again(self.dumps[rank], team.name, number) for rank in shown}
-        (most, majority), (_, fewer), *_ = mismatch.calls.items()
+        (most, majority), (call, fewer), *_ = mismatch.calls.items()
+        culprits = mismatch.culprits
         fields: dict[str, Any] = {
             "position": f"position {number} of {team.title}",
-            "culprits": mismatch.culprits,
-            "waiting": tuple(self.entries),
             "where": _line(read.get(fewer[0])) or _line(read.get(majority[0])),
             "states": _called(mismatch.calls, read),
         }
         if mismatch.skipped:
-            return LeftCallOut(call=call_phrase(mismatch.skipped), others=majority, **fields)
+            return self.tell(
+                LeftCallOut, culprits, call=call_phrase(mismatch.skipped), others=majority, **fields
+            )
+        others = Call(majority, call_phrase(most))
         if mismatch.extra:
-            others = Call(majority, call_phrase(most))
-            return CalledAlone(call=call_phrase(mismatch.extra), others=others, **fields)
-        return _mismatch(mismatch.calls, fields)
+            return self.tell(CalledAlone, culprits, call=call_phrase(mismatch.extra), others=others, **fields)
+        first = Call(culprits or fewer, call_phrase(call))
+        return self.tell(Mismatch, culprits, first=first, second=others, **fields)
 
     def without_wait(self, ranks: Sequence[int]) -> Cause:
         """Named is the meeting in which most ranks wait for them directly."""
@@ -181,18 +194,16 @@ class DumpedJob(Scene):
             if not set(outside).isdisjoint(self.graph.late[meeting])
         )
         meeting = direct.most_common(1)[0][0]
-        stands = self._stands(meeting)
-        here = tuple(rank for rank, entry in stands.items() if entry is self.entries[rank].get(meeting))
+        here = tuple(rank for rank, meetings in self.entries.items() if meeting in meetings)
         missing = [rank for rank in outside if rank not in self.dumps]
-        return NeverCame(
+        self._show(meeting)
+        return self.tell(
+            LeftNoDump if len(missing) == len(outside) else NeverCame,
+            outside,
             what=self._what(meeting, here),
             here=here,
             end=meeting.end.operation if meeting.end else "",
-            no_dump=len(missing) == len(outside),
-            culprits=outside,
-            waiting=tuple(self.entries),
-            where=self._last_line(outside) or _line(stands[here[0]]),
-            states=self._states(stands, outside),
+            where=self._last_line(outside) or _line(self.entries[here[0]][meeting]),
             confidence=Confidence.LIKELY if missing else Confidence.CERTAIN,
         )
 
@@ -231,49 +242,49 @@ class DumpedJob(Scene):
         culprits = sorted(ranks)
         if others and fewest < others[0][1] and not least.end:
             culprits = [rank for rank, meeting in firsts.items() if meeting == least]
-        stands = self._stands(firsts[ranks[0]])
+        self._show(firsts[ranks[0]])
         first, *more = culprits
-        other = more[0] if more else next(one for one in stands if not _equal(stands[one], stands[first]))
-        return CallCircle(
-            first=self._title(stands[first]),
-            other=other,
-            its_place=self._title(stands[other]),
-            culprits=tuple(culprits),
-            waiting=tuple(self.entries),
-            where=_line(stands[first]),
-            states=self._states(stands, culprits),
-        )
+        mine = self.ranks[first].place
+        other = more[0] if more else next(rank for rank in self.entries if self.ranks[rank].place != mine)
+        titles = {rank: self._what_of(rank) for rank in (first, other)}
+        return self.tell(CallCircle, culprits, first=titles[first], other=other, its_place=titles[other])
 
     def _stuck(self, rank: int) -> Cause:
         """Everybody came; of a send and its receive, with different tensors."""
         meeting, entry = next(iter(self.entries[rank].items()))
-        stands, waiting = self._stands(meeting), tuple(self.entries)
+        self._show(meeting)
         other = self._other_end(meeting, meeting.end) if meeting.end else None
         if other is not None:
-            calls = {f"{one.operation} {one.shapes} {one.dtypes}": (one.rank,) for one in (entry, other)}
-            if differ([text.partition(" ")[2] for text in calls]):
-                states = _called(calls, {one.rank: stands.get(one.rank) for one in (entry, other)})
-                where = _line(stands[other.rank]) or _line(stands[entry.rank])
-                return _mismatch(calls, {"waiting": waiting, "where": where, "states": states})
-        return NobodyLate(
-            what=self._what(meeting, stands),
-            waiting=waiting,
-            where=_line(next(iter(stands.values()))),
-            states=self._states(stands, ()),
-            confidence=Confidence.LIKELY,
-        )
+            calls = [f"{one.operation} {one.shapes} {one.dtypes}" for one in (other, entry)]
+            if differ([call.partition(" ")[2] for call in calls]):
+                first, second = (
+                    Call((other.rank,), call_phrase(calls[0])),
+                    Call((rank,), call_phrase(calls[1])),
+                )
+                states = _called(
+                    {calls[1]: (rank,), calls[0]: (other.rank,)}, {rank: entry, other.rank: other}
+                )
+                where = _line(other) or _line(entry)
+                return self.tell(Mismatch, (), first=first, second=second, where=where, states=states)
+        waits = self.waits_in(self.entries)
+        where = waits.where if waits else None
+        what = self._what(meeting, self.entries)
+        return self.tell(NobodyLate, (), what=what, where=where, confidence=Confidence.LIKELY)
 
-    def _stands(self, meeting: Meeting) -> dict[int, Entry]:
-        """The oldest thing in which each rank stands; of those who stand in this meeting, it."""
-        return {
-            rank: meetings[meeting] if meeting in meetings else next(iter(meetings.values()))
-            for rank, meetings in self.entries.items()
-        }
+    def _show(self, meeting: Meeting) -> None:
+        """Of a rank that stands in several things, show this one."""
+        known = {rank: entries.get(meeting) for rank, entries in self.entries.items()}
+        self.ranks = {rank: self._standing(rank, known.get(rank)) for rank in self.ranks}
 
     def _what(self, meeting: Meeting, ranks: Iterable[int]) -> str:
         """``all_reduce 10 of the default group``."""
-        operation = next((self._stands(meeting)[rank].operation for rank in ranks), "a collective")
+        entries = (self.entries[rank] for rank in ranks)
+        operation = next(one.get(meeting, next(iter(one.values()))).operation for one in entries)
         return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_team(meeting).title}"
+
+    def _what_of(self, rank: int) -> str:
+        place = self.ranks[rank].place
+        return place.what if place else ""
 
     def _title(self, entry: Entry) -> str:
         """In what a rank stands: ``all_reduce 10 of the default group``, ``recv from rank 1``."""
@@ -282,41 +293,17 @@ class DumpedJob(Scene):
         group = self.dumps[entry.rank].groups[entry.group]
         return f"{entry.operation} {entry.number} of {Team(group.name, group.description, group.ranks).title}"
 
-    def _states(self, stands: Mapping[int, Entry], culprits: Iterable[int]) -> tuple[Evidence, ...]:
-        """Where each rank stands, and where those that keep it waiting were last; ranks in the same state are one."""
-        states: defaultdict[str, list[int]] = defaultdict(list)
-        for rank in culprits:
-            if rank not in stands:
-                states[self._was(rank)].append(rank)
-        for rank, entry in stands.items():
-            states[f"waits in {self._title(entry)}{_at(_line(entry))}"].append(rank)
-        return tuple(Evidence(text, tuple(ranks)) for text, ranks in states.items())
-
-    def _was(self, rank: int) -> str:
-        if rank not in self.dumps:
-            return "left no dump"
-        last = _last(self.dumps[rank])
-        if last is None:
-            return "came to no collective"
-        return f"came last to {self._title(last)}{_at(_line(last))}"
-
     def _last_line(self, ranks: Iterable[int]) -> Where | None:
         """The line from which one of them called its last collective."""
         known = (_line(_last(self.dumps[rank])) for rank in ranks if rank in self.dumps)
         return next((line for line in known if line), None)
 
 
-def _mismatch(calls: Mapping[str, tuple[int, ...]], fields: Mapping[str, Any]) -> Mismatch:
-    (most, majority), (call, fewer), *_ = calls.items()
-    first = Call(fields.get("culprits") or fewer, call_phrase(call))
-    return Mismatch(first=first, second=Call(majority, call_phrase(most)), **fields)
-
-
 def _called(
     calls: Mapping[str, tuple[int, ...]], entries: Mapping[int, Entry | None]
 ) -> tuple[Evidence, ...]:
     return tuple(
-        Evidence(f"called {call_phrase(call)}{_at(_line(entries.get(ranks[0])))}", ranks)
+        Evidence(f"called {call_phrase(call)}{at(_line(entries.get(ranks[0])))}", ranks)
         for call, ranks in calls.items()
     )
 
@@ -324,10 +311,6 @@ def _called(
 def _team(meeting: Meeting) -> Team:
     assert isinstance(meeting.group, Team)
     return meeting.group
-
-
-def _equal(one: Entry, other: Entry) -> bool:
-    return (one.group, one.number, one.peer) == (other.group, other.number, other.peer)
 
 
 def _last(dump: Dump) -> Entry | None:
@@ -340,8 +323,3 @@ def _line(entry: Entry | None) -> Where | None:
     frames = entry.frames if entry else ()
     frame = next((one for one in frames if is_of_script(one)), None)
     return where_of(frame) if frame else None
-
-
-def _at(where: Where | None) -> str:
-    """For the end of a sentence; empty where the line is not known."""
-    return f" at {where.file}:{where.line} in {where.function}" if where else ""

@@ -48,15 +48,12 @@ class Teams:
     disagreement: Disagreement | None = None
 
 
-def teams_of(
-    dumps: Mapping[int, Dump], world_size: int | None, known: Mapping[str, tuple[int, ...]]
-) -> Teams:
+def teams_of(dumps: Mapping[int, Dump], world_size: int | None) -> Teams:
     """The groups, as told; else whoever used one, and everybody for the default group.
 
     Args:
         dumps: by rank.
         world_size: of the job, where it is known.
-        known: members of groups by name, from another source, where dumps do not tell them.
     """
     told: defaultdict[str, defaultdict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     descriptions: dict[str, str] = {}
@@ -71,7 +68,7 @@ def teams_of(
         silent = variants.pop((), [])
         if not variants:
             rest = everybody if _is_default(name, descriptions[name]) else tuple(sorted(silent))
-            variants[known.get(name, rest)] = silent
+            variants[rest] = silent
         elif not _apart(variants):
             disagreement = disagreement or Disagreement(
                 name, {who: tuple(by) for who, by in variants.items()}

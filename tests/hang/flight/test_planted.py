@@ -274,8 +274,8 @@ def test_the_line_of_the_script_is_told_for_who_waits_and_where_the_culprit_was_
     assert found is not None
     assert (found.where.file, found.where.line, found.where.function) == ("/jobs/train.py", 88, "train_step")
     assert [(one.ranks, one.text) for one in found.evidence] == [
-        ((2,), "came last to all_reduce 3 of the default group at /jobs/train.py:88 in train_step"),
-        ((0, 1, 3), "waits in all_reduce 4 of the default group at /jobs/train.py:88 in train_step"),
+        ((0, 1, 3), "waits in all_reduce 4 of the default group at /jobs/train.py:88"),
+        ((2,), "came last to all_reduce 3 of the default group at /jobs/train.py:88"),
     ]
 
 
