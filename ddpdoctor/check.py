@@ -70,8 +70,7 @@ class Check:
     and ends of processes are read without them."""
 
     def __init_subclass__(cls) -> None:
-        """Find what :func:`tells` marked; give a bundled check the family of its folder and the name of its file, unless
-        it says otherwise."""
+        """Find what :func:`tells` marked; a bundled check without family and name has those of its folder and file."""
         super().__init_subclass__()
         *package, family, file = cls.__module__.split(".")
         if package == ["ddpdoctor", "checks"]:

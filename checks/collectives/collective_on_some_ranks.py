@@ -1,10 +1,10 @@
-from ddpdoctor.blame.causes import CalledAlone, LeftCallOut
-from ddpdoctor.blame.wording import told_of, who
+from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
+from ddpdoctor.blame.wording import for_seconds, told_of, who
 from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sequence import called_alone, divergence_of
@@ -80,19 +80,16 @@ class CollectiveOnSomeRanks(StandstillCheck):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        stall = find_stall(log)
-        if stall is None or not stall.alone:
-            return UNSAID
-        who = ranks_phrase(stall.waiting)
-        return [
-            self.fail(
-                f"{who} alone waited in {stall.what}{stall.for_how_long}, and no other rank came",
-                why=f"{who.capitalize()} called something that is a collective, and the other ranks did not: "
-                "code under "
-                "a condition on the rank, such as an evaluation through the wrapped model or a metric.",
-                fix="use model.module in code that one rank runs alone, or take the condition away\n"
-                "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 names the line",
-                confidence=Confidence.LIKELY,
-                **told_by(*stall.told[:4], role=Role.MESSENGER, ranks=stall.waiting),
-            )
-        ]
+        return tell_stall(self, log)
+
+    @tells(AloneInOutput)
+    def _alone_in_output(self, cause: AloneInOutput) -> Finding:
+        ranks = who(cause.culprits)
+        return self.fail(
+            f"{ranks} alone waited in {cause.what}{for_seconds(cause.seconds)}, and no other rank came",
+            why=f"{ranks.capitalize()} called something that is a collective, and the other ranks did not: code under "
+            "a condition on the rank, such as an evaluation through the wrapped model or a metric.",
+            fix="use model.module in code that one rank runs alone, or take the condition away\n"
+            "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 names the line",
+            **told_of(cause),
+        )

@@ -1,10 +1,10 @@
-from ddpdoctor.blame.causes import WorksAlone
-from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
+from ddpdoctor.blame.causes import WorkInOutput, WorksAlone
+from ddpdoctor.blame.wording import all_do, for_seconds, others_wait, told_of, verb, who
 from ddpdoctor.check import tells
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.logs.stall import find_stall, long_work
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -40,12 +40,11 @@ class LongWorkOnOneRank(StandstillCheck):
     @tells(WorksAlone)
     def _works(self, cause: WorksAlone) -> Finding:
         waiting = cause.waiting
-        seconds = f" for {cause.seconds:.0f} s" if cause.seconds >= 1 else ""
         timeout = "10 or 30 minutes" if cause.timeout is None else f"{cause.timeout:.0f} s"
         speaks = verb(waiting, "its error speaks", "their errors speak")
         report = self.warn if cause.out_of_time else self.fail
         return report(
-            f"{all_do(cause.culprits, cause.state)}{seconds}, while {others_wait(cause)}",
+            f"{all_do(cause.culprits, cause.state)}{for_seconds(cause.seconds)}, while {others_wait(cause)}",
             why=f"A collective ends when every rank of its group has joined it. {who(waiting).capitalize()} "
             f"{verb(waiting, 'gives', 'give')} up at the timeout of the process group, {timeout}, and {speaks} of the "
             "collective and not of this line.",
@@ -60,20 +59,16 @@ class LongWorkOnOneRank(StandstillCheck):
         return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
 
     def examine_log(self, log: Log) -> Judgement:
-        stall = find_stall(log)
-        bar = long_work(log, stall) if stall else None
-        if stall is None or bar is None or bar.seconds is None:
-            return UNSAID
-        time = f"{bar.seconds / 60:.0f} minutes" if bar.seconds >= 120 else f"{bar.seconds:.0f} s"
-        done = f"{100 * bar.done // bar.total} % done after {time}"
-        return [
-            self.fail(
-                f"one rank's work was {done}, and the others' wait for it ran out of time",
-                why="The progress bar had run for as long as a collective may take. The ranks without it waited in "
-                f"{stall.what} for the one that shows it, and gave up.",
-                fix="do the work before the launch, or on every rank its part\n"
-                "dist.init_process_group(timeout=timedelta(hours=2))     # ddp_timeout=7200 in transformers",
-                confidence=Confidence.LIKELY,
-                **told_by(bar.line, *stall.told[:3], role=Role.MESSENGER, ranks=stall.waiting),
-            )
-        ]
+        return tell_stall(self, log)
+
+    @tells(WorkInOutput)
+    def _work_in_output(self, cause: WorkInOutput) -> Finding:
+        time = f"{cause.took / 60:.0f} minutes" if cause.took >= 120 else f"{cause.took:.0f} s"
+        return self.fail(
+            f"one rank's work was {cause.percent} % done after {time}, and the others' wait for it ran out of time",
+            why="The progress bar had run for as long as a collective may take. The ranks without it waited in "
+            f"{cause.what} for the one that shows it, and gave up.",
+            fix="do the work before the launch, or on every rank its part\n"
+            "dist.init_process_group(timeout=timedelta(hours=2))     # ddp_timeout=7200 in transformers",
+            **told_of(cause),
+        )

@@ -1,16 +1,24 @@
 from collections.abc import Sequence
 
-from ddpdoctor.blame.causes import IsElsewhere, LeftNoDump, NeverCame, NobodyLate, NoPartner, Unseen
+from ddpdoctor.blame.causes import (
+    IsElsewhere,
+    LateInOutput,
+    LeftNoDump,
+    NeverCame,
+    NobodyLate,
+    NoPartner,
+    Unseen,
+)
 from ddpdoctor.blame.frames import where_of
 from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
-from ddpdoctor.blame.wording import all_do, at, doing, others_wait, told_of, verb, who
+from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, told_of, verb, who
 from ddpdoctor.check import tells
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
-from ddpdoctor.logs.stall import Stall, find_stall, long_work
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role, Source, Where
+from ddpdoctor.logs.log import Log
+from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
@@ -157,28 +165,20 @@ class CollectiveNotJoined(StandstillCheck):
         return [self._stopped(trace, stopped)]
 
     def examine_log(self, log: Log) -> Judgement:
-        stall = find_stall(log)
-        if stall is None or stall.alone or long_work(log, stall):
-            return UNSAID
-        late = stall.missing or stall.absent or _behind(stall)
-        if not late:
-            return UNSAID
-        others = ranks_phrase(rank for rank in stall.waiting if rank not in late)
-        return [
-            self.fail(
-                f"{ranks_phrase(late)} did not join {stall.what}, in which {others} waited{stall.for_how_long}"
-                if others.strip("ranks ")
-                else f"{ranks_phrase(late)} did not join {stall.what}",
-                why=f"{ranks_phrase(late).capitalize()} left the common order of collectives, or was busy "
-                "elsewhere: fewer "
-                "batches, a branch on the rank's own data, a stuck DataLoader. Who waits is the victim.",
-                fix=f"see where {ranks_phrase(late)} was: py-spy dump of its process the next time, or\n"
-                "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of "
-                "every rank",
-                confidence=Confidence.LIKELY,
-                **told_by(*stall.told[:6], role=Role.MESSENGER, ranks=late),
-            )
-        ]
+        return tell_stall(self, log)
+
+    @tells(LateInOutput)
+    def _late_in_output(self, cause: LateInOutput) -> Finding:
+        late, others = who(cause.culprits), cause.waiting
+        waited = f", in which {who(others)} waited{for_seconds(cause.seconds)}" if others else ""
+        return self.fail(
+            f"{late} did not join {cause.what}{waited}",
+            why=f"{late.capitalize()} left the common order of collectives, or was busy elsewhere: fewer batches, a "
+            "branch on the rank's own data, a stuck DataLoader. Who waits is the victim.",
+            fix=f"see where {late} was: py-spy dump of its process the next time, or\n"
+            "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of every rank",
+            **told_of(cause),
+        )
 
     def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
         """No rank waits for another, and none goes on."""
@@ -254,16 +254,3 @@ def _place(one: RankRecord) -> str:
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
     stack = next((one.stack for one in stopped if one.rank in late and one.stack), ())
     return where_of(stack[-1]) if stack else None
-
-
-def _behind(stall: Stall) -> tuple[int, ...]:
-    """Where the waits are in different collectives: the ranks that started fewest."""
-    started = {
-        wait.rank: wait.enqueued if wait.enqueued is not None else wait.sequence
-        for wait in stall.waits
-        if wait.rank is not None
-    }
-    counts = {count for count in started.values() if count is not None}
-    if len(counts) < 2:
-        return ()
-    return tuple(sorted(rank for rank, count in started.items() if count == min(counts)))

@@ -1,10 +1,11 @@
 from signal import SIGTERM
 
-from ddpdoctor.check import Check
+from ddpdoctor.blame.causes import GaveUp
+from ddpdoctor.blame.wording import for_seconds, told_of, who
+from ddpdoctor.check import Check, tells
 from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
-from ddpdoctor.logs.stall import Stall, find_stall
+from ddpdoctor.logs.stall import find_stall, tell_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
-from ddpdoctor.text import ranks_phrase
 
 _COLLECT = (
     "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH "
@@ -38,9 +39,8 @@ class TimeoutUndetermined(Check):
     names_no_cause_in = (Source.LOG,)
 
     def examine_log(self, log: Log) -> Judgement:
-        stall = find_stall(log)
-        if stall:
-            return [self._stalled(stall)]
+        if find_stall(log):
+            return tell_stall(self, log)
         # A launcher ends the others by SIGTERM after the first failure.
         ended = min(
             (one for one in log.ended if one.code), key=lambda one: one.code == -SIGTERM, default=None
@@ -49,21 +49,19 @@ class TimeoutUndetermined(Check):
             return [self._ended(ended)]
         return [self._hung(log.hung)] if log.hung else UNSAID
 
-    def _stalled(self, stall: Stall) -> Finding:
-        who = f"{ranks_phrase(stall.waiting)}" if stall.waiting else "ranks"
-        first = bool(stall.waits) and stall.sequences <= {0, 1}
+    @tells(GaveUp)
+    def _gave_up(self, cause: GaveUp) -> Finding:
         path = (
             "It was the first collective, which suggests the path between the ranks rather than the script. "
             "Whether a run with NCCL_P2P_DISABLE=1 or NCCL_SOCKET_IFNAME=lo gets further tells more. "
-            if first
-            else ""
         )
-        return self._finding(
-            f"{who} waited in {stall.what}{stall.for_how_long}, and the output does not show why",
-            f"Every rank that speaks waited at the same place, so none of them is to blame. {path}"
-            "A watchdog reports that time has run out, and not what kept the data.",
-            stall.told[:4],
-            stall.waiting,
+        ranks = who(cause.waiting) if cause.waiting else "ranks"
+        return self.fail(
+            f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
+            why=f"Every rank that speaks waited at the same place, so none of them is to blame. "
+            f"{path if cause.first else ''}A watchdog reports that time has run out, and not what kept the data.",
+            fix=_COLLECT,
+            **told_of(cause),
         )
 
     def _ended(self, ended: Ended) -> Finding:

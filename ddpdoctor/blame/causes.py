@@ -248,3 +248,34 @@ class FailedAndWaits(Cause):
     handled: Handled
     own_wait: Place
     """In what they wait."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaveUp(Cause):
+    """Ranks gave a collective up after its timeout, as a job's output tells; nothing else is known of it."""
+
+    what: str
+    """``ALLREDUCE number 12``, or what is known of it."""
+    seconds: float | None
+    """The timeout, where the output tells it."""
+    first: bool = False
+    """Whether it was the first collective of the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LateInOutput(GaveUp):
+    """Ranks of the job are not among those that gave up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneInOutput(GaveUp):
+    """Few ranks gave up, and the others never came to their collective."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkInOutput(GaveUp):
+    """A progress bar had run for about as long, and was not done."""
+
+    percent: int
+    took: float
+    """Seconds."""

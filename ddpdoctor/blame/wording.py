@@ -76,6 +76,11 @@ def others_wait(cause: Cause, wait: str = "wait") -> str:
     return wait_phrase(cause.waiting, cause.waits_in, wait)
 
 
+def for_seconds(seconds: float | None) -> str:
+    """`` for 12 s``; empty where nobody had watched, or no line tells."""
+    return f" for {seconds:.0f} s" if seconds and seconds >= 1 else ""
+
+
 def all_do(ranks: tuple[int, ...], first: Standing) -> str:
     """``ranks 1-3 wait in Queue.get at train.py:12``, as the first of them does."""
     said = doing(first)

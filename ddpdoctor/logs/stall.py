@@ -3,69 +3,44 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ddpdoctor.logs.log import Line, Log, Progress, Raised, Wait
+from ddpdoctor.blame.causes import AloneInOutput, GaveUp, LateInOutput, WorkInOutput
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import UNSAID, Line, Log, Progress, Raised, Wait, told_by
 from ddpdoctor.logs.secondary_errors import waited_in_vain
+from ddpdoctor.model import Confidence, Judgement, Role
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
 _GAVE_UP = re.compile(r"(?:Timed out waiting|wait timeout after) (\d+)ms")
+_MOST_TOLD = 6
+"""Lines on which a finding rests."""
 _MISSED = re.compile(r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier")
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Ranks that waited until the timeout."""
+    """A wait that ended the job."""
 
-    waiting: tuple[int, ...]
-    """The ranks that said so."""
-    absent: tuple[int, ...]
-    """The ranks of the job that did not, as far as its size is known."""
-    more_absent: bool
-    """Whether there were more ranks than those that waited, though not which."""
-    seconds: float | None
-    waits: tuple[Wait, ...]
+    cause: GaveUp
     told: tuple[Line | Raised, ...]
     """What tells of it, in order."""
     missing: tuple[int, ...] = ()
     """The ranks that a survivor named as missing."""
-    in_backward: bool = False
-    """Whether a traceback shows the wait to be for the average of gradients, which every rank's training has."""
 
-    @property
-    def alone(self) -> bool:
-        """Whether those that waited are few: most ranks, or rank 0's peers, never came to the collective."""
-        if (
-            not self.waiting
-            or not self.more_absent
-            or self.missing
-            or len(self.sequences) > 1
-            or self.in_backward
-        ):
-            return False
-        if not all(wait.collective for wait in self.waits):
-            return False
-        return self.waiting == (0,) or len(self.waiting) < len(self.absent)
 
-    @property
-    def sequences(self) -> frozenset[int]:
-        """The numbers of the collectives that were waited in."""
-        return frozenset(wait.sequence for wait in self.waits if wait.sequence is not None)
-
-    @property
-    def what(self) -> str:
-        """``ALLREDUCE number 12``, or what is known of it."""
-        operations = {wait.operation for wait in self.waits}
-        if len(operations) != 1:
-            return "collectives" if operations else "a collective"
-        number = f" number {next(iter(self.sequences))}" if len(self.sequences) == 1 else ""
-        return f"{next(iter(operations))}{number}"
-
-    @property
-    def for_how_long(self) -> str:
-        """``for 1800 s``, or nothing where no line says it."""
-        return f" for {self.seconds:.0f} s" if self.seconds else ""
+def tell_stall(check: Check, log: Log) -> Judgement:
+    """The finding of a check that tells why ranks gave up; it rests on the lines that tell of it."""
+    stall = find_stall(log)
+    if stall is None or type(stall.cause) not in check.causes:
+        return UNSAID
+    undetermined = type(stall.cause) is GaveUp
+    finding = check.tell(stall.cause)
+    role = Role.UNKNOWN if undetermined else Role.MESSENGER
+    return [replace(finding, **told_by(*stall.told[:_MOST_TOLD], role=role, ranks=finding.ranks))]
 
 
 def find_stall(log: Log) -> Stall | None:
@@ -74,24 +49,62 @@ def find_stall(log: Log) -> Stall | None:
     told: list[Line | Raised] = [*(wait.line for wait in log.waits), *vain]
     if not told:
         return None
-    ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
-    waiting = tuple(sorted(rank for rank in ranks if rank is not None))
-    known = [one.rank for one in log.ended] + [one.rank for one in vain] + list(log.reached)
-    others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
-    collective = waiting and all(wait.collective for wait in log.waits)
-    absent = _absent(log, waiting, {rank for rank in known if rank is not None}) if collective else ()
+    told.sort(key=lambda one: (one.line if isinstance(one, Raised) else one).position)
+    missing = tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text)))
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
-    return Stall(
-        waiting,
-        absent,
-        bool(absent) or (others_lived and not log.reached),
-        max(seconds) if seconds else None,
-        log.waits,
-        tuple(sorted(told, key=lambda one: (one.line if isinstance(one, Raised) else one).position)),
-        tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text))),
-        any("backward" in frame.function for one in vain for frame in one.frames),
+    limit = max(seconds, default=None)
+    bar = _long_work(log, limit)
+    cause = _cause(log, vain, missing, limit)
+    if bar is None or bar.seconds is None:
+        return Stall(cause, tuple(told), missing)
+    percent = 100 * bar.done // bar.total
+    work = WorkInOutput(
+        waiting=cause.waiting, what=cause.what, seconds=limit, percent=percent, took=bar.seconds
     )
+    return Stall(replace(work, confidence=Confidence.LIKELY), (bar.line, *told), missing)
+
+
+def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float | None) -> GaveUp:
+    """By the ranks that did not say that they waited, as far as the output tells which there are."""
+    ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
+    waiting = tuple(sorted(rank for rank in ranks if rank is not None))
+    named = {one.rank for one in log.ended} | {one.rank for one in vain} | {*log.reached}
+    known = {rank for rank in named if rank is not None}
+    others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
+    collective = all(wait.collective for wait in log.waits)
+    absent = _absent(log, waiting, known) if waiting and collective else ()
+    numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
+    more: dict[str, Any] = {"what": _what(log.waits, numbers), "seconds": limit}
+    more["first"] = bool(log.waits) and numbers <= {0, 1}
+    few = waiting == (0,) or len(waiting) < len(absent)
+    some_absent = bool(absent) or (others_lived and not log.reached)
+    in_backward = any("backward" in frame.function for one in vain for frame in one.frames)
+    likely = Confidence.LIKELY
+    if waiting and few and some_absent and collective and not (missing or in_backward or len(numbers) > 1):
+        return AloneInOutput(culprits=waiting, confidence=likely, **more)
+    late = missing or absent or _behind(log.waits)
+    if late:
+        others = tuple(rank for rank in waiting if rank not in late)
+        return LateInOutput(culprits=late, waiting=others, confidence=likely, **more)
+    return GaveUp(waiting=waiting, **more)
+
+
+def _what(waits: Sequence[Wait], numbers: Collection[int]) -> str:
+    operations = {wait.operation for wait in waits}
+    if len(operations) != 1:
+        return "collectives" if operations else "a collective"
+    number = f" number {next(iter(numbers))}" if len(numbers) == 1 else ""
+    return f"{next(iter(operations))}{number}"
+
+
+def _behind(waits: Iterable[Wait]) -> tuple[int, ...]:
+    """Where the waits are in different collectives: the ranks that started fewest."""
+    known = [wait for wait in waits if wait.rank is not None]
+    started = {one.rank: one.sequence if one.enqueued is None else one.enqueued for one in known}
+    counts = {count for count in started.values() if count is not None}
+    fewest = (rank for rank, count in started.items() if rank is not None and count == min(counts))
+    return tuple(sorted(fewest)) if len(counts) > 1 else ()
 
 
 def _absent(log: Log, waiting: tuple[int, ...], known: set[int]) -> tuple[int, ...]:
@@ -123,9 +136,9 @@ def _named_missing(text: str) -> list[int]:
     return [int(rank) for rank in re.findall(r"\d+", found["ranks"])] if found else []
 
 
-def long_work(log: Log, stall: Stall) -> Progress | None:
+def _long_work(log: Log, limit: float | None) -> Progress | None:
     """The progress bar that had run for about as long as the others waited, and was not done."""
-    limits = (stall.seconds,) if stall.seconds else _DEFAULT_TIMEOUTS
+    limits = (limit,) if limit else _DEFAULT_TIMEOUTS
     for bar in log.progress:
         if bar.seconds and bar.done < bar.total and any(_as_long(bar.seconds, limit) for limit in limits):
             return bar
