@@ -116,7 +116,7 @@ class Observation:
     moved: float
     """When its record last said something new."""
     wakes_in: float = 0.0
-    """Seconds until a sleep of it ends by itself."""
+    """Seconds until a sleep of it, or of the child for which it waits, ends by itself."""
     at_least: float = 0.0
     """Seconds for which it is waited at least, since nobody sees whether what it waits for comes."""
 
@@ -212,7 +212,7 @@ class HangDetector:
 
     def _wake_time(self, now: float, still: float, away: Sequence[Observation]) -> float:
         """Until when it is known that somebody sleeps who will wake up by itself, and then needs a moment."""
-        sleep = max((one.wakes_in for one in away if one.activity is RankActivity.SLEEPS), default=0.0)
+        sleep = max((rank.wakes_in for rank in away), default=0.0)
         if sleep > SHORTEST_SLEEP and still + sleep < SLEEP_SECONDS:
             self._wakes_at = now + sleep + SHORTEST_SLEEP
         return self._wakes_at

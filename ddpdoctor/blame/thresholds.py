@@ -23,6 +23,8 @@ MUCH_DATA = 64 << 10
 """Bytes a second; what a process reads and writes that only waits is less."""
 MOST_WAKES = 20.0
 """In a second, of a thread that waits for one thing; some waits look up now and then."""
+FLOW_WAKES = 1.0
+"""In a second, of a thread that reads from a connection: nothing but data wakes it."""
 
 # -- one rank ----------------------------------------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ class GroupRun:
         if not all(one.joined for one in self._ranks):
             self._observer.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
         silent = now - self._last_event
-        idle = self._observer.idle_seconds(one.pid for one in self._ranks)
+        idle = self._observer.idle_seconds(lambda: [one.pid for one in self._ranks])
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
         late = any(silent > one.limit * self._slowdown for one in self._unfinished())
         spins = self.plan.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,27 +177,34 @@ class Observer:
         """Count this moment as one at which somebody worked."""
         self._last_work = self._last_starved = time.monotonic()
 
-    def look(self, pids: Iterable[int], ignored: Collection[int] = ()) -> bool:
-        """Look at them, where the last look is not too near; whether it was not.
+    @property
+    def is_due(self) -> bool:
+        """Whether the last look is long enough ago for another."""
+        return time.monotonic() - self._looked >= LOOK_SECONDS
+
+    def look(self, pids: Iterable[int], ignored: Collection[int] = ()) -> None:
+        """Look at them.
 
         Args:
             ignored: threads that are left out, as those of our recorder.
         """
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
-            return False
         self._seconds, self._looked = now - self._looked, now
         seen = {pid: snapshot(pid, ignored) for pid in pids}
         self._before, self._now = self._now, {pid: one for pid, one in seen.items() if one is not None}
-        return True
 
     def activity(self, pid: int) -> Activity:
         """What a process did between the last two looks."""
         return Activity(self._before.get(pid), self._now.get(pid), self._seconds)
 
-    def idle_seconds(self, pids: Iterable[int]) -> float:
-        """For how long none of the processes has worked, as far as there were CPUs and disk for it."""
-        if self.look(pids):
+    def idle_seconds(self, pids: Callable[[], Iterable[int]]) -> float:
+        """For how long none of the processes has worked, as far as there were CPUs and disk for it.
+
+        Args:
+            pids: finds them, where they are looked at now.
+        """
+        if self.is_due:
+            self.look(pids())
             activities = [self.activity(pid) for pid in self._now]
             if self._seconds > LONGEST_SPAN or any(one.starved for one in activities):
                 self.touch()

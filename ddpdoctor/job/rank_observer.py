@@ -13,6 +13,7 @@ from ddpdoctor.blame.place import Kind, Place, place_of
 from ddpdoctor.blame.standstill import Doing, Process, Role
 from ddpdoctor.blame.thresholds import (
     BUSY_SHARE,
+    FLOW_WAKES,
     FRESH_SECONDS,
     LITTLE_SHARE,
     OUTSIDE_SECONDS,
@@ -45,7 +46,8 @@ class RankObserver:
     ) -> dict[int, Observation]:
         """Each rank that is there or should be."""
         missing = [rank for rank in expected if rank not in ranks]
-        if now - max((rank.moved for rank in ranks.values()), default=now) >= QUIET_SECONDS:
+        quiet = now - max((rank.moved for rank in ranks.values()), default=now) >= QUIET_SECONDS
+        if quiet and self._observer.is_due:
             self._look_at(ranks, missing)
         seen = {number: self._recorded(now, rank) for number, rank in ranks.items()}
         return seen | {number: self._unrecorded(number) for number in missing}
@@ -89,16 +91,21 @@ class RankObserver:
         return self._observation(self.unrecorded[rank], 0.0, None, "")
 
     def _observation(self, pid: int, moved: float, place: Place | None, backend: str) -> Observation:
-        little = LITTLE_SHARE
-        if (
-            place is not None and place.waits
-        ):  # gloo's threads look again and again while they wait, NCCL's spin
+        little, children = LITTLE_SHARE, self._children.get(pid, ())
+        if place is not None and place.waits:
+            # Threads of gloo look again and again while they wait, and those of NCCL spin.
             little = math.inf if backend == "nccl" else BUSY_SHARE
-        workers = [self._process(child, LITTLE_SHARE) for child in self._children.get(pid, ())]
+        workers = [self._process(child, LITTLE_SHARE) for child in children]
         activity = rank_activity(self._process(pid, little, backend), place, workers, backend)
-        now = self._observer.activity(pid).after
-        wakes_in = now.call.ends_in if now else 0.0
-        outside = activity is RankActivity.BLOCKED and self._waits_outside(pid, place)
+        # Who waits for a child comes back when that does.
+        awaited = (pid, *children) if place is not None and place.kind is Kind.CHILD else (pid,)
+        seen = [now for one in awaited if (now := self._observer.activity(one).after)]
+        outside = [
+            one for one in awaited if activity is RankActivity.BLOCKED and self._waits_outside(one, place)
+        ]
+        if any(map(self._receives, outside)):
+            activity, outside = RankActivity.WORKS, []
+        wakes_in = max((now.call.ends_in for now in seen), default=0.0)
         return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if outside else 0.0)
 
     def _process(self, pid: int, little: float, backend: str = "") -> Process:
@@ -119,6 +126,11 @@ class RankObserver:
             return False
         job = {self._guard, *descendants(self._guard)}
         return not any(is_connected_to(pid, file, job) for file in call.sockets)
+
+    def _receives(self, pid: int) -> bool:
+        """Whether data come in a connection of which it reads: a poll also ends by its time limit."""
+        activity = self._observer.activity(pid)
+        return activity.wakes >= FLOW_WAKES and activity.call.text.startswith(("read", "recv"))
 
 
 def _pids_by_rank(guard: int) -> dict[int, int]:

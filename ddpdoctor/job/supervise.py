@@ -79,7 +79,7 @@ class Supervisor:
 
     def idle_seconds(self) -> float:
         """For how long no process of the job has worked; looked at only where records cannot tell."""
-        return self._processes.idle_seconds(descendants(self._guard))
+        return self._processes.idle_seconds(lambda: descendants(self._guard))
 
     def accept(self) -> None:
         """Take the present standstill for known."""

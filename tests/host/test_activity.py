@@ -114,7 +114,7 @@ def idle_after(monkeypatch):
         observer = Observer()
         while clock[0] < 10.0:
             clock[0] += 0.25
-            idle = observer.idle_seconds(range(len(each)))
+            idle = observer.idle_seconds(lambda: range(len(each)))
         return idle, observer.free_seconds()
 
     return run

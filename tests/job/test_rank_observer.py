@@ -24,6 +24,7 @@ C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = (Frame("main", "/jobs/train.py", 3),)
 SAVES = (*MAIN, Frame("save_checkpoint", "/jobs/train.py", 5))
 BARRIER = (*MAIN, Frame("barrier", C10D, 9))
+CHILD_ENDS = (*MAIN, Frame("wait", "/usr/lib/python3.11/subprocess.py", 9))
 LOCKED = "threading.Event().wait()"
 BUSY = "while True: pass"
 THREAD = "threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\ntime.sleep(99)"
@@ -61,6 +62,9 @@ CASES = {
     "saves slowly": Case("time.sleep(30)", SAVES, RankActivity.SLEEPS),
     "sleeps in short turns": Case("while True: time.sleep(0.2)", MAIN, RankActivity.SLEEPS),
     "looks for a message again and again": Case(LOOKS, MAIN, RankActivity.WORKS),
+    "waits for a child that sleeps": Case(
+        "subprocess.run(['sleep', '50'])", CHILD_ENDS, RankActivity.BLOCKED
+    ),
     "computes": Case(BUSY, MAIN, RankActivity.WORKS),
     "computes inside of a collective": Case(BUSY, BARRIER, RankActivity.WORKS),
     "has a thread that sends inside of a collective": Case(SENDS, BARRIER, RankActivity.WORKS),
@@ -155,8 +159,9 @@ def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None
     assert found[0].activity is RankActivity.BLOCKED
 
 
-def test_when_a_sleep_ends(seen: dict[str, Observation]) -> None:
-    assert seen["sleeps"].wakes_in == pytest.approx(35, abs=15)
+@pytest.mark.parametrize("name", ["sleeps", "waits for a child that sleeps"])
+def test_when_a_sleep_ends(seen: dict[str, Observation], name: str) -> None:
+    assert seen[name].wakes_in == pytest.approx(35, abs=15)
 
 
 def test_a_rank_that_left_and_one_that_is_not_there() -> None:
