@@ -122,7 +122,7 @@ def written(folder: Path) -> Path:
         ({"processes": [[]]}, "Process: list in place of its fields"),
         (
             {"processes": [{"pid": 1}]},
-            "Process: Process.__init__() missing 1 required positional argument: 'rank'",
+            "Process.__init__() missing 1 required positional argument: 'rank'",
         ),
         ({"processes": [{"pid": 1, "rank": 0, "doing": "dreams"}]}, "'dreams' is not a valid Doing"),
         ({"unseen": ["x"] * 5001}, "a list has 5001 values, and 5000 are the most"),

@@ -74,6 +74,7 @@ def test_a_job_that_stands_still_when_it_is_looked_at_is_ended(tmp_path, monkeyp
     assert (tmp_path / STANDSTILL).exists()
 
 
+@pytest.mark.slow
 def test_a_rank_whose_variables_change_between_its_sleeps_goes_on(tmp_path):
     line = (sys.executable, str(FORKS), "turns", str(tmp_path))
     (tmp_path / "run").mkdir()

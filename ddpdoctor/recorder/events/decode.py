@@ -74,7 +74,7 @@ def _made(kind: Any, plain: Any, sites: Sites) -> Any:
     try:
         return kind(**{name: known[name](value, sites) for name, value in plain.items() if name in known})
     except TypeError as wrong:
-        raise Malformed(f"{kind.__name__}: {wrong}") from None
+        raise Malformed(str(wrong)) from None
 
 
 @cache
