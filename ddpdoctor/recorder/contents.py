@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import fingerprint
+from .lengths import Lengths, is_plain
 
 _NAMES = ("samples", "imgs", "files", "paths", "data", "targets", "labels", "tensors", "images")
 _MOST_COLUMNS = 8
@@ -23,54 +24,46 @@ _MOST_BYTES = 16 << 20
 _DEEPEST = 4
 
 
-def innermost(dataset: Any, torch: Any) -> tuple[Any, array[int] | None]:
+def innermost(dataset: Any, torch: Any, lengths: Lengths) -> tuple[Any, array[int] | None]:
     """The dataset inside all Subsets and what wraps sample by sample, and where in it each sample lies."""
     subset, base = torch.utils.data.Subset, torch.utils.data.Dataset
     places: array[int] | None = None
     for _ in range(_DEEPEST):
         own = getattr(dataset, "__dict__", {})  # a list has none
         inner = own.get("dataset", own.get("subset"))
-        if isinstance(dataset, subset):
+        if isinstance(dataset, subset) and is_plain(dataset.indices):
             indices = array("q", map(operator.index, dataset.indices))
             places = indices if places is None else array("q", [indices[place] for place in places])
-        elif not isinstance(inner, base) or not _same_length(inner, dataset):
+        elif not isinstance(inner, base) or not _same_length(inner, dataset, lengths):
             break
         dataset = inner
     return dataset, places
 
 
-def content(dataset: Any, torch: Any) -> str | None:
+def content(dataset: Any, torch: Any, lengths: Lengths) -> str | None:
     """The fingerprint; None where the dataset keeps nothing that tells."""
     parts: list[str] = []
-    for part in getattr(dataset, "__dict__", {}).get("datasets", None) or (dataset,):
-        parts += _of_one(part, torch)
+    several = getattr(dataset, "__dict__", {}).get("datasets")
+    for part in several if several and type(several) in (list, tuple) else (dataset,):
+        parts += _of_one(part, torch, lengths)
     return f"{zlib.crc32(' '.join(parts).encode()):08x}" if parts else None
 
 
-def _of_one(dataset: Any, torch: Any) -> list[str]:
+def _of_one(dataset: Any, torch: Any, lengths: Lengths) -> list[str]:
     found = []
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
-        if name in _NAMES or _is_as_long(value, dataset):
+        if is_plain(value) and (name in _NAMES or _same_length(value, dataset, lengths)):
             found += [f"{name}={part}" for part in _parts(value, torch)]
     return found
 
 
-def _is_as_long(value: Any, dataset: Any) -> bool:
-    """Whether it may hold something of each sample."""
-    if not isinstance(value, list | tuple) and not hasattr(value, "shape"):
-        return False
-    return _same_length(value, dataset)
-
-
-def _same_length(one: Any, other: Any) -> bool:
-    try:
-        return len(one) == len(other)
-    except TypeError:
-        return False
+def _same_length(one: Any, other: Any, lengths: Lengths) -> bool:
+    length = lengths.of(one)
+    return length is not None and length == lengths.of(other)
 
 
 def _parts(value: Any, torch: Any) -> Iterator[str]:
-    if isinstance(value, torch.Tensor) or hasattr(value, "tobytes"):
+    if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
         if print_ := fingerprint.of(value, torch, _MOST_BYTES):
             yield print_
     elif isinstance(value, list | tuple) and value:

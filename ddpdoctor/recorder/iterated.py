@@ -45,6 +45,10 @@ class Pass:
         """How often indices were drawn for it, ahead of the loop."""
         self.looked_at = 0
         """Batches at its beginning whose content and indices are looked at."""
+        self.collectives = False
+        """Whether drawing waited for other ranks."""
+        self.drawn_to_end = False
+        """Whether its sampler drew the rest after it was cut."""
         self.settled = False
         """Whether nothing more is to be learnt from the indices that are drawn."""
         self.taken = 0

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import dis
+import gc
 import inspect
 import linecache
+import sys
+from collections.abc import Iterable
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CellType, CodeType, FrameType, GeneratorType
+from typing import Any
 
 FOR = "for"
 """A ``for`` statement, also through enumerate, zip or tqdm: an early end leaves it."""
@@ -18,6 +22,9 @@ HAND = "hand"
 """``next`` by hand: an early end would be an exception that the script may not expect."""
 _EXPECT_THE_END = ("accelerate.data_loader", "lightning.", "pytorch_lightning.", "lightning_fabric.")
 """Modules that call ``next`` and handle StopIteration as the end of the pass."""
+_HOLDERS = (FrameType, CellType, dict)
+"""What may hold an iterator of which everything is taken, beside generators, ``enumerate`` and arguments of calls;
+``zip`` and ``islice`` may stop earlier."""
 
 
 def driver(frame: FrameType) -> str:
@@ -56,6 +63,60 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
     begin = begins[-1] if begins else offset
     jumps = (one for one in instructions if one.offset >= end and "JUMP" in one.opname)
     return any(isinstance(jump.argval, int) and jump.argval <= begin for jump in jumps)
+
+
+def takes_all(frame: FrameType, iterator: Any) -> bool:
+    """Whether the loop in this frame, which is taking the next item of an iterator, has no other way out than its end.
+
+    An exception from what it calls is one that cannot be seen.
+    """
+    if not _is_held_by_loops(iterator):
+        return False
+    above: FrameType | None = frame
+    while above is not None:
+        code = above.f_code
+        expects = str(above.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
+        takes_all = _of_instruction(code, above.f_lasti) == FOR and not _is_left(
+            code.co_filename, above.f_lineno
+        )
+        if not (expects or takes_all):
+            return False
+        if not code.co_flags & inspect.CO_GENERATOR:
+            return True
+        above = above.f_back
+    return False
+
+
+def _is_held_by_loops(iterator: Any) -> bool:
+    waiting, loader = [iterator], sys.modules["torch.utils.data"].DataLoader
+    for held in waiting:
+        for holder in gc.get_referrers(held):
+            if isinstance(holder, GeneratorType | enumerate | tuple) and len(waiting) < 20:
+                waiting.append(holder)
+            elif holder is not waiting and not isinstance(holder, (*_HOLDERS, loader)):
+                return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _is_left(file: str, line: int) -> bool:
+    """Whether the ``for`` on a line may be left before its end; True where its source cannot be read."""
+    loops = [node for node in _around(file, line) if isinstance(node, ast.For) and _spans(node.iter, line)]
+    return len(loops) != 1 or _leaves(loops[0].body)
+
+
+def _leaves(body: Iterable[ast.AST], *, inner: bool = False) -> bool:
+    """Whether statements leave the loop around them; a break of a loop inside it does not."""
+    return any(_is_way_out(node, inner=inner) for node in body)
+
+
+def _is_way_out(node: ast.AST, *, inner: bool) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
+        return False
+    if isinstance(node, ast.For | ast.While):
+        return _leaves(node.body, inner=True) or _leaves(node.orelse, inner=inner)
+    leaves = isinstance(node, ast.Return | ast.Raise) or (isinstance(node, ast.Break) and not inner)
+    return leaves or _leaves(ast.iter_child_nodes(node), inner=inner)
 
 
 @lru_cache(maxsize=1024)

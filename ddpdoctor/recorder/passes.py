@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import contents, fingerprint, order, samplers
 from .guard import guarded
 from .iterated import Loader, Pass
+from .lengths import Lengths, attribute
 from .loops import FOR
 from .numbers import Numbers
 from .splits import Splits
@@ -33,6 +34,8 @@ _ROWS = 64
 _MOST_SAMPLERS = 500
 _LEARNT = 1_000_000
 """Indices that are noted as they are drawn, where they could not be foreseen."""
+_DRAWING_SECONDS = 10.0
+"""For the rest of a pass that was cut short."""
 
 
 class Passes:
@@ -41,7 +44,8 @@ class Passes:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.numbers = Numbers(session)
-        self.splits = Splits(session, self.numbers)
+        self.lengths = Lengths()
+        self.splits = Splits(session, self.numbers, self.lengths)
         self.loaders: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
         self._samplers: dict[int, tuple[Any, int]] = {}
         self._given: list[tuple[weakref.ref[Any], int]] = []
@@ -107,7 +111,7 @@ class Passes:
         known.index, self._iterated = self._iterated, self._iterated + 1
         streams = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         links = [] if streams else list(samplers.chain(loader._index_sampler))
-        inner, known.places = contents.innermost(loader.dataset, torch)
+        inner, known.places = contents.innermost(loader.dataset, torch, self.lengths)
         self.session.event(
             "loader",
             at=known.at,
@@ -115,13 +119,13 @@ class Passes:
             made=known.made,
             data=self.splits.key(loader.dataset),
             dataset=type(inner).__name__,
-            samples=None if streams else _length(loader.dataset),
+            samples=None if streams else self.lengths.of(loader.dataset),
             streams=streams,
             batch_size=_batch_size(loader),
             drop_last=_drop_last(loader),
             workers=loader.num_workers,
             sampler=None if streams else self._describe(loader),
-            content=contents.content(inner, torch),
+            content=contents.content(inner, torch, self.lengths),
             holds=[made for given, made in self._given if any(given() is link for link in links)],
             parts=self.splits.of(loader.dataset),
         )
@@ -200,10 +204,10 @@ class Passes:
         try:
             if now.loader.endless:
                 raise order.Unforeseen
-            now.indices, batches = order.foresee(self.session.torch, iterator)
-        except Exception:  # noqa: BLE001 - it runs a copy of the script's own sampler, which may raise anything
+            now.indices, batches = order.foresee(self.session.torch, iterator, self.lengths)
+        except Exception:  # noqa: BLE001 - the sampler raises, as it will in the script
             now.loader.endless = True
-            return _length(iterator._index_sampler)
+            return None
         now.foreseen = True
         return batches
 
@@ -229,6 +233,19 @@ class Passes:
         if seen != expected:
             self.session.event("pass.wrong", id=now.id)
             now.indices, now.foreseen, now.loader.endless = None, False, True
+
+    @guarded
+    def draw_to_end(self, now: Pass, iterator: Any) -> None:
+        """Have the script's own sampler draw the rest of a pass that is cut short, as the whole pass would have."""
+        deadline = time.monotonic() + _DRAWING_SECONDS
+        try:
+            # Ranks whose samplers wait for each other must not give up at different draws.
+            while now.indices is not None and (now.collectives or time.monotonic() < deadline):
+                iterator._next_index()
+        except StopIteration:
+            now.drawn_to_end = True
+        except Exception:  # noqa: BLE001 - of the script's sampler; the pass was to end here
+            now.indices = None
 
     def took(self, now: Pass, waited: float, batch: Any) -> None:
         """The loop was given a batch, after so many seconds."""
@@ -271,7 +288,7 @@ class Passes:
         self.open.pop(now.id, None)
         if self.session.steps == now.steps and how != "left":
             self.session.shared[ENDED_WITHOUT_TRAINING] = time.monotonic(), now.steps
-        learnt = how == "exhausted" and not now.foreseen
+        learnt = now.indices is not None and not now.foreseen and (how == "exhausted" or now.drawn_to_end)
         self.session.event(
             "pass.end",
             t=round(time.monotonic() if when is None else when, 6),
@@ -281,21 +298,14 @@ class Passes:
             wait=round(now.wait, 6),
             steps=self.session.steps if steps is None else steps,
             indices=self._store(now) if learnt else None,
+            batches=now.asked if learnt else None,
         )
 
 
-@guarded
-def _length(sized: Any) -> int | None:
-    try:
-        return len(sized)
-    except TypeError:
-        return None
-
-
 def _batch_size(loader: Any) -> int | None:
-    size = loader.batch_size or getattr(loader.batch_sampler, "batch_size", None)
+    size = loader.batch_size or attribute(loader.batch_sampler, "batch_size")
     return size if isinstance(size, int) else None
 
 
 def _drop_last(loader: Any) -> bool:
-    return bool(loader.drop_last or getattr(loader.batch_sampler, "drop_last", False))
+    return bool(loader.drop_last or attribute(loader.batch_sampler, "drop_last") is True)

@@ -1,10 +1,13 @@
-"""What can be told of a sampler by looking at it."""
+"""What can be told of a sampler by looking at it; none of its code is run."""
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Iterator
 from typing import Any
+
+from .lengths import attribute
 
 _INNER = ("batch_sampler", "sampler", "base_sampler", "_sampler", "dataset")
 """Attributes by which samplers hold the one that they wrap; ``dataset`` in those of PyTorch Lightning and catalyst."""
@@ -19,7 +22,7 @@ def chain(sampler: Any) -> Iterator[Any]:
     while sampler is not None and id(sampler) not in seen and len(seen) < _DEEPEST:
         yield sampler
         seen.append(id(sampler))
-        inner = (vars(sampler).get(name) if hasattr(sampler, "__dict__") else None for name in _INNER)
+        inner = (attribute(sampler, name) for name in _INNER)
         sampler = next((one for one in inner if _samples(one)), None)
 
 
@@ -27,7 +30,7 @@ def _samples(value: Any) -> bool:
     """Whether it is a sampler: something of a class of its own that is iterated and not indexed."""
     if value is None or hasattr(type(value), "__getitem__"):
         # What adapts a sampler to DistributedSampler is indexed, and holds the sampler.
-        return hasattr(value, "_sampler")
+        return attribute(value, "_sampler") is not None
     return hasattr(type(value), "__iter__") and hasattr(value, "__dict__")
 
 
@@ -45,16 +48,17 @@ def describe(sampler: Any) -> dict[str, Any]:
         "name": name,
         "distributed": place is not None,
         "shuffle": {"RandomSampler": True, "SubsetRandomSampler": True, "SequentialSampler": False}.get(name),
-        "replacement": getattr(sampler, "replacement", False) is True,
+        "replacement": attribute(sampler, "replacement") is True,
     }
     if place is not None:
         facts["rank"], facts["replicas"] = place
     for field, names in (("seed", ("seed", "_seed")), ("total", ("total_size",))):
         facts[field] = _number(sampler, names)
-    if hasattr(sampler, "set_epoch"):
+    if inspect.getattr_static(sampler, "set_epoch", None) is not None:
         facts["epoch"] = _number(sampler, ("epoch", "_epoch"))
     for field, names in (("shuffle", ("shuffle", "_shuffle")), ("drop_last", ("drop_last",))):
-        flag = next((getattr(sampler, one) for one in names if hasattr(sampler, one)), None)
+        flags = (attribute(sampler, name) for name in names)
+        flag = next((one for one in flags if one is not None), None)
         if isinstance(flag, bool):
             facts[field] = flag
     return {key: value for key, value in facts.items() if value is not None}
@@ -67,8 +71,10 @@ def _place(sampler: Any) -> tuple[int, int] | None:
 
 def _number(sampler: Any, names: tuple[str, ...]) -> int | None:
     for name in names:
-        try:
-            return operator.index(getattr(sampler, name))
-        except (AttributeError, TypeError):
-            continue
+        value = attribute(sampler, name)
+        if isinstance(value, int) or type(value).__module__ in ("numpy", "torch"):
+            try:
+                return operator.index(value)
+            except TypeError:
+                continue
     return None

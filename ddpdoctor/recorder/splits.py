@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import contents
 from .guard import guarded
+from .lengths import is_plain
 
 if TYPE_CHECKING:
+    from .lengths import Lengths
     from .numbers import Numbers
     from .session import Session
     from .where import Where
@@ -23,9 +25,10 @@ _MOST_SAMPLES = 4_000_000
 class Splits:
     """All Subsets of a process."""
 
-    def __init__(self, session: Session, numbers: Numbers) -> None:
+    def __init__(self, session: Session, numbers: Numbers, lengths: Lengths) -> None:
         self.session = session
         self.numbers = numbers
+        self.lengths = lengths
         self.group: int | None = None
         """The call of random_split that is under way."""
         self._datasets: dict[int, tuple[Any, int]] = {}
@@ -51,20 +54,21 @@ class Splits:
     @guarded
     def made(self, subset: Any, at: Where | None) -> None:
         """A Subset was constructed."""
-        if self._made >= _MOST_PARTS or len(subset.indices) > _MOST_SAMPLES:
+        indices = subset.indices
+        if self._made >= _MOST_PARTS or not is_plain(indices) or len(indices) > _MOST_SAMPLES:
             return
         part, self._made = self._made, self._made + 1
         self._parts[subset] = part
-        inner, places = contents.innermost(subset, self.session.torch)
+        inner, places = contents.innermost(subset, self.session.torch, self.lengths)
         self.session.event(
             "subset",
             at=at,
             part=part,
             over=self.key(subset.dataset),
             group=self.group,
-            samples=len(inner),
+            samples=self.lengths.of(inner),
             indices=self.numbers.store(
-                array("q", map(operator.index, subset.indices)) if places is None else places
+                array("q", map(operator.index, indices)) if places is None else places
             ),
         )
 
@@ -82,4 +86,5 @@ def _layers(dataset: Any) -> Iterator[Any]:
             yield one
             held = vars(one)
             waiting += [held[name] for name in ("dataset", "subset") if name in held]
-            waiting += list(held.get("datasets") or ())
+            several = held.get("datasets")
+            waiting += several if type(several) in (list, tuple) else ()

@@ -122,7 +122,7 @@ class DataReader:
             end=ended.get("t"),
             sampler=self._sampler(begun["sampler"]),
             indices=self._numbers(indices),
-            batches=begun["batches"],
+            batches=begun["batches"] if begun["batches"] is not None else ended.get("batches"),
             drawn=ended.get("taken", one.drawn),
             ended=ended.get("how", "open"),
             training=ended.get("steps", begun["steps"]) > begun["steps"],

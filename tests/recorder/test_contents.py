@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from ddpdoctor.recorder import contents
+from ddpdoctor.recorder.lengths import Lengths
 
 
 class Holds(Dataset):
@@ -25,7 +26,7 @@ class Transformed(Dataset):
 
 
 def content(dataset):
-    return contents.content(dataset, torch)
+    return contents.content(dataset, torch, Lengths())
 
 
 def paths(root, seed=None):
@@ -70,7 +71,7 @@ def test_where_objects_lie_in_memory_does_not_tell():
 def test_the_innermost_dataset_and_the_places_in_it():
     data = TensorDataset(torch.arange(10))
     nested = Transformed(Subset(Transformed(Subset(data, [9, 7, 5, 3])), torch.tensor([2, 0])))
-    inner, places = contents.innermost(nested, torch)
+    inner, places = contents.innermost(nested, torch, Lengths())
     assert inner is data
     assert list(places) == [5, 9]
-    assert contents.innermost(data, torch) == (data, None)
+    assert contents.innermost(data, torch, Lengths()) == (data, None)

@@ -19,6 +19,7 @@ from torch.utils.data import (
 )
 
 from ddpdoctor.recorder import order
+from ddpdoctor.recorder.lengths import Lengths
 
 DATA = TensorDataset(torch.arange(37))
 
@@ -111,6 +112,7 @@ GENERATOR = torch.Generator()
 """Of the samplers that are given one; its state counts as a random stream of the script."""
 
 FORESEEN = {
+    "lists its batches": lambda: {"batch_sampler": ListsItsBatches()},
     "sequential": lambda: {"batch_size": 5},
     "random": lambda: {"batch_size": 5, "shuffle": True},
     "random, drop_last": lambda: {"batch_size": 5, "shuffle": True, "drop_last": True},
@@ -121,15 +123,14 @@ FORESEEN = {
     "distributed": lambda: {"sampler": DistributedSampler(DATA, 3, 1)},
     "no batches": lambda: {"batch_size": None, "sampler": DistributedSampler(DATA, 3, 1)},
     "a list": lambda: {"sampler": [4, 2, 8]},
-    "an adapted sampler": lambda: {"sampler": Divides(RandomSampler(DATA, generator=GENERATOR))},
     "batches by hand": lambda: {"batch_sampler": BatchSampler(SequentialSampler(DATA), 4, False)},
     "batches in a list": lambda: {"batch_sampler": [[1, 2], [3]]},
-    "shuffles in place": lambda: {"sampler": ShufflesInPlace()},
-    "own class with a generator": lambda: {"sampler": OwnGenerator(), "batch_size": 3},
-    "lists its batches": lambda: {"batch_sampler": ListsItsBatches()},
-    "wraps another": lambda: {"sampler": Wraps(ShufflesInPlace()), "batch_size": 2},
 }
 UNFORESEEN = {
+    "wraps another": lambda: {"sampler": Wraps(ShufflesInPlace()), "batch_size": 2},
+    "own class with a generator": lambda: {"sampler": OwnGenerator(), "batch_size": 3},
+    "shuffles in place": lambda: {"sampler": ShufflesInPlace()},
+    "an adapted sampler": lambda: {"sampler": Divides(RandomSampler(DATA, generator=GENERATOR))},
     "endless": lambda: {"sampler": Endless()},
     "a collective in a method of its own": lambda: {"sampler": Synchronises()},
     "state outside": lambda: {"sampler": HoldsSomethingUnknown()},
@@ -160,7 +161,7 @@ def test_what_is_foreseen_is_what_is_drawn(make):
         iterator._index_sampler, iterator._dataset = loader._index_sampler, DATA
         iterator._sampler_iter = iter(loader._index_sampler)
         before = states()
-        indices, count = order.foresee(torch, iterator)
+        indices, count = order.foresee(torch, iterator, Lengths())
         assert states() == before
         drawn = list(iterator._sampler_iter)
         assert drawn == expected
@@ -178,7 +179,7 @@ def test_what_may_not_be_asked_in_advance_is_left_alone(make):
     iterator._sampler_iter = iter(loader._index_sampler)
     before = states()
     with pytest.raises(order.Unforeseen):
-        order.foresee(torch, iterator)
+        order.foresee(torch, iterator, Lengths())
     assert states() == before
     assert not hasattr(getattr(loader.sampler, "counter", None), "seen")
 
@@ -189,7 +190,7 @@ def test_a_generator_that_was_given_as_a_sampler_is_not_used_up():
     iterator._index_sampler, iterator._dataset = loader._index_sampler, DATA
     iterator._sampler_iter = iter(loader._index_sampler)
     with pytest.raises(order.Unforeseen):
-        order.foresee(torch, iterator)
+        order.foresee(torch, iterator, Lengths())
     assert list(iterator._sampler_iter) == [[0, 1], [2, 3], [4]]
 
 

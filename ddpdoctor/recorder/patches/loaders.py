@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .. import shorten
+from .. import loops, shorten
 from ..guard import guarded
 from ..passes import Passes
+from ..training import Training
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -34,10 +35,11 @@ def install(session: Session) -> None:
     session.patch(data.DataLoader, "__init__", functools.partial(_watch_loader, session, passes))
     session.patch(iterator, "__init__", functools.partial(_watch_begin, session, passes))
     session.patch(iterator, "_reset", functools.partial(_watch_reset, session, passes))
-    session.patch(iterator, "_next_index", functools.partial(_watch_draw, passes))
+    session.patch(iterator, "_next_index", functools.partial(_watch_draw, session, passes))
     session.patch(iterator, "__next__", functools.partial(_watch_next, session, passes))
     for name in _SAMPLERS:
         session.patch(getattr(data, name), "__init__", functools.partial(_watch_sampler, session, passes))
+    _watch_lengths(session, passes)
     session.patch(data.Subset, "__init__", functools.partial(_watch_subset, session, passes))
     splitters = ("torch.utils.data.dataset", "torch.utils.data")
     session.patch_function(splitters, "random_split", functools.partial(_watch_split, passes))
@@ -82,14 +84,32 @@ def _watch_reset(session: Session, passes: Passes, original: Callable[..., None]
     return _reset
 
 
-def _watch_draw(passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
+def _watch_lengths(session: Session, passes: Passes) -> None:
+    """Note what datasets answer when torch's samplers ask for their length, so that nobody has to ask again."""
+
+    def length(sized: Any) -> int:
+        found = len(sized)
+        passes.lengths.note(sized, found)
+        return found
+
+    for name in ("sampler", "distributed"):
+        module = sys.modules[f"torch.utils.data.{name}"]
+        vars(module)["len"] = length
+        session.on_undo(functools.partial(vars(module).pop, "len"))
+
+
+def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
+    training = Training.of(session)
+
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
         now = passes.of(self)
         if now is None or now.settled:
             return original(self)
         passes.before_draw(now, self)
+        issued = training.collectives
         index = original(self)
+        now.collectives = now.collectives or training.collectives > issued
         passes.drawn(now, index)
         return index
 
@@ -104,7 +124,9 @@ def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) 
         if not shorten.should_cut(session, now, frame):
             return False
         if not now.ended:
-            passes.finish(now, cut=True)
+            if not now.foreseen and now.driver == loops.FOR and loops.takes_all(frame, self):
+                passes.draw_to_end(now, self)
+            passes.finish(now, cut=not (now.drawn_to_end and now.asked == now.taken))
             if self._num_workers and not self._persistent_workers:
                 self._shutdown_workers()
         return True
