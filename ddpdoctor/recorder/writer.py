@@ -1,22 +1,33 @@
-"""Writes events to this process's own file, so that what was flushed can be read after SIGKILL."""
+"""Writes events to this process's own file, which is mapped into memory: an event that was written survives any end
+of the process, an abort in C++, SIGKILL and os._exit among them.
+"""
 
 from __future__ import annotations
 
 import _thread
+import mmap
 import os
 import time
+from collections import deque
 from typing import Any
 
 FLUSH_SECONDS = 0.25
-"""How long an event may stay in memory."""
+"""How long an event may stay in memory where the file cannot be mapped."""
 _LARGEST_BUFFER = 4000
-"""Events; more are written at once."""
+"""Events that may; more are written at once."""
 LARGEST_RECORD = 64 << 20
 """Bytes after which a process writes its last words only; days of evaluation can come to it, training does not."""
+_FIRST, _LARGEST = 64 << 10, 1 << 20
+"""Bytes that are mapped at once: at the beginning, and of a long record."""
 
 
 class Writer:
-    """An append-only file of JSON lines, one a process; opened with its first event."""
+    """A file of JSON lines, one a process, made with its first event.
+
+    Each line goes into the mapped part with its newline last, so one that is cut short has none. What follows the
+    last line until the end of the file is zeros. Where there is no room for that part, or no mapping, lines are
+    appended to the file every quarter of a second.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -26,12 +37,23 @@ class Writer:
         """What tells this process from one that has its number later."""
         self.ticks: list[Any] = []
         """Functions that the background thread calls between flushes."""
-        self._lines: list[str] = []
+        self._window = _FIRST
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """In a child: what the parent has in memory is the parent's, and so is its file."""
         self._lock = _thread.allocate_lock()
+        self._holder = 0
+        """The thread that has the lock."""
+        self._lines: deque[str] = deque()
+        self._map: mmap.mmap | None = None
+        self._mapped = 0
+        """Where in the file the mapped part begins."""
         self._file = -1
-        self._written = 0
+        """Where lines are appended because the file cannot be mapped."""
+        self._end = 0
+        """Of what was written."""
         self._pid = os.getpid()
-        self._closed = False
 
     @property
     def name(self) -> str:
@@ -39,50 +61,85 @@ class Writer:
         return f"{self._pid}-{self.began}"
 
     def write(self, line: str, *, now: bool = False) -> None:
-        """Append a line; ``now`` brings it to the file before this returns."""
-        if self._written > LARGEST_RECORD and not now:
+        """Append a line; ``now`` where it is to be written however much there is, before this returns."""
+        if self._end > LARGEST_RECORD and not now:
             return
         self._lines.append(line)
-        if now or self._file < 0 or len(self._lines) > _LARGEST_BUFFER:
+        if self._file < 0 or now or len(self._lines) > _LARGEST_BUFFER:
             self.flush()
 
     def flush(self) -> None:
         """Bring what is in memory to the file."""
+        # What interrupts this thread while it writes, as a signal's handler does, leaves its lines to it.
+        if self._holder == _thread.get_ident():
+            return
         with self._lock:
-            if self._closed or not self._lines:
-                return
-            lines, self._lines = self._lines, []
-            if self._file < 0:
-                lines.insert(0, self.header)
-                self._open()
-            data = memoryview(("\n".join(lines) + "\n").encode())
-            self._written += len(data)
-            while data:
-                data = data[os.write(self._file, data) :]
+            self._holder = _thread.get_ident()
+            try:
+                self._write_lines()
+            except OSError:  # the folder is gone: nobody will read them
+                self._lines.clear()
+                raise
+            finally:
+                self._holder = 0
 
-    def _open(self) -> None:
-        path = os.path.join(self.folder, f"{self.name}.jsonl")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
-        # threading would list the thread, and wait for it at exit; nobody sees one of _thread.
-        _thread.start_new_thread(self._keep_flushing, (self._pid,))
+    def trim(self) -> None:
+        """Take the zeros off the end of the file; it is mapped again where more is written."""
+        self.flush()
+        with self._lock:
+            if self._map is not None:
+                self._map = None
+                os.truncate(self._path, self._end)
+
+    @property
+    def _path(self) -> str:
+        return os.path.join(self.folder, f"{self.name}.jsonl")
+
+    def _write_lines(self) -> None:
+        if not self._end and self._lines:
+            self._lines.appendleft(self.header)
+            # threading would list the thread, and wait for it at exit; nobody sees one of _thread.
+            _thread.start_new_thread(self._keep_flushing, (self._pid,))
+        while self._lines and self._file < 0:
+            line = self._lines[0].encode()
+            if self._map is None or self._end + len(line) >= self._mapped + len(self._map):
+                self._map_more(len(line) + 1)
+                continue
+            begin = self._end - self._mapped
+            self._map[begin : begin + len(line)] = line
+            self._map[begin + len(line)] = 10
+            self._end += len(line) + 1
+            self._lines.popleft()
+        if self._lines:
+            self._append()
+
+    def _map_more(self, size: int) -> None:
+        begin = self._end - self._end % mmap.ALLOCATIONGRANULARITY
+        length = -(-max(self._window, self._end - begin + size) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._window = min(2 * self._window, _LARGEST)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Without room on the disk, writing to a part that is merely mapped would be SIGBUS.
+            os.posix_fallocate(file, begin, length)
+            self._map, self._mapped = mmap.mmap(file, length, offset=begin), begin
+        except (AttributeError, OSError, ValueError):
+            self._map = None
+            os.ftruncate(file, self._end)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        finally:
+            os.close(file)
+
+    def _append(self) -> None:
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        data = memoryview(("\n".join(lines) + "\n").encode())
+        while data:
+            written = os.write(self._file, data)
+            self._end += written
+            data = data[written:]
 
     def _keep_flushing(self, pid: int) -> None:
-        while pid == self._pid and not self._closed:
+        while pid == self._pid:
             time.sleep(FLUSH_SECONDS)
             for tick in self.ticks:
                 tick()
             self.flush()
-
-    def after_fork(self) -> None:
-        """In a child: what the parent has in memory is the parent's, and so is its file."""
-        self._lock = _thread.allocate_lock()
-        self._lines = []
-        if self._file >= 0:
-            os.close(self._file)
-        self._file, self._written, self._pid = -1, 0, os.getpid()
-
-    def close(self) -> None:
-        """Write what is left; nothing more is taken."""
-        self.flush()
-        self._closed = True

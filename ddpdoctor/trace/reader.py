@@ -15,7 +15,7 @@ from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
 from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.read_data import DataReader
-from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.record import Record, lines_of
 from ddpdoctor.trace.recording import Recording, recording_of
 
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "torchrun", "accelerate")
@@ -91,8 +91,7 @@ class _Process:
     @classmethod
     def of(cls, file: Path, until: float) -> _Process | None:
         """Read a file; None where it is no record that this version can read."""
-        with file.open("rb") as lines:
-            record = Record(lines, until)
+        record = Record(lines_of(file), until)
         start = next(iter(record.events(Start)), None)
         return cls(file, record, start) if start is not None and start.schema == SCHEMA else None
 
@@ -131,12 +130,11 @@ def _feed(file: Path, readers: list[AreaReader], until: float, only: str = "") -
 
 
 def _events(file: Path) -> Iterator[dict[str, Any]]:
-    """The events of a file; a last line that its writer did not finish ends it."""
-    with file.open("rb") as opened:
-        for line in opened:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(event, dict):
-                yield event
+    """The events of a file."""
+    for line in lines_of(file):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ddpdoctor.blame.frames import short_path
@@ -15,6 +16,12 @@ from ddpdoctor.recorder.where import Site, Where
 E = TypeVar("E", bound=Event)
 
 
+def lines_of(file: Path) -> Iterator[bytes]:
+    """The lines of a process's file; zeros at its end are room that it did not use, and a line cut short is none."""
+    with file.open("rb") as lines:
+        yield from (line for line in lines if line.endswith(b"\n"))
+
+
 class Record:
     """What a process wrote down. An event is decoded when its kind is asked for."""
 
@@ -22,7 +29,7 @@ class Record:
         """Keep the lines; what is no event is left out.
 
         Args:
-            lines: of the file; the last may be cut short.
+            lines: of the file, as :func:`lines_of` gives them.
             until: on the clock of the record; what was written later is left out too.
         """
         self.last = 0.0

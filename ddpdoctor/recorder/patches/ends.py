@@ -71,7 +71,7 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
     while session.before_end:
         guarded(session.before_end.pop())(how)
     session.event(Exit(how, time.monotonic(), status, at), now=True)
-    session.writer.flush()
+    session.writer.trim()
 
 
 def _name(error: BaseException) -> str:
