@@ -67,7 +67,7 @@ def _config(folder: Path, table: Mapping[str, Any]) -> Config:
     unknown = sorted(set(table) - set(_KEYS))
     if unknown:
         known = ", ".join(_KEYS)
-        raise UsageError(f"{where}: [tool.ddpdoctor] has the unknown key {unknown[0]!r}; it knows {known}")
+        raise UsageError(f"{where}: [tool.ddpdoctor] has the unknown key {unknown[0]!r}; known keys: {known}")
     read = {}
     for key, value in table.items():
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +10,7 @@ from pathlib import Path
 from ddpdoctor.check import Check
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
+from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
@@ -23,7 +22,6 @@ from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_pla
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source
 from ddpdoctor.progress import Progress
-from ddpdoctor.redact import mask_files
 
 TIME_LIMIT_SLACK = 15.0
 """Seconds between the time limit, when the recorder ends a script in order, and its end by force."""
@@ -35,17 +33,8 @@ def examine(request: Request, progress: Progress) -> Report:
     Whatever happens, nothing that was started is left running. The run folder stays only where something
     was found.
     """
-    folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
-    keep = False
-    try:
-        report = _Examination(request, progress, folder).report()
-        keep = (report.exit_status != 0 or request.options.keep) and any(folder.iterdir())
-        if keep:
-            mask_files(folder, request.host.environ)
-        return replace(report, run={**report.run, "folder": str(folder) if keep else None})
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+    with RunFolder(request) as folder:
+        return folder.keep(_Examination(request, progress, folder.path).report())
 
 
 class _Examination(Judging):
@@ -121,12 +110,8 @@ class _Examination(Judging):
             job = bundled_trainer(plan, folder)
         follow = None if job.bundled else self.request.follow
         care = Care(self.request.options.hang_after, tell=self.progress.stage)
-        torch, orphaned = self._torch(), [self.folder]
+        torch, orphaned = self.request.host.torch_version, [self.folder]
         return JobRun(job, plan, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
-
-    def _torch(self) -> str | None:
-        torch = self.request.host.torch
-        return torch.version if torch else None
 
     def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)
@@ -143,7 +128,9 @@ class _Examination(Judging):
         if self.request.job and self.request.job.recorder.exact:
             self.progress.stage(f"running {name} again, in one process")
             plan, folder = self.request.host.plan, self.folder / JOB_FOLDER
-            trace = replay(self.request.job, plan, folder, self._deadline_of_job(), self._torch())
+            trace = replay(
+                self.request.job, plan, folder, self._deadline_of_job(), self.request.host.torch_version
+            )
         self.judge_run(trace, self.folder / JOB_FOLDER)
 
     def _deadline_of_job(self) -> float:

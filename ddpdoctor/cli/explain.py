@@ -79,7 +79,7 @@ def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int
     checks = registry.select(Source.LOG)
     log = read(streams(paths), root_cause.words(checks))
     if log.last is None and needed:
-        raise UsageError("there is no line to read")
+        raise UsageError("the input is empty")
     return (root_cause.examine(log, checks, _to_stderr) if log.last is not None else []), log.read
 
 
@@ -90,11 +90,11 @@ def _to_stderr(text: str) -> None:
 def _facts(options: ExplainOptions) -> Report:
     """A report that holds nothing but the facts."""
     if options.format not in (Format.TERMINAL, Format.JSON):
-        raise UsageError("--facts are written as --format terminal or json")
+        raise UsageError("--facts supports --format terminal and json only")
     facts = read_facts(streams(options.subjects))
     if not facts.by_rank:
-        raise UsageError("no line is NCCL's; NCCL_DEBUG=INFO makes it write them")
-    note = "no line tells ranks, so processes are numbered in the order of their appearance"
+        raise UsageError("no line is from NCCL; NCCL_DEBUG=INFO makes it log")
+    note = "no line names its rank; processes are numbered in order of appearance"
     return Report(
         version=__version__,
         command=tuple(sys.argv[1:]),

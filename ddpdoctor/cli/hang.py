@@ -14,7 +14,7 @@ from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
 from ddpdoctor.cli.options import HangOptions
-from ddpdoctor.cli.output import ReportOutput, open_output, write_timeline
+from ddpdoctor.cli.output import ReportOutput, open_output, write_timeline, writing
 from ddpdoctor.hang import attach, kept
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -82,7 +82,7 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
     if job is not None:
         trace = read_trace(folders[0])
         if trace.standstill is None:
-            raise UsageError(f"{quote(str(folders[0]))} holds a run that did not stand still")
+            raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
         return Looked(trace, command=job[0].words)
     try:
         standstill = kept.read(*folders)
@@ -141,10 +141,8 @@ def _verify_dump(folder: str | None) -> None:
     """
     if folder is None:
         return
-    try:
+    with writing(folder, "--dump"):
         _staging(folder).rmdir()
-    except OSError as failed:
-        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
 
 
 def _keep(looked: Looked, folder: str | None) -> None:
@@ -155,13 +153,11 @@ def _keep(looked: Looked, folder: str | None) -> None:
     """
     if folder is None:
         return
-    try:
+    with writing(folder, "--dump"):
         staging = _staging(folder)
         kept.write(looked.trace.standstill or Standstill(), staging, looked.records)
         mask_files(staging, os.environ)
         kept.move_into(staging, Path(folder))
-    except OSError as failed:
-        raise UsageError(f"--dump {quote(folder)} cannot be written: {failed.strerror}") from None
 
 
 def _staging(folder: str) -> Path:

@@ -89,7 +89,7 @@ class Judging:
         self.notes += filter(None, [note_of(merged.silenced)])
         status = exit_status(merged.findings, merged.results, self.request.fail_on, self.unfinished)
         if self.unfinished and status != 1:  # else a finding tells why
-            self.notes.append(f"the examination did not get to its end: {self.unfinished}")
+            self.notes.append(f"the examination did not complete: {self.unfinished}")
         name = self.request.job.name if self.request.job else None
         run = {
             "nproc": plan.nproc,

@@ -26,8 +26,8 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
     if trace.bundled or any(one.recording and one.recording.groups for one in trace.ranks):
         return None
     if not any(one.recording for one in trace.ranks):
-        return "no process of it imported torch where the recorder could see it"
-    return "the script set up no process group, so it did no distributed training"
+        return "no process imported torch under the recorder"
+    return "the script initialized no process group, so it did no distributed training"
 
 
 def facts(trace: Trace) -> dict[str, Any]:

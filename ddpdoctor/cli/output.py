@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
@@ -42,6 +43,19 @@ def _discard_the_rest() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def writing(path: str | Path, option: str = "--output") -> Iterator[None]:
+    """Refuse what cannot be written in one line.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    try:
+        yield
+    except OSError as failed:
+        raise UsageError(f"{option} {quote(str(path))} cannot be written: {failed.strerror}") from None
+
+
 def open_output(path: str | None, option: str = "--output") -> Path | None:
     """Refuse an output file that cannot be written before anything else is done.
 
@@ -52,11 +66,8 @@ def open_output(path: str | None, option: str = "--output") -> Path | None:
         return None
     if Path(path).is_fifo():  # opened once, by the report: its reader leaves when it is closed
         return Path(path)
-    try:
-        with Path(path).open("a"):
-            return Path(path)
-    except OSError as failed:
-        raise UsageError(f"{option} {quote(path)} cannot be written: {failed.strerror}") from None
+    with writing(path, option), Path(path).open("a"):
+        return Path(path)
 
 
 def verify_picture(path: str) -> Path:
@@ -84,10 +95,8 @@ def write_timeline(trace: Trace, file: Path | None) -> None:
         return
     from ddpdoctor.trace import timeline
 
-    try:
+    with writing(file, "--timeline"):
         timeline.write(trace, file)
-    except OSError as failed:
-        raise UsageError(f"--timeline {quote(str(file))} cannot be written: {failed.strerror}") from None
 
 
 class ReportOutput:
@@ -140,7 +149,5 @@ def write_text(text: str, output: Path | None) -> None:
     if output is None:
         write_out(text)
         return
-    try:
+    with writing(output):
         output.write_text(text, encoding="utf-8")
-    except OSError as failed:
-        raise UsageError(f"--output {quote(str(output))} cannot be written: {failed.strerror}") from None

@@ -109,7 +109,7 @@ def compare(
 
     chosen = _chosen(tuple(runs), folder)
     if len(chosen) < 2:
-        raise UsageError("compare takes at least two runs")
+        raise UsageError("compare requires at least two runs")
     if plot_to is not None:
         _draw(chosen, Picture.CURVES, plot_to, folder)
     summaries = _summaries(chosen, folder, baseline)
@@ -147,35 +147,32 @@ def export(
 ) -> None:
     """Write a run's metrics as an event file of TensorBoard."""
     from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.redact import quote
+    from ddpdoctor.cli.output import writing
     from ddpdoctor.runs.tensorboard import NoTensorBoard
     from ddpdoctor.runs.tensorboard import export as export_run
 
     (chosen,) = _chosen((run,), folder)
     into = Path(tensorboard) if tensorboard else chosen.folder / "tensorboard"
     try:
-        written = export_run(chosen, into)
+        with writing(into, "--tensorboard"):
+            written = export_run(chosen, into)
     except NoTensorBoard:
         raise UsageError("event files require TensorBoard: pip install tensorboard") from None
-    except OSError as failed:
-        raise UsageError(f"{quote(str(into))} cannot be written: {failed.strerror}") from None
     typer.echo(f"{written} values in {into}")
 
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
     from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.cli.output import verify_picture
-    from ddpdoctor.redact import quote
+    from ddpdoctor.cli.output import verify_picture, writing
     from ddpdoctor.runs import run_plots as pictures
 
     path = verify_picture(output)
     try:
-        if what is Picture.CURVES:
-            pictures.draw_curves(runs, path)
-        else:
-            pictures.draw_scaling(_summaries(runs, folder), path)
-    except OSError as failed:
-        raise UsageError(f"{quote(output)} cannot be written: {failed.strerror}") from None
+        with writing(path):
+            if what is Picture.CURVES:
+                pictures.draw_curves(runs, path)
+            else:
+                pictures.draw_scaling(_summaries(runs, folder), path)
     except ValueError as empty:
         raise UsageError(f"there is nothing to draw: {empty}") from None
 
@@ -230,7 +227,7 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
 
     there = find_runs(Path(folder))
     if not there and names in ((), (LATEST,)):
-        raise UsageError(f"there is no run in {quote(folder)}; `ddpdoctor train` makes one")
+        raise UsageError(f"no run in {quote(folder)}; `ddpdoctor train` creates one")
     paths = [_find(name, there, folder) for name in names] if names else there
     return [read_run(path) for path in dict.fromkeys(paths)]
 
@@ -252,7 +249,7 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
     if len(found) == 1:
         return found[0]
     if found:
-        raise UsageError(f"{quote(name)} may be {' or '.join(escape(path.name) for path in found[:5])}")
+        raise UsageError(f"{quote(name)} is ambiguous: {', '.join(escape(path.name) for path in found[:5])}")
     near = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(map(escape, near))}?" if near else "`ddpdoctor runs list` lists them"
     raise UsageError(f"no run in {quote(folder)} is called {quote(name)}; {hint}")

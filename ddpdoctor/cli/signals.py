@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn
 
+_Handler = Callable[[int, FrameType | None], object]
+
 
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a command in order, as Ctrl-C does; SIGHUP stays ignored under nohup."""
+def handled(handler: _Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Have these signals handled; one that is ignored, as SIGHUP under nohup, stays ignored."""
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def stopped_by_signals() -> contextlib.AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end a command in order, as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt
 
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return handled(stop, signal.SIGTERM, signal.SIGHUP)

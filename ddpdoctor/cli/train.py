@@ -160,7 +160,7 @@ def _new_folder(name: str) -> Path:
         except FileExistsError:
             continue
         except OSError as failed:
-            raise UsageError(f"{folder} cannot be made: {failed.strerror}") from None
+            raise UsageError(f"{folder} cannot be created: {failed.strerror}") from None
         return folder
     raise UsageError(f"{RUNS} has a thousand runs of this second")
 

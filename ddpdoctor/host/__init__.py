@@ -69,6 +69,11 @@ class Host:
         """The torch that is installed, read from its files without importing it; None where there is none."""
         return read_torch_build(self.system)
 
+    @property
+    def torch_version(self) -> str | None:
+        """The version of that torch."""
+        return self.torch.version if self.torch else None
+
     @cached_property
     def cgroup(self) -> Cgroup:
         """What the control group grants: CPUs and memory."""

@@ -126,7 +126,7 @@ class Trace:
         """
         seen = {one.rank: one.recording for one in self.ranks if one.recording is not None}
         if not any(recording.groups for recording in seen.values()):
-            raise NotMeasured("the script set up no process group")
+            raise NotMeasured("the script initialized no process group")
         return seen
 
     def training(self) -> dict[int, Recording]:

@@ -163,7 +163,7 @@ def test_no_process_group_is_no_bill_of_health(tmp_path: Path) -> None:
     write(tmp_path, "import torch\nprint('hello')\n")
     done = check(tmp_path, "train.py")
     assert (done.status, done.codes()) == (2, set())
-    assert any("set up no process group" in note for note in done.report["notes"])
+    assert any("initialized no process group" in note for note in done.report["notes"])
 
 
 def test_ten_megabytes_are_passed_on_whole(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_code_wins_over_a_file_of_its_name(job):
     ("name", "content", "message"),
     [
         ("missing.log", None, "no check has the code or name 'missing.log'"),
-        ("empty.log", b"", "there is no line to read"),
+        ("empty.log", b"", "the input is empty"),
         ("binary", bytes(range(8)) * 4 + bytes(4000), "'binary' is a binary file, not a job's output"),
         ("cut.gz", gzip.compress(FAILED.encode())[:30], "'cut.gz' cannot be read"),
     ],

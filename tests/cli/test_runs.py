@@ -70,7 +70,7 @@ def test_compare_shows_the_settings_that_differ(runs, said):
     _, out, _ = said("compare", "2_ranks", "4_ranks")
     assert "parallel.world_size                        2                        4\n" in out
     assert "data.strategy" not in out
-    assert said("compare", "2_ranks") == (2, "", "ddpdoctor: error: compare takes at least two runs\n")
+    assert said("compare", "2_ranks") == (2, "", "ddpdoctor: error: compare requires at least two runs\n")
 
 
 @pytest.mark.parametrize("command", ["list", "summary", "show"])
@@ -93,10 +93,10 @@ def test_one_line_each(runs, said):
     ("arguments", "expected"),
     [
         (["show", "0_ranks"], "no run in 'runs' is called '0_ranks'"),
-        (["show", "2026010"], "'2026010' may be 20260101-000000-1_ranks or 20260102-000000-2_ranks or"),
+        (["show", "2026010"], "'2026010' is ambiguous: 20260101-000000-1_ranks, 20260102-000000-2_ranks,"),
         (["show", "20260102-000000-2_rank5"], "did you mean 20260102-000000-2_ranks or"),
-        (["list", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
-        (["show", "--folder", "absent"], "there is no run in 'absent'; `ddpdoctor train` makes one"),
+        (["list", "--folder", "absent"], "no run in 'absent'; `ddpdoctor train` creates one"),
+        (["show", "--folder", "absent"], "no run in 'absent'; `ddpdoctor train` creates one"),
         (["plot", "-o", "runs.pdf"], "'runs.pdf' ends with neither .png nor .svg"),
         (["plot", "-o", "absent/runs.svg"], "'absent/runs.svg' cannot be written"),
     ],
