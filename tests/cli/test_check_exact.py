@@ -84,4 +84,4 @@ def test_what_rightly_differs_is_not_compared(tmp_path, argument, reason):
 def test_a_launch_line_cannot_be_run_in_one_process(tmp_path):
     done = ddpdoctor("check", "--exact", "--", "torchrun", "train.py", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
-    assert "--exact runs the script again in one process" in done.err
+    assert "--exact runs the script in a single process" in done.err
