@@ -37,7 +37,7 @@ class FindUnusedUnneeded(Check):
     """
 
     code = "DD603"
-    title = "find_unused_parameters is off where every parameter is used"
+    title = "DDP searches for unused parameters only where there are some"
     log_words = ("find_unused_parameters=True was specified",)
 
     def examine_run(self, trace: Trace) -> Judgement:
