@@ -119,6 +119,8 @@ class Observation:
     """Seconds until a sleep of it, or of the child for which it waits, ends by itself."""
     at_least: float = 0.0
     """Seconds for which it is waited at least, since nobody sees whether what it waits for comes."""
+    destroyed_group: bool = False
+    """Whether it has destroyed its process group: what it waits for then is no matter of the ranks."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ class HangDetector:
             r for r, rank in ranks.items() if rank.activity not in (RankActivity.WAITS, RankActivity.LEFT)
         )
         blocked = bool(others) and len(others) == len(_with(ranks, RankActivity.BLOCKED))
+        blocked = blocked and not all(ranks[rank].destroyed_group for rank in others)
         moved = max((rank.moved for rank in ranks.values()), default=now)
         if _with(ranks, RankActivity.WORKS) or not (waiting or blocked):
             moved = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -82,7 +83,8 @@ class RankObserver:
         place = self.place(rank) if fresh else None
         if now - rank.moved < QUIET_SECONDS and not (place and place.waits):
             return Observation(RankActivity.WORKS, rank.moved)
-        return self._observation(rank.pid, rank.moved, place, rank.backend)
+        observation = self._observation(rank.pid, rank.moved, place, rank.backend)
+        return replace(observation, destroyed_group=rank.destroyed_group)
 
     def _unrecorded(self, rank: int) -> Observation:
         """Of a rank that recorded nothing: it imports, or has not come so far, or is not there at all."""

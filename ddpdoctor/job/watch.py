@@ -48,6 +48,8 @@ class Process:
     """Of the process group, where the script gave one."""
     local: bool = False
     """Whether the ranks meet at an address of this host alone."""
+    destroyed_group: bool = False
+    """Whether destroy_process_group came back, and nothing initialized a group since."""
 
     @property
     def moved(self) -> float:
@@ -118,6 +120,8 @@ class Watch:
 
 
 def _take_further(process: Process, event: Event) -> None:
+    if isinstance(event, GroupEvent):
+        process.destroyed_group = event.action == "destroy" and event.returned
     if isinstance(event, GroupEvent) and event.action == "joining":
         _take_joining(process, event.arguments, event.environ)
     elif isinstance(event, GroupEvent) and event.action == "init":

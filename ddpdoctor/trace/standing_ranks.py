@@ -103,7 +103,7 @@ def _uses_nccl(recording: Recording | None) -> bool:
 
 def _recorded_place(recording: Recording) -> Place | None:
     last = recording.groups[-1] if recording.groups else None
-    if last is not None and last.action in _UNDER_WAY:
+    if last is not None and last.action in _UNDER_WAY and not last.returned:
         kind, what = _UNDER_WAY[last.action]
         return Place(kind, what, last.at)
     if call := open_call(recording):

@@ -49,6 +49,14 @@ def test_a_hang_is_told_within_six_seconds(activities: tuple[RankActivity, ...])
     assert 4 <= told <= 6
 
 
+def test_ranks_without_a_process_group_may_stand_as_long_as_they_like() -> None:
+    """As workers of Ray do, which go on after their training function has destroyed the group."""
+    idle = Observation(BLOCKED, 0.0, destroyed_group=True)
+    assert verdict_at(lambda now: {0: idle, 1: idle}, 600) is None
+    assert verdict_at(lambda now: {0: idle, 1: Observation(BLOCKED, 0.0)}, 600) is not None
+    assert verdict_at(lambda now: {0: idle, 1: Observation(WAITS, 0.0)}, 60) is not None
+
+
 def test_nccl_may_set_up_its_connections_for_a_minute() -> None:
     detector = HangDetector()
     detector.together = FIRST_SECONDS["nccl"]

@@ -79,6 +79,18 @@ def test_a_spawned_process_is_the_rank_that_it_says(tmp_path: Path) -> None:
     assert sorted((rank, one.pid) for rank, one in looked(tmp_path).ranks().items()) == [(0, 11), (1, 10)]
 
 
+def test_who_has_destroyed_its_process_group(tmp_path: Path) -> None:
+    record = Record(tmp_path, 10, rank=0).say(GroupEvent("destroy", 1.0, None))
+    watch = looked(tmp_path)
+    assert not watch.ranks()[0].destroyed_group  # it is still in there
+    record.say(GroupEvent("destroy", 1.0, None, returned=True))
+    watch.look()
+    assert watch.ranks()[0].destroyed_group
+    record.say(joining({}))
+    watch.look()
+    assert not watch.ranks()[0].destroyed_group
+
+
 def test_who_failed(tmp_path: Path) -> None:
     record = Record(tmp_path, 10, rank=0)
     watch = looked(tmp_path)

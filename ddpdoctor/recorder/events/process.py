@@ -57,6 +57,8 @@ class GroupEvent(Event):
     """Whether only the members of a new group have to call for it (``use_local_synchronization``)."""
     id: int = 0
     """Of the call, in order."""
+    returned: bool = False
+    """Whether destroy_process_group came back."""
 
 
 @dataclass(slots=True)

@@ -109,18 +109,28 @@ class _Groups:
         @functools.wraps(original)
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
             group = args[0] if args else kwargs.get("group")
-            if group is None or group is self.session.torch.distributed.group.WORLD:
-                for action in self.session.before_destroy:
-                    guarded(action)()
-                # Before and at once: gloo may abort the process in there, which is no finding.
-                self.destroying()
-            return original(*args, **kwargs)
+            if group is not None and group is not self.session.torch.distributed.group.WORLD:
+                return original(*args, **kwargs)
+            for action in self.session.before_destroy:
+                guarded(action)()
+            # Before and at once: gloo may abort the process in there, which is no finding.
+            destroying = self.destroying()
+            result = original(*args, **kwargs)
+            self.destroyed(destroying)
+            return result
 
         return destroy_process_group
 
     @guarded
-    def destroying(self) -> None:
-        self._tell(self._begun("destroy"))
+    def destroying(self) -> GroupEvent:
+        event = self._begun("destroy")
+        self._tell(event)
+        return event
+
+    @guarded
+    def destroyed(self, destroying: GroupEvent | None) -> None:
+        if destroying is not None:
+            self._tell(replace(destroying, returned=True))
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -69,6 +69,14 @@ def test_an_optimizer_of_another_network_leaves_all_gradients_none():
     passed("DD204", Source.RUN, recorded(2, change))
 
 
+def test_the_exception_by_which_lightning_replaces_that_of_ddp():
+    message = "It looks like your LightningModule has parameters that were not used in producing the loss returned by "
+    finding = only_finding(
+        "DD204", Source.RUN, raising(f"{message}training_step. If this is intentional, ...")
+    )
+    assert finding.headline == "ranks 0-1 did not produce gradients for some parameters"
+
+
 def test_a_static_graph_that_changed_is_another_disease():
     owner = registry.by_exception(
         "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
