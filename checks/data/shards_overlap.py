@@ -98,18 +98,18 @@ class ShardsOverlap(Check):
             ),
         )
 
-    def _overlap(self, found: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
+    def _overlap(self, cover: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
         return self.fail(
-            f"DistributedSampler repeats {plural(found.surplus, 'sample')} and leaves out "
-            f"{len(found.missing)} of {samples} in {name}",
-            why=f"Shards of {samples} samples for {len(ranks)} ranks need {found.padding} repeated as "
+            f"DistributedSampler repeats {plural(cover.surplus, 'sample')} and leaves out "
+            f"{len(cover.missing)} of {samples} in {name}",
+            why=f"Shards of {samples} samples for {len(ranks)} ranks need {cover.padding} repeated as "
             "padding. More means that the ranks do not divide one common order.",
             fix="see whether a package replaces torch.utils.data.DistributedSampler or torch's random "
             "generator, and reinstall torch: pip install --force-reinstall torch",
             ranks=ranks,
             evidence=tuple(
                 Evidence(f"{what}: {_some(indices)}")
-                for what, indices in (("drawn more than once", found.repeated), ("not drawn", found.missing))
+                for what, indices in (("drawn more than once", cover.repeated), ("not drawn", cover.missing))
                 if indices
             ),
         )

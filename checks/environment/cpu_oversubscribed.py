@@ -54,7 +54,7 @@ class CpuOversubscribed(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         cpus = max(
-            (own.cpus or 0 for recording in recordings.values() for own in recording.events(Threads)),
+            (event.cpus or 0 for recording in recordings.values() for event in recording.events(Threads)),
             default=0,
         )
         if not cpus or len({recording.host for recording in recordings.values()}) > 1:
@@ -106,7 +106,7 @@ def _workers(recording: Recording) -> int:
 
 def _threads_of(recording: Recording) -> int:
     """Of torch, in a rank's process."""
-    return next((own.threads for own in recording.events(Threads)), 1)
+    return next((event.threads for event in recording.events(Threads)), 1)
 
 
 def _busy(threads: int, workers: int) -> str:

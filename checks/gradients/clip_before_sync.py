@@ -90,9 +90,9 @@ class ClipBeforeSync(Check):
 def _side_by_side(steps: Mapping[int, TrainingStep]) -> list[dict[int, Clip]]:
     """The clippings of one step that every rank did, in order."""
     clips = {rank: step.clips for rank, step in steps.items()}
-    if len({len(own) for own in clips.values()}) > 1:
+    if len({len(clip) for clip in clips.values()}) > 1:
         return []
-    rows = [{rank: own[n] for rank, own in clips.items()} for n in range(len(next(iter(clips.values()))))]
+    rows = [{rank: clip[n] for rank, clip in clips.items()} for n in range(len(next(iter(clips.values()))))]
     return [row for row in rows if all(clip.norm is not None for clip in row.values())]
 
 

@@ -80,8 +80,8 @@ class BatchnormSmallBatch(Check):
             where=wrappers[0].at if wrappers else first.at,
             evidence=by_state(
                 {
-                    rank: f"batches of at most {plural(one.batch or 0, 'sample')}"
-                    for rank, one in forwards.items()
+                    rank: f"batches of at most {plural(forward.batch or 0, 'sample')}"
+                    for rank, forward in forwards.items()
                 }
             ),
             about=of_model(*wrappers),

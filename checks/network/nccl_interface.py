@@ -105,7 +105,7 @@ class NcclInterface(Check):
 
     def _judge_choice(self, host: Host) -> Judgement:
         choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
-        chosen = next((found for found in choices if found), ())
+        chosen = next((choice for choice in choices if choice), ())
         if not chosen:
             return self.fail(
                 "no network interface is up with an address",

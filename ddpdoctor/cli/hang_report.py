@@ -54,7 +54,7 @@ def report_of(looked: Looked, seconds: float) -> Report:
 
 def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
     """Ranks of a node and nodes, where each has as many; else all ranks."""
-    hosts = len({one.host for one in standstill.processes}) or 1
+    hosts = len({process.host for process in standstill.processes}) or 1
     return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
@@ -83,15 +83,15 @@ def _rows(standstill: Standstill) -> list[dict[str, object]]:
     """Each process, for programs."""
     return [
         {
-            "pid": one.pid,
-            "host": one.host,
-            "rank": one.rank,
-            "role": one.role.value,
-            "doing": one.doing.value,
-            "call": one.call,
-            "stands": one.stands,
-            "stack": [str(frame) for frame in one.stack],
-            "native": list(one.native),
+            "pid": process.pid,
+            "host": process.host,
+            "rank": process.rank,
+            "role": process.role.value,
+            "doing": process.doing.value,
+            "call": process.call,
+            "stands": process.stands,
+            "stack": [str(frame) for frame in process.stack],
+            "native": list(process.native),
         }
-        for one in standstill.processes
+        for process in standstill.processes
     ]

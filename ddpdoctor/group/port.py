@@ -52,5 +52,5 @@ class PortWatch:
         """The errno of a port that a process of this run still holds; another job may take it at any time."""
         error = self._system.try_bind("", self.use.port)
         listeners = self._system.listeners(self.use.port) if error else []
-        owners = [one.process for one in listeners if one.process]
+        owners = [listener.process for listener in listeners if listener.process]
         return error if any(owner.environ.get(MARK) == self._run_id for owner in owners) else 0

@@ -28,8 +28,8 @@ def log_lines(folder: Path) -> list[str]:
     for path in [folder / ENGINE_LOG, *sorted((folder / "output").rglob("stderr.log"))]:
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
-            said = [line for line in text.splitlines() if not _NOISE.search(line)]
-            found += said[-LOG_LINES:]
+            lines = [line for line in text.splitlines() if not _NOISE.search(line)]
+            found += lines[-LOG_LINES:]
     return found
 
 
@@ -41,8 +41,8 @@ def last_words(folder: Path) -> str:
 def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]:
     """The ranks of this host, and of the others where the group gathered them."""
     ended = read_json(folder / files.ENDED) or {"exit_codes": {}}
-    here = [one.record(ended["exit_codes"].get(str(one.pid))) for one in ranks]
-    ours = {one.rank for one in ranks}
+    here = [rank.record(ended["exit_codes"].get(str(rank.pid))) for rank in ranks]
+    ours = {rank.rank for rank in ranks}
     everything = read_json(folder / files.EVERYTHING) or []
     elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]
     return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
@@ -58,7 +58,7 @@ def _remote(rank: int, gathered: dict[str, object]) -> RankRecord:
 def nccl_evidence(ranks: list[RankState], folder: Path) -> tuple[Evidence, ...]:
     """What NCCL_DEBUG said, by rank; the file of a rank has its pid in its name."""
     facts = {}
-    for one in ranks:
-        for path in folder.glob(f"nccl.*.{one.pid}.log"):
-            facts[one.rank] = nccl_output.parse(path.read_text(encoding="utf-8", errors="replace"))
+    for rank in ranks:
+        for path in folder.glob(f"nccl.*.{rank.pid}.log"):
+            facts[rank.rank] = nccl_output.parse(path.read_text(encoding="utf-8", errors="replace"))
     return nccl_output.as_evidence(facts)

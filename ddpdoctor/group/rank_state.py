@@ -104,7 +104,7 @@ class RankState:
 
 def take_rank_stacks(ranks: list[RankState], folder: Path) -> str | None:
     """Fill in the ranks' stacks; where py-spy could not, the interpreter's own, and why is returned."""
-    by_pid = {one.pid: one for one in ranks if one.pid}
+    by_pid = {rank.pid: rank for rank in ranks if rank.pid}
     note = None
     for pid, stack in take_stacks(by_pid).items():
         if isinstance(stack, StacksUnavailable):
@@ -115,14 +115,14 @@ def take_rank_stacks(ranks: list[RankState], folder: Path) -> str | None:
     return note
 
 
-def _own_stack(one: RankState, folder: Path) -> tuple[Frame, ...]:
+def _own_stack(rank_state: RankState, folder: Path) -> tuple[Frame, ...]:
     try:
-        os.kill(one.pid, signal.SIGUSR2)
+        os.kill(rank_state.pid, signal.SIGUSR2)
     except ProcessLookupError:
         return ()
     time.sleep(_FAULTHANDLER_SECONDS)
     return parse_faulthandler(
-        files.stack_file(folder, one.rank).read_text(encoding="utf-8", errors="replace")
+        files.stack_file(folder, rank_state.rank).read_text(encoding="utf-8", errors="replace")
     )
 
 

@@ -112,7 +112,7 @@ class GroupRecord:
 
     def first_to_break(self) -> RankRecord | None:
         """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""
-        broken = [one for one in self.ranks if one.failure or one.died]
+        broken = [rank for rank in self.ranks if rank.failure or rank.died]
         return min(broken, key=_order_of_blame, default=None)
 
     def values(self, measurement: str) -> dict[int, Mapping[str, Any]]:
@@ -124,13 +124,13 @@ class GroupRecord:
         if measurement not in self.wanted:
             raise NotMeasured(f"{measurement} was not measured")
         found = {
-            one.rank: one.measured[measurement].value for one in self.ranks if measurement in one.measured
+            rank.rank: rank.measured[measurement].value for rank in self.ranks if measurement in rank.measured
         }
         if not found or len(found) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
         return found
 
 
-def _order_of_blame(one: RankRecord) -> tuple[bool, bool, float]:
+def _order_of_blame(rank: RankRecord) -> tuple[bool, bool, float]:
     # Whose peer is gone has a peer that went: by SIGTERM from outside, where nobody broke by itself.
-    return one.is_victim, one.is_victim and one.failure is not None, one.broke_at
+    return rank.is_victim, rank.is_victim and rank.failure is not None, rank.broke_at

@@ -39,16 +39,16 @@ def first_difference(context: Context, when: str, model: nn.Module) -> dict[str,
     return found and {"when": when, **found}
 
 
-def difference(name: str, own: torch.Tensor, reference: torch.Tensor) -> dict[str, Any] | None:
+def difference(name: str, tensor: torch.Tensor, reference: torch.Tensor) -> dict[str, Any] | None:
     """The first element whose bits differ; comparing bits, NaN equals itself."""
-    unequal = (_bits(own) != _bits(reference)).nonzero()
+    unequal = (_bits(tensor) != _bits(reference)).nonzero()
     if not len(unequal):
         return None
     index = int(unequal[0])
     return {
         "tensor": name,
         "element": index,
-        "own": own.flatten()[index].item(),
+        "own": tensor.flatten()[index].item(),
         "rank_0": reference.flatten()[index].item(),
     }
 

@@ -83,9 +83,9 @@ def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
 
 
 def _verify(standstill: Standstill) -> None:
-    ranks = [one for one in standstill.processes if one.role is Role.RANK]
-    reasons = {one.unseen for one in ranks}
-    if all(one.unseen for one in ranks):
+    ranks = [process for process in standstill.processes if process.role is Role.RANK]
+    reasons = {rank.unseen for rank in ranks}
+    if all(rank.unseen for rank in ranks):
         raise NoJob(f"no stack of any rank can be seen: {'; '.join(sorted(reasons))}")
 
 

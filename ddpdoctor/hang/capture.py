@@ -71,8 +71,8 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
     first, last = looks[0], looks[-1]
     before = first.snapshots[pid] if len(looks) > 1 else None
     activity = Activity(before, last.snapshots[pid], max(last.time - first.time, 1e-3))
-    stacks = [one.stack(pid) for one in looks]
-    values = [one.seen[pid].values for one in looks if pid in one.seen]
+    stacks = [look.stack(pid) for look in looks]
+    values = [look.seen[pid].values for look in looks if pid in look.seen]
     return Process(
         pid,
         rank,
@@ -104,12 +104,12 @@ def _is_at_one_place(one: Process) -> bool:
     return stays and (waits or (one.doing is Doing.COMPUTES and loads_driver(one.pid)))
 
 
-def _in_native(one: Process, native: tuple[str, ...]) -> Process:
+def _in_native(process: Process, native: tuple[str, ...]) -> Process:
     functions = (text.partition(" (")[0] for text in native)
     call = next((name for name in functions if name.endswith(_DEVICE_WAITS)), None)
-    if call is not None and one.doing is Doing.COMPUTES:
-        return replace(one, native=native, doing=Doing.WAITS, call=call, wakes=0.0)
-    return replace(one, native=native)
+    if call is not None and process.doing is Doing.COMPUTES:
+        return replace(process, native=native, doing=Doing.WAITS, call=call, wakes=0.0)
+    return replace(process, native=native)
 
 
 def _flights(
@@ -117,7 +117,7 @@ def _flights(
 ) -> tuple[dict[int, Dump], tuple[str, ...]]:
     """What the flight recorders hold, by rank, and what is said of those that cannot be read."""
     ranks = {pid: rank for pid, rank in pids.items() if rank is not None}
-    files = {one.flight: ranks[pid] for pid, one in answers.items() if one.flight and pid in ranks}
+    files = {answer.flight: ranks[pid] for pid, answer in answers.items() if answer.flight and pid in ranks}
     dumps = read_files(files)
     refused = (
         f"the flight recorder of {ranks_phrase([files[file]])} cannot be read: {why}"

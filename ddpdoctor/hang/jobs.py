@@ -64,11 +64,11 @@ LIVE = Programs(runs_python, loads_torch)
 
 def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
     """Every job whose ranks have their rank in their environment."""
-    by_pid = {one.pid: one for one in processes}
-    known = [one for one in processes if _rank(one) is not None and programs.python(one.pid)]
+    by_pid = {process.pid: process for process in processes}
+    known = [process for process in processes if _rank(process) is not None and programs.python(process.pid)]
     ranks = [one for one in known if not _is_worker(one, by_pid, programs)]
-    launchers = {above.pid for one in ranks for above in _above(one, by_pid)}
-    ranks = [one for one in ranks if one.pid not in launchers and not _is_servant(one)]
+    launchers = {above.pid for rank in ranks for above in _above(rank, by_pid)}
+    ranks = [rank for rank in ranks if rank.pid not in launchers and not _is_servant(rank)]
     groups: dict[tuple[str, ...], list[Process]] = {}
     for one in ranks:
         groups.setdefault((one.user, *(one.environ.get(name, "") for name in _KEY)), []).append(one)
@@ -90,7 +90,7 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
     Raises:
         NoJob: one of them is gone, is another user's, or has nothing to do with Python.
     """
-    by_pid = {one.pid: one for one in processes}
+    by_pid = {process.pid: process for process in processes}
     found = jobs_among(processes, programs)
     jobs: dict[tuple[int, ...], Job] = {}
     for pid in pids:
@@ -106,7 +106,7 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
 
 def launchers_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[int]:
     """Processes that have started others by multiprocessing's spawn, with torch in them, as ``mp.spawn`` does."""
-    spawned = [one for one in processes if _SPAWNED in one.command and _rank(one) is None]
+    spawned = [process for process in processes if _SPAWNED in process.command and _rank(process) is None]
     return sorted({one.parent for one in spawned if programs.torch(one.pid)})
 
 
@@ -125,12 +125,12 @@ def _is_worker(one: Process, by_pid: Mapping[int, Process], programs: Programs) 
     )
 
 
-def _inherited(one: Process) -> tuple[str, ...]:
-    return tuple(one.environ.get(name, "") for name in (*_RANK, *_SIZE, *_KEY, "LOCAL_RANK"))
+def _inherited(process: Process) -> tuple[str, ...]:
+    return tuple(process.environ.get(name, "") for name in (*_RANK, *_SIZE, *_KEY, "LOCAL_RANK"))
 
 
-def _rank(one: Process) -> int | None:
-    return number_in(one.environ, _RANK)
+def _rank(process: Process) -> int | None:
+    return number_in(process.environ, _RANK)
 
 
 def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
@@ -148,10 +148,10 @@ def _above(one: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
 
 
 def _below(pid: int, processes: Sequence[Process]) -> Iterator[Process]:
-    for one in processes:
-        if one.parent == pid and one.pid != pid:
-            yield one
-            yield from _below(one.pid, processes)
+    for process in processes:
+        if process.parent == pid and process.pid != pid:
+            yield process
+            yield from _below(process.pid, processes)
 
 
 def _apart(group: Sequence[Process]) -> Iterator[Job]:
@@ -167,7 +167,7 @@ def _apart(group: Sequence[Process]) -> Iterator[Job]:
 
 
 def _job(ranks: Sequence[Process]) -> Job:
-    ordered = sorted(ranks, key=lambda one: (_rank(one) or 0, one.pid))
+    ordered = sorted(ranks, key=lambda rank: (_rank(rank) or 0, rank.pid))
     first = ordered[0]
     return Job(
         {one.pid: _rank(one) for one in ordered},
@@ -193,14 +193,14 @@ def _without_variables(given: Process, processes: Sequence[Process], programs: P
     parents = [one.parent for one in python if _SPAWNED in one.command]
     launcher = next((one for one in own if one.pid in parents), python[0])
     children = [one for one in python if one.parent == launcher.pid]
-    spawned = [one for one in children if _SPAWNED in one.command] or children
+    spawned = [child for child in children if _SPAWNED in child.command] or children
     ranks = sorted(spawned, key=lambda one: (-one.age, one.pid)) or [launcher]
     return Job(
-        {one.pid: None for one in ranks},
+        {rank.pid: None for rank in ranks},
         None,
         ranks[0].environ,
         (launcher if launcher in python else ranks[0]).command,
-        max(one.age for one in ranks),
+        max(rank.age for rank in ranks),
         given.user,
     )
 
@@ -215,6 +215,6 @@ def _why_not(given: Process) -> str:
     return f"process {given.pid} ({name}) runs no Python, and none runs below it"
 
 
-def _is_servant(one: Process) -> bool:
+def _is_servant(process: Process) -> bool:
     """Whether it only serves multiprocessing itself."""
-    return any(name in word for word in one.command for name in SERVANTS)
+    return any(name in word for word in process.command for name in SERVANTS)

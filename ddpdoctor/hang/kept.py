@@ -58,7 +58,7 @@ def write(standstill: Standstill, folder: Path, records: Path | None = None) -> 
         records: what our recorder wrote of its processes is copied from there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    first = min(standstill.processes, key=lambda one: one.pid, default=Process(os.getpid(), None))
+    first = min(standstill.processes, key=lambda process: process.pid, default=Process(os.getpid(), None))
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
     flight = {}
     for rank, dump in standstill.flight.items():
@@ -119,7 +119,7 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def _merge(parts: list[Standstill]) -> Standstill:
-    processes = {(one.host, one.pid): one for part in parts for one in part.processes}
+    processes = {(process.host, process.pid): process for part in parts for process in part.processes}
     return Standstill(
         tuple(processes.values()),
         max(part.seconds for part in parts),

@@ -48,7 +48,7 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
     ours = recorders_threads(records)
     snapshots = {pid: snapshot(pid, ours) for pid in pids}
     now = time.monotonic()
-    doing = {pid: Activity(None, one).doing() for pid, one in snapshots.items()}
+    doing = {pid: Activity(None, snapshot).doing() for pid, snapshot in snapshots.items()}
     running = [pid for pid in pids if doing[pid] is not Doing.GONE]
     python = [pid for pid in running if "python" in (program_of(pid) or "python")]
     taken = look_into(python, [pid for pid in running if doing[pid] is Doing.STOPPED])

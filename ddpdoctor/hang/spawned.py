@@ -23,15 +23,15 @@ def ranks_by_arguments(pids: Iterable[int]) -> dict[int, int | None]:
             frames = main_thread(dump(pid, "--locals"), pid)
         except StacksUnavailable:
             frames = ()
-        if not any(one["name"] == _WORKER for one in frames):
+        if not any(frame["name"] == _WORKER for frame in frames):
             found[pid] = rank_of(frames)
     return found
 
 
 def rank_of(frames: Sequence[Mapping[str, Any]]) -> int | None:
     """The rank in a stack, innermost frame first: an argument of that name, or what ``mp.spawn`` counted."""
-    by_name = [value for one in reversed(frames) if (value := _argument(one, "rank")) is not None]
-    counted = [_argument(one, "i") for one in frames if str(one["filename"]).endswith(_SPAWN)]
+    by_name = [value for frame in reversed(frames) if (value := _argument(frame, "rank")) is not None]
+    counted = [_argument(frame, "i") for frame in frames if str(frame["filename"]).endswith(_SPAWN)]
     return next((value for value in (*by_name, *counted) if value is not None), None)
 
 

@@ -76,7 +76,7 @@ def _try_one(pid: int, options: Sequence[str]) -> Seen | StacksUnavailable:
         frames = main_thread(dump(pid, "--locals", *options), pid)
     except StacksUnavailable as why:
         return why
-    own = (one for one in frames if not _LIBRARIES.search(one["filename"]))
+    own = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
     return Seen(_python(frames), str([one.get("locals") for one in own]))
 
 
@@ -121,14 +121,14 @@ def _why(complaint: str) -> str:
 
 def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
     """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names."""
-    by_id = [one for one in threads if one.get("os_thread_id") == pid]
-    by_name = [one for one in threads if one.get("thread_name") == "MainThread"]
+    by_id = [thread for thread in threads if thread.get("os_thread_id") == pid]
+    by_name = [thread for thread in threads if thread.get("thread_name") == "MainThread"]
     found: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
     return found
 
 
 def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
-    return tuple(Frame(one["name"], one["filename"], one["line"]) for one in reversed(frames))
+    return tuple(Frame(frame["name"], frame["filename"], frame["line"]) for frame in reversed(frames))
 
 
 def _native(frames: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ class Output:
         more = True
         while more:
             # A chunk from each in turn: no rank's flood keeps the others waiting.
-            read = [(one.stream, one.read(last)) for one in self._followers.values()]
+            read = [(follower.stream, follower.read(last)) for follower in self._followers.values()]
             for stream, data in read:
                 self._write(self._sinks[stream.is_error], data or b"")
             more = any(data is not None for _, data in read)

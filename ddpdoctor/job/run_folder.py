@@ -108,7 +108,7 @@ def read_trace(folder: Path) -> Trace:
         shortened=_shortened(job, recorded),
         rehearsal=bool(job.recorder.rehearse),
         exact=_exact(folder, job, recorded),
-        others=tuple(one for one in recorded.others if one not in alone),
+        others=tuple(other for other in recorded.others if other not in alone),
         standstill=standstill,
     )
 
@@ -125,7 +125,7 @@ def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
     """What the second run found out; or why there was none, or could not be. None where nobody asked for it."""
     if not job.recorder.exact:
         return None
-    refused = next((one.exact for one in recorded.ranks.values() if one.exact), None)
+    refused = next((rank.exact for rank in recorded.ranks.values() if rank.exact), None)
     if refused is not None:
         return refused
     if not list((folder / RECORD).glob("exact-update*")):
@@ -147,7 +147,7 @@ def tail(file: Path) -> tuple[str, ...]:
 def _ranks_here(job: Job, plan: Plan, recorded: Recorded) -> list[int]:
     if job.kind is Kind.LINE:
         size = _world_size(recorded) or 0
-        here = {int(one.environ.get("LOCAL_WORLD_SIZE") or size) for one in recorded.ranks.values()}
+        here = {int(rank.environ.get("LOCAL_WORLD_SIZE") or size) for rank in recorded.ranks.values()}
         # Without a process group there is one process to tell of: the line's own.
         return sorted({*recorded.ranks, *(range(size) if here == {size} else ())}) or [0]
     first = plan.node_rank * plan.nproc
@@ -155,14 +155,14 @@ def _ranks_here(job: Job, plan: Plan, recorded: Recorded) -> list[int]:
 
 
 def _world_size(recorded: Recorded) -> int | None:
-    groups = [event for one in recorded.ranks.values() for event in one.groups if event.action == "init"]
+    groups = [event for rank in recorded.ranks.values() for event in rank.groups if event.action == "init"]
     return max((event.size or 0 for event in groups), default=None)
 
 
 def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
     ranks = recorded.ranks.values()
-    passes = max((sum(p.ended == "shortened" for p in one.passes) for one in ranks), default=0)
-    ended = [one.step_count for one in ranks if one.exit and one.exit.how == "shortened"]
+    passes = max((sum(p.ended == "shortened" for p in rank.passes) for rank in ranks), default=0)
+    ended = [rank.step_count for rank in ranks if rank.exit and rank.exit.how == "shortened"]
     if not passes and not ended:
         return None
     return Shortened(job.recorder.batches, passes, max(ended, default=None))
@@ -177,7 +177,7 @@ class _Said:
         self.exit_codes = torchrun.exit_codes(launcher)
         for found in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
-        blamed = self.exit_codes or any(one.raised or _status(one) for one in recorded.ranks.values())
+        blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())
         if job.kind is Kind.LINE and stopped.status and not blamed:
             self.exit_codes[0] = stopped.status
 
@@ -235,27 +235,27 @@ def _exit_code(found: re.Match[str]) -> int:
     return -int(named) if named else 1
 
 
-def _failure(recording: Recording | None, own: Path, stopped: Stopped, broke: bool) -> Failure | None:
+def _failure(recording: Recording | None, path: Path, stopped: Stopped, broke: bool) -> Failure | None:
     """The exception that ended a rank: what the recorder saw, what @record wrote, what stands in its output."""
     # A launcher that was recorded stands for its rank where that left no record.
     if recording and recording.raised and not recording.raised.type.endswith(_LAUNCHERS):
         return _of_record(recording.raised, stopped.clock)
-    if failure := torchrun.recorded_failure(own):
+    if failure := torchrun.recorded_failure(path):
         return failure
-    said = _TRACEBACK.finditer(_read(own / ERR)) if broke or recording is None else ()
+    said = _TRACEBACK.finditer(_read(path / ERR)) if broke or recording is None else ()
     # Ranks of a launch line share their output with their launcher.
     found = [one for one in said if not one["kind"].endswith(_LAUNCHERS)]
     if not found or 'File "' not in found[-1]["frames"]:
         return None
     last = found[-1]
-    return Failure(last["kind"], last["message"] or "", last[0], (own / ERR).stat().st_mtime)
+    return Failure(last["kind"], last["message"] or "", last[0], (path / ERR).stat().st_mtime)
 
 
 def _of_record(raised: Raised, clock: float) -> Failure:
     frames = (
-        f'  File "{one.file}", line {one.line}, in {one.function}\n'
-        for one in raised.frames
-        if not is_of_recorder(one.file)
+        f'  File "{frame.file}", line {frame.line}, in {frame.function}\n'
+        for frame in raised.frames
+        if not is_of_recorder(frame.file)
     )
     text = f"Traceback (most recent call last):\n{''.join(frames)}{raised.type}: {raised.message}\n"
     return Failure(raised.type, raised.message, text, raised.time + clock)

@@ -22,7 +22,7 @@ def rank_folders(folder: Path, plan: Plan) -> list[tuple[int, Path]]:
     """The ranks of this host with what it kept of each; of a rank that was started anew, one for each start."""
     first = plan.node_rank * plan.nproc
     folders = sorted((folder / LOGS).glob("*/attempt_*/*"))
-    return [(first + int(own.name), own) for own in folders if own.name.isdigit()]
+    return [(first + int(folder.name), folder) for folder in folders if folder.name.isdigit()]
 
 
 def streams(folder: Path, plan: Plan, is_labelled: Callable[[int], bool]) -> list[Stream]:
@@ -40,9 +40,9 @@ def exit_codes(summary: str) -> dict[int, int]:
     return dict(reversed(found))  # the root cause stands last
 
 
-def recorded_failure(own: Path) -> Failure | None:
+def recorded_failure(path: Path) -> Failure | None:
     """The exception that torch's ``record`` wrote into a rank's folder; None where there is none."""
-    file = own / "error.json"
+    file = path / "error.json"
     try:
         said = read_json(file)["message"]
         kind, _, message = said["message"].partition(": ")

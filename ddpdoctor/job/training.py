@@ -129,7 +129,7 @@ class TrainingRun:
             rank, code = next(iter(killed.items()))
             return Failure(f"rank {rank} was ended by signal {-code}")
         if errors:
-            error, rank = min(errors, key=lambda one: one[0].time)
+            error, rank = min(errors, key=lambda error: error[0].time)
             text = f"{error.type}: {error.message}".partition("\n")[0]
             return Failure(f"rank {rank} failed: {escape(text)}")
         refused = [rank for rank, code in codes.items() if code == REFUSED]

@@ -97,7 +97,7 @@ class Watch:
         """The process of each rank; after a restart, the last."""
         given = {process.pid: process.given_rank for process in self._processes.values()}
         found: dict[int, Process] = {}
-        for process in sorted(self._processes.values(), key=lambda one: one.began):
+        for process in sorted(self._processes.values(), key=lambda process: process.began):
             # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
             is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
             if process.rank is not None and not is_worker:
@@ -111,12 +111,12 @@ class Watch:
             nproc: ranks on this host; None where only they themselves know.
         """
         ranks = list(self.ranks().values())
-        expected = nproc or max((one.local_world_size or 1 for one in ranks), default=1)
-        return len(ranks) >= expected and all(one.ended for one in ranks)
+        expected = nproc or max((rank.local_world_size or 1 for rank in ranks), default=1)
+        return len(ranks) >= expected and all(rank.ended for rank in ranks)
 
     def somebody_failed(self) -> bool:
         """Whether the script of a rank has ended badly."""
-        return any(one.failed for one in self.ranks().values())
+        return any(rank.failed for rank in self.ranks().values())
 
 
 def _take_further(process: Process, event: Event) -> None:

@@ -102,4 +102,4 @@ def _factor(pairs: list[tuple[list[float], list[float]]]) -> float | None:
 
 def _norm(optimizer: Any) -> float:
     norms = [p.grad.norm() for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    return math.sqrt(math.fsum(float(one) ** 2 for one in norms))
+    return math.sqrt(math.fsum(float(norm) ** 2 for norm in norms))

@@ -47,14 +47,14 @@ class Heartbeat:
         main = threading.main_thread().ident or 0
         frame = sys._current_frames().get(main)
         frames = _innermost(frame)
-        place = tuple((id(one.f_code), one.f_lasti) for one in frames)
+        place = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         if counts != self._counted or len(self._places) > _MOST_PLACES:
             self._counted = counts
             self._places.clear()
         if place not in self._places:
             self._places.add(place)
             self._moved = now
-        stack = [_plain(one) for one in reversed(frames)]
+        stack = [_plain(frame) for frame in reversed(frames)]
         values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
         if now - self._moved > _STILL:  # the exceptions of a run that goes on are nobody's business
             values["handles"] = handled(main, self._session.sites.is_foreign)

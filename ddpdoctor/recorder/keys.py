@@ -41,12 +41,12 @@ class Keys:
         return [self.get(p) or "" for group in groups for p in group]
 
     def _name(self, groups: Sequence[Sequence[Any]], unknown: list[Any]) -> None:
-        found = _Holders(self._torch, unknown)
+        holders = _Holders(self._torch, unknown)
         used: Counter[str] = Counter()
         for number, group in enumerate(groups):
             for position, parameter in enumerate(group):
                 if self.get(parameter) is None:
-                    key = found.name(parameter) or f"group {number} parameter {position}"
+                    key = holders.name(parameter) or f"group {number} parameter {position}"
                     used[key] += 1
                     self.add(parameter, key if used[key] == 1 else f"{key} ({used[key]})", wrapped=False)
 

@@ -102,8 +102,8 @@ class Parts:
         if id(module) in self.shadows and (known is None or known[0]() is module):
             return known
         shapes = [(name, parameter.shape) for name, parameter in names_inside(module)]
-        wrapper = next((one for one in candidates if _shapes(one) == shapes), None)
-        number = sum(one is not None for one in self.shadows.values())
+        wrapper = next((candidate for candidate in candidates if _shapes(candidate) == shapes), None)
+        number = sum(shadow is not None for shadow in self.shadows.values())
         self.shadows[id(module)] = (weakref.ref(module), wrapper, number) if wrapper else None
         return self.shadows[id(module)]
 

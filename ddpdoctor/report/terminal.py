@@ -118,8 +118,8 @@ def _folded_table(report: Report, width: int) -> Iterator[Line]:
     silent = {Outcome.PASS: "passed", Outcome.SKIP: "skipped"}
     for family in Family:
         checks = [check for check in report.checks if check.family is family]
-        shown = [one for one in checks if one.outcome not in silent or one.code in informing]
-        counts = Counter(one.outcome for one in checks if one not in shown)
+        shown = [check for check in checks if check.outcome not in silent or check.code in informing]
+        counts = Counter(check.outcome for check in checks if check not in shown)
         summary = ", ".join(
             f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome]
         )

@@ -12,9 +12,9 @@ from ddpdoctor.trace.recording import Recording
 
 def derive(recording: Recording) -> Recording:
     """With the passes that train or evaluate told apart, and without what torch.save wrote among the files."""
-    passes = tuple(_judged(one, recording) for one in recording.passes)
+    passes = tuple(_judged(loader_pass, recording) for loader_pass in recording.passes)
     saved = {save.path for save in recording.saves}
-    files = tuple(one for one in recording.files if one.action != "write" or one.path not in saved)
+    files = tuple(file for file in recording.files if file.action != "write" or file.path not in saved)
     return replace(recording, passes=passes, files=files)
 
 

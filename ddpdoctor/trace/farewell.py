@@ -17,13 +17,13 @@ from ddpdoctor.trace.recording import Recording
 
 def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
     """The same ranks; those that lost their peers so, count as finished."""
-    left = [one.recording for one in ranks if one.finished and one.recording and _ended(one.recording)]
-    lost = [one for one in ranks if not one.finished]
+    left = [rank.recording for rank in ranks if rank.finished and rank.recording and _ended(rank.recording)]
+    lost = [rank for rank in ranks if not rank.finished]
     if not left or not lost or not all(_lost_at_the_end(one, left) for one in lost):
         return tuple(ranks)
     return tuple(
-        one if one.finished else replace(one, finished=True, failure=None, exit_code=0, lost_at_end=True)
-        for one in ranks
+        rank if rank.finished else replace(rank, finished=True, failure=None, exit_code=0, lost_at_end=True)
+        for rank in ranks
     )
 
 
@@ -31,9 +31,9 @@ def _ended(recording: Recording) -> bool:
     return recording.exit is not None and recording.raised is None and recording.exit.how == "returned"
 
 
-def _lost_at_the_end(one: RankTrace, left: Sequence[Recording]) -> bool:
-    seen = one.recording
-    if seen is None or seen.raised is None or one.failure is None or not one.failure.of_a_victim:
+def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
+    seen = rank.recording
+    if seen is None or seen.raised is None or rank.failure is None or not rank.failure.of_a_victim:
         return False
     return all(
         begun(own) == begun(seen)
@@ -52,7 +52,7 @@ def issued(recording: Recording) -> int:
 def _last_line(recording: Recording) -> tuple[str, int | None] | None:
     """The line of the last thing that the rank did together with the others."""
     steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    done = [(one.time, one.at) for step in steps for one in step.backwards if one.reduced]
+    done = [(backward.time, backward.at) for step in steps for backward in step.backwards if backward.reduced]
     done += [(one.time, one.at) for one in recording.collectives if one.group is None]
     return _line(max(done, key=lambda pair: pair[0])[1]) if done else None
 

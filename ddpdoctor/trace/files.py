@@ -21,10 +21,10 @@ Exchange = tuple[int, Save, int, Load]
 
 def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
     """Each read of a file that another rank writes; on another host it is another file, or may be."""
-    for writer, one in recordings.items():
-        for save in one.saves:
+    for writer, recording in recordings.items():
+        for save in recording.saves:
             for reader, other in recordings.items():
-                if save.path and reader != writer and other.host == one.host:
+                if save.path and reader != writer and other.host == recording.host:
                     yield from (
                         (writer, save, reader, load) for load in other.loads if load.path == save.path
                     )
@@ -40,6 +40,6 @@ def changed_by_others(recordings: Mapping[int, Recording], rank: int, message: s
     """Whether an OSError of this rank is about a path that another rank of its host writes, makes or removes."""
     own = recordings.get(rank)
     peers = [one for peer, one in recordings.items() if own and peer != rank and one.host == own.host]
-    paths = [save.path for one in peers for save in one.saves]
-    paths += [event.path for one in peers for event in one.files if event.action != "lock"]
+    paths = [save.path for peer in peers for save in peer.saves]
+    paths += [event.path for peer in peers for event in peer.files if event.action != "lock"]
     return any(is_named(path, message) for path in paths)

@@ -35,7 +35,7 @@ def places(trace: Trace) -> dict[int, Place]:
     recordings = trace.recordings()
     if not trace.rehearsal:
         raise NotMeasured("only a rehearsal notes which rank uses which GPU (--rehearse)")
-    if any(event.backend == "gloo" for one in recordings.values() for event in one.groups):
+    if any(event.backend == "gloo" for recording in recordings.values() for event in recording.groups):
         raise NotMeasured("the backend is gloo, whose ranks may share a device")
     found = {rank: Place(_host(one), home) for rank, one in recordings.items() if (home := _home(one))}
     if not found:

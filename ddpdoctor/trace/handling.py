@@ -48,7 +48,7 @@ def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
         return Way.GOES_ON if inside and node.lineno <= line < node.body[0].lineno else None
     if not isinstance(node, _TRY):
         return None
-    handlers = [one for one in node.handlers if tried in lines(*node.body) and line in lines(one)]
+    handlers = [handler for handler in node.handlers if tried in lines(*node.body) and line in lines(handler)]
     if handlers:
         return Way.MAY_END
     before = [*node.body, *node.handlers, *node.orelse]
@@ -84,7 +84,7 @@ def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:
     return None if found is None else stack[found + 1 :]
 
 
-def _same(one: Frame, other: Frame) -> bool:
+def _same(frame: Frame, other: Frame) -> bool:
     """Whether two looks, which name files and functions in ways of their own, saw one place."""
-    name = Path(one.file).name == Path(other.file).name
-    return name and one.line == other.line and function(one) == function(other)
+    name = Path(frame.file).name == Path(other.file).name
+    return name and frame.line == other.line and function(frame) == function(other)

@@ -27,7 +27,7 @@ class Multiple:
     def beside(self, group: Mapping[int, Recording]) -> dict[int, HookedGradient]:
         """The same gradient on every rank."""
         return {
-            rank: next(own for own in recording.events(HookedGradient) if own.at == self.first.at)
+            rank: next(event for event in recording.events(HookedGradient) if event.at == self.first.at)
             for rank, recording in group.items()
         }
 
@@ -46,7 +46,7 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
     }
     common = set.intersection(*(set(row) for row in rows.values()))
     for at in [at for at in next(iter(rows.values())) if at in common]:
-        row = [own[at] for own in rows.values()]
+        row = [row[at] for row in rows.values()]
         times = _times(row) if len({one.given for one in row}) > 1 else None
         if times is not None and row[0].factor is not None:
             yield Multiple(row[0], times)
@@ -56,7 +56,7 @@ def _times(row: Sequence[HookedGradient]) -> float | None:
     """How many times the mean every rank got; None where ranks got something else."""
     mean = [math.fsum(values) / len(row) for values in zip(*(one.given for one in row), strict=True)]
     times = [_multiple(one.got, mean) for one in row]
-    known = [one for one in times if one is not None]
+    known = [time for time in times if time is not None]
     if len(known) < len(times) or max(known) - min(known) > _STRAIGHT * abs(max(known)):
         return None
     return known[0]
@@ -78,13 +78,13 @@ def all_stay(found: Sequence[Multiple], times: float) -> bool:
     return all(_near(one.times, times) and not _is_made_good(one) for one in found)
 
 
-def _is_made_good(one: Multiple) -> bool:
+def _is_made_good(multiple: Multiple) -> bool:
     """Whether the loss, or what is done to gradients before the update, takes the factor back, or may do so."""
-    first = one.first
+    first = multiple.first
     later = _multiple(first.used, first.got) or 1.0
     accumulated = _near(first.factor or 1.0, 1 / max(1, first.backwards))
-    plain = _near(first.factor or 1.0, 1) or (accumulated and not _near(one.times, first.backwards))
-    return _near(later * one.times, 1) or not plain
+    plain = _near(first.factor or 1.0, 1) or (accumulated and not _near(multiple.times, first.backwards))
+    return _near(later * multiple.times, 1) or not plain
 
 
 def numbers(values: Sequence[float]) -> str:

@@ -43,8 +43,8 @@ def _furthest(seen: Mapping[int, Recording]) -> dict[int, int]:
     return found
 
 
-def _is_behind_in_pass(own: Recording, furthest: Mapping[int, int], ended: str) -> bool:
-    last = last_pass(own)
+def _is_behind_in_pass(recording: Recording, furthest: Mapping[int, int], ended: str) -> bool:
+    last = last_pass(recording)
     return last is not None and last.ended == ended and last.drawn < furthest[last.number]
 
 
@@ -57,7 +57,7 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
         return True
     if place is not None:
         return is_behind(update, place)
-    if open_call := next((one for one in recording.collectives if not one.ended), None):
+    if open_call := next((collective for collective in recording.collectives if not collective.ended), None):
         return is_behind(update, open_call.at)
     ended = recording.exit
     return ended is not None and (ended.how == "returned" or is_behind(update, ended.at))
@@ -121,7 +121,7 @@ def _skipped_at(recording: Recording) -> Where | None:
 
 def backwards_of(recording: Recording) -> list[Backward]:
     """Those that it wrote down."""
-    return [one for step in _steps(recording) for one in step.backwards]
+    return [backward for step in _steps(recording) for backward in step.backwards]
 
 
 def forwards_of(recording: Recording) -> list[Forward]:
@@ -145,7 +145,7 @@ def steps_of(recording: Recording) -> int:
 
 def is_in_a_step(recording: Recording) -> bool:
     """Whether it has begun a training step that it did not end."""
-    return recording.trailing is not None and any(one.grad for one in recording.trailing.forwards)
+    return recording.trailing is not None and any(forward.grad for forward in recording.trailing.forwards)
 
 
 def _left_out(seen: Mapping[int, Recording], rank: int) -> int:
@@ -165,7 +165,7 @@ def _left_out_at(recording: Recording) -> Where | None:
 
 def last_pass(recording: Recording) -> Pass | None:
     """The last one in which an optimizer stepped."""
-    trained = [one for one in recording.passes if one.training]
+    trained = [loader_pass for loader_pass in recording.passes if loader_pass.training]
     return trained[-1] if trained else None
 
 
@@ -185,7 +185,7 @@ def _place_since(recording: Recording) -> Where | None:
     """Where a rank that has left its loop was last."""
     if recording.raised is not None:
         return recording.raised.at
-    open_call = next((one for one in recording.collectives if not one.ended), None)
-    destroyed = next((one for one in recording.groups if one.action == "destroy"), None)
+    open_call = next((collective for collective in recording.collectives if not collective.ended), None)
+    destroyed = next((group for group in recording.groups if group.action == "destroy"), None)
     known = open_call or destroyed or recording.exit
     return known.at if known else None

@@ -50,7 +50,7 @@ def _calls_between(inside: Where, other: Where) -> list[int] | None:
     if here == there and here.scope_of(inside.line) == scope:
         return None
     leads = _callers(name_of(inside), (here, there))
-    return [one.line for one in there.calls if one.name in leads and one.scope == scope]
+    return [call.line for call in there.calls if call.name in leads and call.scope == scope]
 
 
 def way_out(inside: Where | None, other: Where | None) -> Where | None:
@@ -83,7 +83,7 @@ def way_past(before: Where | None, behind: Where | None) -> Where | None:
         return None
     branches = [one for one in ast.walk(tree) if isinstance(one, ast.If) and one.lineno in between]
     leads_past: list[ast.If | ast.ExceptHandler] = [
-        one for one in branches if behind.line in lines(one) or _ends_a_turn(one)
+        branch for branch in branches if behind.line in lines(branch) or _ends_a_turn(branch)
     ]
     if not leads_past:
         loop = next(iter(reversed(source.around(behind.line))), None)
@@ -178,12 +178,12 @@ class _Source:
 
     def around(self, line: int) -> list[_Loop]:
         """The loops that a line stands in, the outer ones first."""
-        return sorted((one for one in self.loops if line in one.lines), key=lambda one: one.lines.start)
+        return sorted((loop for loop in self.loops if line in loop.lines), key=lambda loop: loop.lines.start)
 
     def scope_of(self, line: int) -> range:
         """The innermost function that it stands in."""
-        own = (one for one in self.functions if line in one)
-        return max(own, key=lambda one: one.start, default=_WHOLE_FILE)
+        functions = (function for function in self.functions if line in function)
+        return max(functions, key=lambda function: function.start, default=_WHOLE_FILE)
 
 
 @cache

@@ -41,7 +41,7 @@ def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
         others = [rank for rank in heads if rank not in with_it]
         goes_on = {head[1] for head in heads.values() if head[:1] == [group] and len(head) > 1}
         unknown = all(group not in lists[rank] for rank in others)
-        common = goes_on & {one for rank in others for one in heads[rank][:1]}
+        common = goes_on & {head for rank in others for head in heads[rank][:1]}
         if unknown and 2 * len(with_it) <= len(heads) and common:
             return with_it
     return []

@@ -46,20 +46,20 @@ def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int 
     Numbers count the calls of the default group, of which every rank makes the same.
     """
     calls = [
-        one
-        for one in recording.collectives
-        if one.group is None and not any(word in one.operation for word in _NOT_OF_ALL)
+        collective
+        for collective in recording.collectives
+        if collective.group is None and not any(word in collective.operation for word in _NOT_OF_ALL)
     ]
-    for place, one in enumerate(calls):
-        number = place if one.number is None else one.number
-        if any(word in one.operation for word in _ALL_WAIT):
-            yield ("collective", number, one.operation), (one.time, None)
-        elif any(word in one.operation for word in _FROM_ONE) and one.peer is not None:
-            yield ("collective", number, one.operation), (one.time, one.peer)
+    for place, call in enumerate(calls):
+        number = place if call.number is None else call.number
+        if any(word in call.operation for word in _ALL_WAIT):
+            yield ("collective", number, call.operation), (call.time, None)
+        elif any(word in call.operation for word in _FROM_ONE) and call.peer is not None:
+            yield ("collective", number, call.operation), (call.time, call.peer)
     for step in recording.steps:
-        for backward in (one for one in step.backwards if one.reduced):
+        for backward in (backward for backward in step.backwards if backward.reduced):
             yield ("step", step.index), (backward.time, None)
     for wrapper in recording.wrappers:
         yield ("wrapper", wrapper.index), (wrapper.time, None)
-    for number, event in enumerate(one for one in recording.groups if one.action == "init"):
+    for number, event in enumerate(group for group in recording.groups if group.action == "init"):
         yield ("group", number), (event.time, None)

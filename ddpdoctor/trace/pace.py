@@ -26,12 +26,12 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
     """
     if trace.rehearsal:
         raise NotMeasured("a rehearsal shows nothing of speed")
-    seen = trace.training()
+    recordings = trace.training()
     timed = {
-        rank: {step.index: step for step in one.steps[WARM_UP:] if step.phases.get("total")}
-        for rank, one in seen.items()
+        rank: {step.index: step for step in recording.steps[WARM_UP:] if step.phases.get("total")}
+        for rank, recording in recordings.items()
     }
-    begun = {rank: {p.begin for p in one.passes if p.training} for rank, one in seen.items()}
+    begun = {rank: {p.begin for p in one.passes if p.training} for rank, one in recordings.items()}
     common = set.intersection(*(set(steps) for steps in timed.values()))
     common = {i for i in common if not any(_begins_a_pass(timed[rank][i], begun[rank]) for rank in timed)}
     if len(common) < FEWEST_STEPS:

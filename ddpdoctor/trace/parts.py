@@ -22,15 +22,15 @@ def own_parts(group: Group) -> frozenset[str]:
 def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:
     last = last_backward(step)
     return any(
-        one.operation.startswith("all_to_all")
+        collective.operation.startswith("all_to_all")
         # Where nothing is wrapped, what is summed before a backward may be gradients of an earlier one.
         or (
             wrapped
-            and one.operation in _SUMMING
-            and elements(one) > _LARGEST_STATISTIC
-            and one.gradient_of is None
-            and one.weight_of is None
+            and collective.operation in _SUMMING
+            and elements(collective) > _LARGEST_STATISTIC
+            and collective.gradient_of is None
+            and collective.weight_of is None
         )
-        for one in step.collectives
-        if one.time < last
+        for collective in step.collectives
+        if collective.time < last
     )

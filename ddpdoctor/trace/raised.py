@@ -47,15 +47,15 @@ def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
     rank, first = next(iter(raised.items()))
     text = f"{first.type}: {first.message}"
     wraps = (one for one in trace.recordings()[rank].wrappers if one.failed and text.startswith(one.failed))
-    return next((one.at for one in wraps), first.at)
+    return next((wrap.at for wrap in wraps), first.at)
 
 
 def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
     """The ranks that raised, and those that were cut off before they could: what they do alike befell them too."""
     lost = (
-        one.rank
-        for one in trace.ranks
-        if one.broke and (one.killed_by == signal.SIGTERM or (one.failure and one.failure.of_a_victim))
+        rank.rank
+        for rank in trace.ranks
+        if rank.broke and (rank.killed_by == signal.SIGTERM or (rank.failure and rank.failure.of_a_victim))
     )
     return tuple(sorted({*raised, *lost}))
 
@@ -82,8 +82,8 @@ def remedy(message: str) -> str | None:
 
 def indices_without_gradient(message: str) -> tuple[int, ...]:
     """The numbers of the parameters that DDP lists in its message, among those that require a gradient."""
-    found = _INDICES.search(message)
-    return tuple(int(number) for number in found[1].split()) if found else ()
+    match = _INDICES.search(message)
+    return tuple(int(number) for number in match[1].split()) if match else ()
 
 
 def keys_of(recording: Recording, indices: tuple[int, ...]) -> tuple[str, ...]:

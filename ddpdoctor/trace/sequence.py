@@ -82,9 +82,9 @@ def divergence_of(trace: Trace) -> Row | None:
     return divergence(recordings)
 
 
-def _is_abort(one: RankTrace) -> bool:
+def _is_abort(rank: RankTrace) -> bool:
     """Whether it aborted, as gloo has a process do that was sent more than it expected."""
-    return one.killed_by == signal.SIGABRT
+    return rank.killed_by == signal.SIGABRT
 
 
 def divergence(
@@ -95,7 +95,7 @@ def divergence(
     Args:
         now: in what ranks were seen to stand, of a job that stands still.
     """
-    sequences = {rank: _sequence(one, (now or {}).get(rank)) for rank, one in recordings.items()}
+    sequences = {rank: _sequence(recording, (now or {}).get(rank)) for rank, recording in recordings.items()}
     known = {rank: sequence for rank, sequence in sequences.items() if sequence is not None}
     if len(known) < len(sequences) or len(known) < 2:
         return None
@@ -109,9 +109,9 @@ def divergence(
 def differ(row: Row) -> bool:
     """Whether ranks did different things there, with tensors of different sizes, or named different roots."""
     points = row.values()
-    sizes = {one.size for one in points if one.size is not None}
-    roots = {one.root for one in points if one.root is not None}
-    return max(len({one.key for one in points}), len(sizes), len(roots)) > 1
+    sizes = {point.size for point in points if point.size is not None}
+    roots = {point.root for point in points if point.root is not None}
+    return max(len({point.key for point in points}), len(sizes), len(roots)) > 1
 
 
 def is_extra(point: SequencePoint) -> bool:
@@ -123,7 +123,7 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
     """Ranks that called different collectives at one position."""
     calls = {rank: _call(point) for rank, point in row.items()}
     rank, *others = calls
-    other = next((one for one in others if calls[one] != calls[rank]), others[0])
+    other = next((other for other in others if calls[other] != calls[rank]), others[0])
     return Mismatch(
         first=Call((rank,), calls[rank]),
         second=Call((other,), calls[other]),
@@ -164,7 +164,7 @@ def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[Se
     """All that a rank did together with the others; None where not all was written down, or some of it is hidden."""
     own = [one for one in recording.collectives if one.group is None and one.operation not in OF_TWO]
     complete = sorted(one.number for one in own if one.number is not None) == list(range(len(own)))
-    hidden = any(one.sharded or one.averages for one in recording.optimizers)
+    hidden = any(optimizer.sharded or optimizer.averages for optimizer in recording.optimizers)
     if not complete or hidden or recording.step_count > len(recording.steps):
         return None
     found = [_of_collective(one) for one in own]
@@ -221,18 +221,18 @@ def _under_way(recording: Recording) -> Iterator[SequencePoint]:
         last is None
         or not stopped
         or not last.forwards
-        or any(not one.ended for one in recording.collectives)
+        or any(not collective.ended for collective in recording.collectives)
     ):
         return
-    begun = max(one.time for one in last.forwards)
-    times = [*(one.time for one in last.backwards), *(one.time for one in recording.collectives)]
-    known = [one.at for step in recording.steps for one in step.backwards]
+    begun = max(forward.time for forward in last.forwards)
+    times = [*(backward.time for backward in last.backwards), *(one.time for one in recording.collectives)]
+    known = [backward.at for step in recording.steps for backward in step.backwards]
     if last.forwards[-1].grad and known and max(times, default=0.0) < begun:
         yield SequencePoint("backward", "", known[-1], begun)
 
 
 def _leaving(recording: Recording) -> Iterator[SequencePoint]:
-    destroyed = next((one for one in recording.groups if one.action == "destroy"), None)
+    destroyed = next((group for group in recording.groups if group.action == "destroy"), None)
     if destroyed is not None:
         yield SequencePoint("left", "destroy_process_group", destroyed.at, destroyed.time)
     elif recording.exit is not None and recording.raised is None:

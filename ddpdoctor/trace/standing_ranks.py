@@ -23,7 +23,7 @@ _UNDER_WAY = {
 def standings(trace: Trace) -> dict[int, Standing]:
     """Every rank of the job, by rank."""
     standstill = trace.standstill or Standstill()
-    by_rank = {one.rank: one for one in trace.ranks}
+    by_rank = {rank.rank: rank for rank in trace.ranks}
     processes = standstill.ranks
     size = standstill.world_size or trace.world_size or _wanted(trace)
     known = {*by_rank, *processes, *standstill.flight, *range(size)}
@@ -39,7 +39,7 @@ def standings(trace: Trace) -> dict[int, Standing]:
 
 def _wanted(trace: Trace) -> int:
     """How many ranks those that wait to join a group have been told of; 0 where none was."""
-    events = [event for one in trace.ranks if one.recording for event in one.recording.groups]
+    events = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     told = (event.arguments.get("world_size", event.environ.get("WORLD_SIZE", "")) for event in events)
     return max((int(size) for size in map(str, told) if size.isdigit()), default=0)
 
@@ -116,15 +116,15 @@ def _recorded_place(recording: Recording) -> Place | None:
 
 def open_call(recording: Recording) -> Collective | None:
     """The collective that a rank has begun and not ended."""
-    begun = [one for one in recording.collectives if not one.ended]
+    begun = [collective for collective in recording.collectives if not collective.ended]
     return max(begun, key=lambda one: one.time, default=None)
 
 
 def _message(recording: Recording) -> Collective | None:
     """The message that a rank started last, where it called no collective since; with its peer where all had one."""
-    calls = sorted(recording.collectives, key=lambda one: one.time, reverse=True)
+    calls = sorted(recording.collectives, key=lambda collective: collective.time, reverse=True)
     messages = list(takewhile(lambda one: one.operation in OF_TWO, calls))
     if not messages:
         return None
-    peers = {one.peer for one in messages}
+    peers = {message.peer for message in messages}
     return replace(messages[0], peer=peers.pop() if len(peers) == 1 else None)

@@ -99,11 +99,11 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
     Raises:
         NotMeasured: no training was recorded, or no rank has another to compare it with.
     """
-    seen = trace.training_of_several()
+    recordings = trace.training_of_several()
     groups: dict[tuple[int, ...], dict[int, Recording]] = {}
-    for rank, recording in seen.items():
+    for rank, recording in recordings.items():
         parts = [wrapper.ranks for wrapper in recording.wrappers if wrapper.ranks is not None]
-        members = min(parts, key=len, default=tuple(seen))
+        members = min(parts, key=len, default=tuple(recordings))
         groups.setdefault(tuple(members), {})[rank] = recording
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
@@ -135,7 +135,7 @@ def differing(digests: Mapping[int, Mapping[str, str | None] | None]) -> tuple[s
     if len(rows) < len(digests) or not rows:
         return ()
     values = {key: {row.get(key) for row in rows} for key in rows[0]}
-    return tuple(key for key, found in values.items() if len(found) > 1 and None not in found)
+    return tuple(key for key, value in values.items() if len(value) > 1 and None not in value)
 
 
 def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
@@ -144,7 +144,7 @@ def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
     pending: list[Forward] = []
     finished = False
     events: list[Forward | Backward] = [*step.forwards, *step.backwards]
-    for event in sorted(events, key=lambda one: one.time):
+    for event in sorted(events, key=lambda event: event.time):
         if isinstance(event, Forward):
             if event.wrapper == wrapper and event.grad:
                 pending.append(event)
@@ -182,7 +182,7 @@ def lost_gradients(trace: Trace, gap: Gap) -> list[list[Lost]]:
         NotMeasured: see :func:`replicas`; or no module was wrapped.
     """
     groups = replicas(trace)
-    if not any(seen.wrappers for group in groups for seen in group.values()):
+    if not any(recording.wrappers for group in groups for recording in group.values()):
         raise NotMeasured("nothing was wrapped in DistributedDataParallel")
     lines: dict[object, list[Lost]] = {}
     for group in groups:
@@ -234,7 +234,7 @@ def _is_certain(lost: Lost) -> bool:
         return True
     # Equal data hides it from the gradients. Then only a forward that was seen, and no collective of the script's
     # own that could have averaged anything, leave no doubt.
-    issued = [one for step in lost.update.steps.values() for one in step.collectives]
+    issued = [collective for step in lost.update.steps.values() for collective in step.collectives]
     by_hand = any(one.gradient_of or elements(one) > 2 for one in issued)
     seen = all(one.gap in (Gap.AROUND, Gap.PAUSED) and one.forward for one in lost.by_rank.values())
     return seen and not by_hand and not lost.wrapper.hook
@@ -258,7 +258,7 @@ def last_backward(step: TrainingStep) -> float:
 
 def weights_come_together(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
-    if any(one.averages for seen in group.values() for one in seen.optimizers):
+    if any(optimizer.averages for recording in group.values() for optimizer in recording.optimizers):
         return True
     if any("local" in (wrapper.hook or "").lower() for seen in group.values() for wrapper in seen.wrappers):
         return True  # post_localSGD_hook
@@ -273,9 +273,9 @@ def weights_come_together(group: Group) -> bool:
     return False
 
 
-def _mixes_in_parts(seen: Recording) -> bool:
+def _mixes_in_parts(recording: Recording) -> bool:
     """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
-    return not seen.wrappers and any(
+    return not recording.wrappers and any(
         (one.operation in _SENDING and elements(one) > _LARGEST_STATISTIC) or (one.weight_of and one.group)
-        for one in seen.collectives
+        for one in recording.collectives
     )

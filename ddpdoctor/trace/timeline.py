@@ -59,7 +59,7 @@ def events(trace: Trace) -> Iterator[dict[str, Any]]:
     standstill = trace.standstill
     flight = standstill.flight if standstill else {}
     processes = standstill.ranks if standstill else {}
-    recordings = {one.rank: one.recording for one in trace.ranks if one.recording}
+    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
     for rank in sorted({*recordings, *flight, *processes}):
         yield from _rank(rank, recordings.get(rank), flight.get(rank), processes.get(rank))
 
@@ -137,9 +137,9 @@ def _recorded(recording: Recording) -> Iterable[Slice]:
     slices = [
         *(one for step in recording.steps for one in _step(step, recording)),
         *_parts(recording.trailing),
-        *(_forward(one, "evaluation forward") for one in recording.evaluation_forwards),
-        *(_collective(one, recording.last) for one in _collectives(recording)),
-        *(_pass(one, recording.last) for one in recording.passes),
+        *(_forward(forward, "evaluation forward") for forward in recording.evaluation_forwards),
+        *(_collective(collective, recording.last) for collective in _collectives(recording)),
+        *(_pass(loader_pass, recording.last) for loader_pass in recording.passes),
         *(_file("save", one.path, one.at, one.begin, one.end or recording.last) for one in recording.saves),
         *(_file("load", one.path, one.at, one.begin, one.end or recording.last) for one in recording.loads),
         *_moments(recording),
@@ -154,7 +154,7 @@ def _shift(one: Slice, clock: float) -> Slice:
 
 def _step(step: TrainingStep, recording: Recording) -> Iterator[Slice]:
     inside = list(_parts(step))
-    names = {one.index: one.name for one in recording.optimizers}
+    names = {optimizer.index: optimizer.name for optimizer in recording.optimizers}
     for one in step.optimizer_steps:
         name = f"{names.get(one.optimizer, 'optimizer')}.step"
         inside.append(Slice("training", name, one.time, one.time + one.seconds, {"at": _at(one.at)}))
@@ -170,24 +170,24 @@ def _step(step: TrainingStep, recording: Recording) -> Iterator[Slice]:
 
 def _parts(step: TrainingStep | None) -> Iterator[Slice]:
     if step is not None:
-        yield from (_forward(one, "forward") for one in step.forwards)
-        yield from (_backward(one) for one in step.backwards)
+        yield from (_forward(forward, "forward") for forward in step.forwards)
+        yield from (_backward(backward) for backward in step.backwards)
 
 
-def _forward(one: Forward, name: str) -> Slice:
-    about = {"at": _at(one.at), "batch": one.batch, "wrapper": one.wrapper}
-    return Slice("training", name, one.time, one.time + one.seconds, about)
+def _forward(forward: Forward, name: str) -> Slice:
+    about = {"at": _at(forward.at), "batch": forward.batch, "wrapper": forward.wrapper}
+    return Slice("training", name, forward.time, forward.time + forward.seconds, about)
 
 
-def _backward(one: Backward) -> Slice:
-    about = {"at": _at(one.at), "averages": bool(one.reduced), "collectives": one.collectives}
-    return Slice("training", "backward", one.time, one.time + one.seconds, about)
+def _backward(backward: Backward) -> Slice:
+    about = {"at": _at(backward.at), "averages": bool(backward.reduced), "collectives": backward.collectives}
+    return Slice("training", "backward", backward.time, backward.time + backward.seconds, about)
 
 
 def _collectives(recording: Recording) -> Iterable[Collective]:
     steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    in_steps = (one for step in steps for one in step.collectives)
-    return {id(one): one for one in (*recording.collectives, *in_steps)}.values()
+    in_steps = (collective for step in steps for collective in step.collectives)
+    return {id(collective): collective for collective in (*recording.collectives, *in_steps)}.values()
 
 
 def _collective(one: Collective, last: float) -> Slice:

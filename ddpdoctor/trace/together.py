@@ -13,23 +13,23 @@ def train_one_model(recordings: Mapping[int, Recording]) -> bool:
     A wrapper says so, data divided by a sampler, and gradients or weights that were handed on. So do ranks that speak
     to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
     """
-    own = recordings.values()
+    values = recordings.values()
     return (
-        any(one.wrappers for one in own)
-        or any(_divides(one) for one in own)
-        or any(issued.weight_of or issued.gradient_of for one in own for issued in one.collectives)
-        or (any(_speaks_while_it_trains(one) for one in own) and not _began_unequal(recordings))
+        any(value.wrappers for value in values)
+        or any(_divides(value) for value in values)
+        or any(issued.weight_of or issued.gradient_of for value in values for issued in value.collectives)
+        or (any(_speaks_while_it_trains(value) for value in values) and not _began_unequal(recordings))
     )
 
 
 def _divides(recording: Recording) -> bool:
     """Whether a sampler gives it a part of the data."""
-    samplers = [one.sampler for one in recording.loaders if one.sampler]
-    return any(one.distributed and (one.replicas or 2) > 1 for one in samplers)
+    samplers = [loader.sampler for loader in recording.loaders if loader.sampler]
+    return any(sampler.distributed and (sampler.replicas or 2) > 1 for sampler in samplers)
 
 
 def _began_unequal(recordings: Mapping[int, Recording]) -> bool:
-    first = [one.steps[0].optimizer_steps[0] for one in recordings.values() if one.steps]
+    first = [recording.steps[0].optimizer_steps[0] for recording in recordings.values() if recording.steps]
     return len({repr(one.hyperparameters) for one in first}) > 1
 
 
@@ -38,5 +38,5 @@ def _speaks_while_it_trains(recording: Recording) -> bool:
     for step in recording.steps:
         for one in step.optimizer_steps:
             times.setdefault(one.optimizer, []).append(one.time)
-    spans = [(min(own), max(own)) for own in times.values()]
+    spans = [(min(time), max(time)) for time in times.values()]
     return any(first < issued.time < last for issued in recording.collectives for first, last in spans)

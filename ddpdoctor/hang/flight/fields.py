@@ -59,7 +59,7 @@ def _sizes(sizes: Any) -> str:
 
 
 def _dtypes(dtypes: Any) -> str:
-    if len(dtypes) > _MOST_TENSORS or any(one.__class__ is not str or len(one) > 64 for one in dtypes):
+    if len(dtypes) > _MOST_TENSORS or any(dtype.__class__ is not str or len(dtype) > 64 for dtype in dtypes):
         raise TypeError("a type of elements is none")
     return str(dtypes)
 
@@ -77,10 +77,10 @@ def is_pending(one: Said) -> bool:
 
 def half(one: Said) -> tuple[str, int] | None:
     """``("recv", 1)`` of ``nccl:recv 0<-1``; None of what is neither a send nor a receive."""
-    found = _P2P.fullmatch(operation_of(one["profiling_name"]))
-    if found is None:
+    match = _P2P.fullmatch(operation_of(one["profiling_name"]))
+    if match is None:
         return None
-    return (found[1], int(found[2])) if found[1] else (found[3], int(found[4]))
+    return (match[1], int(match[2])) if match[1] else (match[3], int(match[4]))
 
 
 def entry(one: Said, rank: int, position: int) -> Entry:

@@ -88,7 +88,7 @@ def files_of(place: Path) -> list[Path]:
         files = [*place.glob("*"), *place.glob("*/*")]
     else:
         files = [one for one in place.parent.glob("*") if one.name.startswith(place.name)]
-    return sorted(one for one in files[:_MOST_FILES] if one.is_file())
+    return sorted(file for file in files[:_MOST_FILES] if file.is_file())
 
 
 def place_in(environ: Mapping[str, str]) -> Path | None:

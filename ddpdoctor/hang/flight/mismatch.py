@@ -91,10 +91,10 @@ def _judge(
     )
 
 
-def _leads(one: Dump, other: Dump, group: str, number: int) -> bool:
+def _leads(dump: Dump, other: Dump, group: str, number: int) -> bool:
     """Whether one called something more there: from then on it calls one position later what the other calls."""
     steps = [
-        (one.call_at(group, at + 1), other.call_at(group, at)) for at in range(number, number + _COMPARED)
+        (dump.call_at(group, at + 1), other.call_at(group, at)) for at in range(number, number + _COMPARED)
     ]
     both = [(its, own) for its, own in steps if its is not None and own is not None]
     return bool(both) and all(its == own for its, own in both)
@@ -102,8 +102,8 @@ def _leads(one: Dump, other: Dump, group: str, number: int) -> bool:
 
 def call_phrase(signature: str) -> str:
     """``all_reduce of Float [1024]`` of a signature."""
-    found = _SIGNATURE.fullmatch(signature)
-    if found is None or not found[2]:
-        return shorten(found[1] if found else signature, _LONGEST_CALL)
-    types = listing(sorted(set(found[3].replace("'", "").split(", "))))
-    return shorten(f"{found[1]} of {types} {found[2]}", _LONGEST_CALL)
+    match = _SIGNATURE.fullmatch(signature)
+    if match is None or not match[2]:
+        return shorten(match[1] if match else signature, _LONGEST_CALL)
+    types = listing(sorted(set(match[3].replace("'", "").split(", "))))
+    return shorten(f"{match[1]} of {types} {match[2]}", _LONGEST_CALL)

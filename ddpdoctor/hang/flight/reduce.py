@@ -80,18 +80,18 @@ class _Course:
 def _reduce(said: Said, rank: int, file: Path) -> Dump:
     entries: Sequence[Said] = said["entries"]
     courses, texts = _courses(entries)
-    used = {name: _description(one.last[1]) for name, one in courses.items()}
+    used = {name: _description(course.last[1]) for name, course in courses.items()}
     waits, traffic = _sends_and_receives(entries, rank)
-    waits += [_entry(one.oldest, rank) for one in courses.values() if one.oldest]
+    waits += [_entry(course.oldest, rank) for course in courses.values() if course.oldest]
     return Dump(
         rank,
         file,
         fields.text(said.get("host_name", "")),
         _groups(said, {**dict.fromkeys(name for name, _, _ in traffic), **used}),
-        {name: one.ring for name, one in courses.items()},
+        {name: course.ring for name, course in courses.items()},
         texts,
-        tuple(sorted(waits, key=lambda one: one.position)),
-        {name: _entry(one.last, rank) for name, one in courses.items()},
+        tuple(sorted(waits, key=lambda wait: wait.position)),
+        {name: _entry(course.last, rank) for name, course in courses.items()},
         traffic,
         wrapped=bool(entries) and entries[0].get("record_id", 0) > 0,
     )
@@ -167,7 +167,7 @@ def _fingerprint(text: str) -> int:
 
 def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry], Traffic]:
     """Those that did not complete, and the count of all; calls of one sequence number complete together."""
-    placed = [(position, one) for position, one in enumerate(entries) if one.get("is_p2p")]
+    placed = [(position, entry) for position, entry in enumerate(entries) if entry.get("is_p2p")]
     waits: list[Entry] = []
     traffic: Traffic = {}
     for _, together in groupby(placed, _number_of_batch):

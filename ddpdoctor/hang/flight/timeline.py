@@ -35,7 +35,7 @@ def calls(dump: Dump) -> Iterator[Call]:
     """The calls of a dump, oldest first; none where its file is not there any more."""
     try:
         entries = content(dump.file)["entries"]
-        last = max((_time(one, "time_created_ns") or 0.0 for one in entries), default=0.0)
+        last = max((_time(entry, "time_created_ns") or 0.0 for entry in entries), default=0.0)
         for position, one in enumerate(entries):
             yield _call(one, dump.rank, position, last)
     except (OSError, Refused, *fields.WRONG):

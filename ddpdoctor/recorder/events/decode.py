@@ -28,8 +28,8 @@ class Malformed(ValueError):
 
 def head(line: bytes) -> tuple[str, float] | None:
     """The kind of a line and when it was written, by its beginning alone; None where it is no event."""
-    found = _HEAD.match(line)
-    return (found[1].decode(), float(found[2])) if found else None
+    match = _HEAD.match(line)
+    return (match[1].decode(), float(match[2])) if match else None
 
 
 def is_of(line: bytes, *kinds: type) -> bool:
@@ -113,7 +113,7 @@ def _anything(value: Any, _: Sites) -> Any:
 
 
 def _optional(arguments: tuple[Any, ...]) -> _Convert:
-    (inner,) = [one for one in arguments if one is not NoneType]
+    (inner,) = [argument for argument in arguments if argument is not NoneType]
     convert = _converter(inner)
     return lambda value, sites: None if value is None else convert(value, sites)
 

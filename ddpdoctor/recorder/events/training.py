@@ -358,4 +358,4 @@ class Exact(Event):
     @property
     def agrees(self) -> bool:
         """Whether the two are the same but for rounding."""
-        return self.refused is None and self.error <= max(TOLERANCE.get(one, 1e-3) for one in self.dtypes)
+        return self.refused is None and self.error <= max(TOLERANCE.get(dtype, 1e-3) for dtype in self.dtypes)

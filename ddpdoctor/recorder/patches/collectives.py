@@ -180,7 +180,7 @@ class _Collectives:
 
     def _parameters(self) -> list[Any]:
         held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]
-        refs = [ref for one in self.training.wrappers for ref in one.trainable.values()]
+        refs = [ref for wrapper in self.training.wrappers for ref in wrapper.trainable.values()]
         return [*held, *(parameter for ref in refs if (parameter := ref()) is not None)]
 
     def _key(self, parameter: Any) -> str | None:

@@ -26,7 +26,7 @@ class _Conversions:
             return {}
         nn = self.session.torch.nn
         norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
-        layers = sum(not isinstance(one, nn.SyncBatchNorm) for one in norms)
+        layers = sum(not isinstance(norm, nn.SyncBatchNorm) for norm in norms)
         return {"layers": layers, "wrapped": self._is_wrapped(module)}
 
     def _is_wrapped(self, module: Any) -> bool:

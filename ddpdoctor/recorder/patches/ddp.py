@@ -58,7 +58,7 @@ def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwar
         training.session.here(),
         time.monotonic(),
         type(_inside(module)).__name__,
-        parameters=tuple(_describe_parameter(*one) for one in _own_parameters(module, index)),
+        parameters=tuple(_describe_parameter(*parameter) for parameter in _own_parameters(module, index)),
         buffers=tuple(name.replace("_orig_mod.", "") for name, _ in module.named_buffers()),
         modules=_families(module),
         flags={name: _plain(value) for name, value in given.arguments.items() if name in _FLAGS},
@@ -77,7 +77,7 @@ def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException |
         training.session.event(wrapper, now=True)
         return
     own = [parameter for _, parameter in _own_parameters(module)]
-    wrapper.digests = named([one.key for one in wrapper.parameters], digests(training.torch, own))
+    wrapper.digests = named([parameter.key for parameter in wrapper.parameters], digests(training.torch, own))
     # What the constructor made of it: its default stands in no signature of newer versions.
     wrapper.flags = {**wrapper.flags, "broadcast_buffers": bool(ddp.broadcast_buffers)}
     wrapper.ready = True

@@ -110,7 +110,7 @@ def install(session: Session) -> None:
     schedulers = _Schedulers(session)
     module = session.torch.optim.lr_scheduler
     base = module.LRScheduler
-    kinds = [one for one in vars(module).values() if isinstance(one, type) and issubclass(one, base)]
+    kinds = [var for var in vars(module).values() if isinstance(var, type) and issubclass(var, base)]
     made = watch(session.torch, schedulers.begin_made, schedulers.end_made)
     for kind in kinds:
         schedulers.patch_class(kind)

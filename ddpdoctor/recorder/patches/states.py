@@ -33,9 +33,9 @@ def _owners(torch: Any) -> Iterable[tuple[str, Any]]:
     if scaler is not None:
         yield "scaler", scaler
     schedulers = sys.modules.get("torch.optim.lr_scheduler")
-    for one in vars(schedulers).values():
-        if isinstance(one, type) and "load_state_dict" in vars(one):
-            yield "scheduler", one
+    for var in vars(schedulers).values():
+        if isinstance(var, type) and "load_state_dict" in vars(var):
+            yield "scheduler", var
 
 
 class _Watch:
