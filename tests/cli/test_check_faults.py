@@ -4,6 +4,7 @@ import resource
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ from tests.support.command import Done, check, free_port
 pytestmark = pytest.mark.slow
 
 
-def only(done: Done, code: str) -> dict[str, object]:
-    """The finding, where it is the only one above info and the exit status says so."""
+def only(done: Done, code: str, instances: int = 1) -> dict[str, object]:
+    """The first finding, where only its check has any above info, this many, and the exit status says so."""
     assert done.err == ""
     assert done.codes() == {code}, done.out
     assert done.status == done.report["exit_status"] == 1
-    (finding,) = (one for one in done.report["findings"] if one["code"] == code)
-    return dict(finding)
+    findings = [one for one in done.report["findings"] if one["code"] == code]
+    assert len(findings) == instances
+    return dict(findings[0])
 
 
 def test_a_listener_on_the_master_port(tmp_path: Path) -> None:
@@ -33,24 +35,27 @@ def test_a_listener_on_the_master_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "variables"),
+    ("code", "variables", "instances"),
     [
-        ("DD001", {"RANK": "3"}),
-        ("DD001", {"WORLD_SIZE": "16"}),
-        ("DD004", {"MASTER_ADDR": "nosuch.invalid"}),
-        ("DD702", {"GLOO_SOCKET_IFNAME": "nosuch0"}),
-        ("DD009", {"NCCL_SOKET_IFNAME": "eth0"}),
-        ("DD009", {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
+        ("DD001", {"RANK": "3"}, 1),
+        ("DD004", {"MASTER_ADDR": "nosuch.invalid"}, 1),
+        ("DD009", {"NCCL_SOKET_IFNAME": "eth0", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, 2),
     ],
 )
-def test_a_variable(code: str, variables: dict[str, str], tmp_path: Path) -> None:
-    only(check("--nproc", "2", cwd=tmp_path, env=variables), code)
+def test_a_variable(code: str, variables: dict[str, str], instances: int, tmp_path: Path) -> None:
+    only(check("--nproc", "2", cwd=tmp_path, env=variables), code, instances)
 
 
-def test_no_secret_in_the_run_folder_that_is_kept(tmp_path: Path) -> None:
+def test_a_number_of_ranks_that_another_launch_exported(tmp_path: Path) -> None:
+    only(check("--nproc", "2", "--select", "host", cwd=tmp_path, env={"WORLD_SIZE": "16"}), "DD001")
+
+
+def test_an_interface_that_is_not_there_and_no_secret_in_the_run_folder_that_is_kept(tmp_path: Path) -> None:
     secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
     env = {"GLOO_SOCKET_IFNAME": secret, "TMPDIR": str(tmp_path)}
-    kept = Path(check("--nproc", "2", cwd=tmp_path, env=env).report["run"]["folder"])
+    done = check("--nproc", "2", cwd=tmp_path, env=env)
+    only(done, "DD702")
+    kept = Path(done.report["run"]["folder"])
     files = {path: path.read_bytes() for path in kept.rglob("*") if path.is_file()}
     assert any(b"***" in text for text in files.values()), "gloo quotes the variable"
     assert [path for path, text in files.items() if secret.encode() in text] == []
@@ -95,18 +100,41 @@ def test_a_checkpoint_folder_that_is_full_or_read_only(bad_folder: Path, tmp_pat
         ("DD304", faults.RAISING_ALL_REDUCE, "rank 1 failed with ValueError 'image 17 is broken'"),
         ("DD304", faults.EXITING_IN_ALL_REDUCE, "rank 1 ended with exit status 7"),
         ("DD012", faults.KILLED_IN_ALL_REDUCE, "SIGKILL"),
-        ("DD301", faults.HANGING_ALL_REDUCE, "rank 1 did not join all_reduce"),
-        ("DD301", faults.SPINNING_ALL_REDUCE, "rank 1 did not join all_reduce"),
-        ("DD301", faults.STOPPED_IN_ALL_REDUCE, "rank 1 did not join all_reduce"),
-        ("DD301", faults.IGNORING_SIGTERM, "rank 1 did not join all_reduce"),
         ("DD313", faults.CORRUPTED_ALL_REDUCE, "all_reduce"),
     ],
 )
 def test_a_rank(code: str, body: str, says: str, tmp_path: Path) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    env = {**faults.break_torch(tmp_path / "site", body), "TMPDIR": str(temporary)}
-    done = check("--nproc", "3", cwd=tmp_path, env=env)
+    assert_rank_1_is_named(tmp_path, body, code, says)
+
+
+def test_a_rank_that_never_joins(tmp_path: Path) -> None:
+    """Four ways to stay away, at once: the other ranks do nothing but wait."""
+    bodies = (
+        faults.HANGING_ALL_REDUCE,
+        faults.SPINNING_ALL_REDUCE,
+        faults.STOPPED_IN_ALL_REDUCE,
+        faults.IGNORING_SIGTERM,
+    )
+    with ThreadPoolExecutor() as pool:
+        checks = [
+            pool.submit(
+                assert_rank_1_is_named,
+                tmp_path / str(number),
+                body,
+                "DD301",
+                "rank 1 did not join all_reduce",
+            )
+            for number, body in enumerate(bodies)
+        ]
+    for done in checks:
+        done.result()
+
+
+def assert_rank_1_is_named(folder: Path, body: str, code: str, says: str) -> None:
+    temporary = folder / "tmp"
+    temporary.mkdir(parents=True)
+    env = {**faults.break_torch(folder / "site", body), "TMPDIR": str(temporary)}
+    done = check("--nproc", "3", cwd=folder, env=env)
     finding = only(done, code)
     assert says in str(finding["headline"])
     assert finding["ranks"] == [1]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -71,9 +72,9 @@ def ddpdoctor(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, 
 
 
 def free_port() -> int:
-    """A free port below the ephemeral range; another test process takes other ones."""
+    """A free port below the ephemeral range; another test process, or thread, takes other ones."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for port in range(20000 + 1000 * worker, 21000 + 1000 * worker):
+    for port in random.sample(range(20000 + 1000 * worker, 21000 + 1000 * worker), 1000):
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))
