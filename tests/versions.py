@@ -1,0 +1,87 @@
+"""Runs the fast tests and a sample of the scripts with the Pythons and torches that pyproject.toml allows.
+
+    python tests/versions.py                        # all of PAIRS
+    python tests/versions.py 3.10:2.4.1 3.12:newest # these
+    python tests/versions.py --environments /tmp/versions 3.13:newest
+
+Each pair has an environment of its own, which is made once and kept: a torch from PyPI brings several gigabytes. A
+Python is looked for on PATH as python3.10 and so on, and among those of pyenv. Ends with 1 where a test failed, with 2
+where a Python is not there or torch cannot be installed.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIRS = ("3.10:2.4.1", "3.12:newest", "3.13:newest")
+"""The oldest Python with the oldest torch, and the newest torch with newer ones. CI runs what lies between."""
+SAMPLE = (
+    "dd101_plain_loader or dd103_set_epoch or dd106_streams or dd108_divided or dd201_custom or dd204_one_rank or "
+    "dd206_load or dd208_rank or dd302_shapes or dd303_barrier or dd304_broken or dd305_returns or dd307_full_queue or "
+    "dd309_other or dd401_barrier or dd405_optimizer_left or dd501 or dd606_one or dd803_device_never or dd807 or "
+    "amp_unscaled or join_uneven or gan_two_wrappers or zero_redundancy or post_local_sgd or stops_early_together"
+)
+"""Scripts of tests/sick and tests/healthy: each family, plain loops, hangs, GPUs in imagination."""
+TESTS = (("-m", "not slow"), ("tests/sick", "tests/healthy", "-k", f"({SAMPLE}) and not script_is_named"))
+
+
+class Missing(Exception):
+    """A Python or a torch is not to be had here."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Run tests with other Pythons and torches.")
+    parser.add_argument(
+        "pairs", nargs="*", default=PAIRS, metavar="PYTHON:TORCH", help=f"default: {' '.join(PAIRS)}"
+    )
+    parser.add_argument("--environments", type=Path, default=ROOT / ".versions", metavar="FOLDER")
+    arguments = parser.parse_args()
+    failed = []
+    for pair in arguments.pairs:
+        version, _, torch = pair.partition(":")
+        try:
+            python = environment(
+                arguments.environments / f"py{version}-torch{torch or 'newest'}", version, torch
+            )
+        except Missing as reason:
+            print(f"{pair}: {reason}", file=sys.stderr)
+            return 2
+        failed += [f"{pair}: pytest {' '.join(words)}" for words in TESTS if not passes(python, words)]
+    print(*(failed or ["all passed"]), sep="\n")
+    return int(bool(failed))
+
+
+def environment(folder: Path, version: str, torch: str) -> Path:
+    """The Python of an environment that has ddpdoctor, editable, its tests' dependencies and this torch."""
+    python = folder / "bin" / "python"
+    wanted = "torch" if torch in ("", "newest") else f"torch=={torch}"
+    try:
+        if not python.exists():
+            subprocess.run([interpreter(version), "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", wanted, "-e", f"{ROOT}[dev]"], check=True)
+    except subprocess.CalledProcessError as error:
+        raise Missing(f"{folder} cannot be made: {error}") from None
+    return python
+
+
+def interpreter(version: str) -> Path:
+    """A Python of this version."""
+    if found := shutil.which(f"python{version}"):
+        return Path(found)
+    installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    if not installed:
+        raise Missing(f"no python{version} on PATH, and none of pyenv")
+    return installed[-1]
+
+
+def passes(python: Path, words: tuple[str, ...]) -> bool:
+    command = [python, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *words]
+    print("$", *command, flush=True)
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
