@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container
+from collections.abc import Collection, Container, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -64,14 +64,17 @@ def descendants(pid: int) -> list[int]:
         return []
 
 
-def is_connected_to(pid: int, file: int, peers: Container[int]) -> bool | None:
-    """Whether an open file of a process is a connection to one of these processes; None where that is not seen.
+def connected_outside(files: Mapping[int, Collection[int]], job: Container[int]) -> set[int]:
+    """Those of some processes that have their connections to others than the processes of a job.
 
-    A socket that is no internet connection has its other end on this host, and counts as connected.
+    Args:
+        files: the sockets of each process, by their numbers; none where they are not seen. A socket that is no
+            internet connection has its other end on this host, and counts as one to the job.
     """
     try:
         connections = psutil.net_connections("inet")
     except (psutil.Error, OSError):
-        return None
-    remote = next((one.raddr for one in connections if (one.pid, one.fd) == (pid, file)), None)
-    return remote is None or any(one.laddr == remote and one.pid in peers for one in connections)
+        return set(files)
+    ends = {(one.pid, one.fd): one.raddr for one in connections}
+    own = {None, *(one.laddr for one in connections if one.pid in job)}
+    return {pid for pid, sockets in files.items() if not any(ends.get((pid, one)) in own for one in sockets)}

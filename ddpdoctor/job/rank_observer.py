@@ -23,7 +23,7 @@ from ddpdoctor.blame.thresholds import (
 from ddpdoctor.hang.beats import recorders_threads
 from ddpdoctor.hang.jobs import number_in
 from ddpdoctor.host.activity import Observer
-from ddpdoctor.host.proc import descendants, is_connected_to, is_gone
+from ddpdoctor.host.proc import connected_outside, descendants, is_gone
 from ddpdoctor.job import watch
 
 
@@ -39,6 +39,8 @@ class RankObserver:
         self._guard, self._records = guard, records
         self._observer = Observer()
         self._children: dict[int, list[int]] = {}
+        self._outside: set[int] = set()
+        """The processes that wait for a server, or for a client, that is no process of the job."""
         self.unrecorded: dict[int, int] = {}
         """Ranks whose process has not recorded itself, by their process id."""
 
@@ -74,7 +76,12 @@ class RankObserver:
         self._children = {pid: descendants(pid) for pid in pids}
         threads = {rank.beat.thread for rank in ranks.values() if rank.beat}
         threads |= recorders_threads(self._records)  # those in DataLoader workers, too
-        self._observer.look([one for pid in pids for one in (pid, *self._children[pid])], threads)
+        seen = [one for pid in pids for one in (pid, *self._children[pid])]
+        self._observer.look(seen, threads)
+        calls = {pid: self._observer.activity(pid).call for pid in seen}
+        sockets = {pid: call.sockets for pid, call in calls.items() if "socket" in call.text}
+        job = (self._guard, *descendants(self._guard)) if sockets else ()
+        self._outside = connected_outside(sockets, job) if sockets else set()
 
     def _recorded(self, now: float, rank: watch.Process) -> Observation:
         if rank.ended:
@@ -102,9 +109,9 @@ class RankObserver:
         # Who waits for a child comes back when that does.
         awaited = (pid, *children) if place is not None and place.kind is Kind.CHILD else (pid,)
         seen = [now for one in awaited if (now := self._observer.activity(one).after)]
-        outside = [
-            one for one in awaited if activity is RankActivity.BLOCKED and self._waits_outside(one, place)
-        ]
+        outside = [one for one in awaited if one in self._outside]
+        if activity is not RankActivity.BLOCKED or (place is not None and place.kind is Kind.STORE):
+            outside = []
         if any(map(self._receives, outside)):
             activity, outside = RankActivity.WORKS, []
         wakes_in = max((now.call.ends_in for now in seen), default=0.0)
@@ -120,14 +127,6 @@ class RankObserver:
         doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
         wakes = 0.0 if backend == "nccl" else activity.wakes
         return Process(pid, None, Role.WORKER, doing=doing, call=activity.call.text, wakes=wakes)
-
-    def _waits_outside(self, pid: int, place: Place | None) -> bool:
-        """Whether it waits for an answer of a server, or for a client, that is no process of the job."""
-        call = self._observer.activity(pid).call
-        if "socket" not in call.text or (place is not None and place.kind is Kind.STORE):
-            return False
-        job = {self._guard, *descendants(self._guard)}
-        return not any(is_connected_to(pid, file, job) for file in call.sockets)
 
     def _receives(self, pid: int) -> bool:
         """Whether data come in a connection of which it reads: a poll also ends by its time limit."""
