@@ -16,6 +16,11 @@ _BESIDE_THE_TEXT = len("| 0:00:00  ^C")
 """What else the line has to hold; were it full, the echo of Ctrl-C would begin another, which nothing erases."""
 
 
+def can_show_live(stream: TextIO) -> bool:
+    """Whether it is a terminal on which a line can be written over."""
+    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
 class Progress:
     """The progress of one command; a context manager, which leaves the terminal as it was.
 
@@ -27,7 +32,7 @@ class Progress:
     def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._quiet = quiet
-        self._is_live = self._stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self._is_live = can_show_live(self._stream)
         self._live: LiveLine | None = None
         self._stage = ""
 

@@ -87,3 +87,11 @@ def listing(names: Sequence[str], most: int = 3) -> str:
     """The first of some names: ``a, b``, or ``a, b, c and 5 more``."""
     rest = len(names) - most
     return ", ".join(names) if rest <= 1 else f"{', '.join(names[:most])} and {rest} more"
+
+
+def did_you_mean(wanted: str, known: Iterable[str], otherwise: str) -> str:
+    """``did you mean a or b?`` of the known names that are near; else another hint."""
+    import difflib  # only where something was not found
+
+    near = difflib.get_close_matches(wanted, known, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else otherwise

@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.redact import escape, quote
+from ddpdoctor.text import did_you_mean
+
 if TYPE_CHECKING:
     from ddpdoctor.runs.run import Run
     from ddpdoctor.runs.summary import Summary
@@ -104,7 +108,6 @@ def compare(
     format_: FormatOption = RunFormat.TABLE,
 ) -> None:
     """Set runs side by side: what they reached, how fast, and the settings in which they differ."""
-    from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.runs import tables
 
     chosen = _chosen(tuple(runs), folder)
@@ -146,7 +149,6 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's metrics as an event file of TensorBoard."""
-    from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.cli.output import writing
     from ddpdoctor.runs.tensorboard import NoTensorBoard
     from ddpdoctor.runs.tensorboard import export as export_run
@@ -162,7 +164,6 @@ def export(
 
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
-    from ddpdoctor.cli.errors import UsageError
     from ddpdoctor.cli.output import verify_picture, writing
     from ddpdoctor.runs import run_plots as pictures
 
@@ -221,8 +222,6 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
     Raises:
         UsageError: there is none.
     """
-    from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.redact import quote
     from ddpdoctor.runs.run_reader import find_runs, read_run
 
     there = find_runs(Path(folder))
@@ -233,10 +232,6 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
 
 
 def _find(name: str, there: list[Path], folder: str) -> Path:
-    import difflib
-
-    from ddpdoctor.cli.errors import UsageError
-    from ddpdoctor.redact import escape, quote
     from ddpdoctor.runs.run_reader import is_run
 
     known = {path.name: path for path in there}
@@ -250,6 +245,5 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
         return found[0]
     if found:
         raise UsageError(f"{quote(name)} is ambiguous: {', '.join(escape(path.name) for path in found[:5])}")
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(map(escape, near))}?" if near else "`ddpdoctor runs list` lists them"
+    hint = escape(did_you_mean(name, known, "`ddpdoctor runs list` lists them"))
     raise UsageError(f"no run in {quote(folder)} is called {quote(name)}; {hint}")

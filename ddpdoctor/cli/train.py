@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import os
 import shutil
 import sys
@@ -27,6 +26,7 @@ from ddpdoctor.plan import Plan
 from ddpdoctor.redact import quote
 from ddpdoctor.runs.mark_stopped import note_stopped
 from ddpdoctor.runs.run_progress import Follower
+from ddpdoctor.text import did_you_mean
 
 RUNS = Path("runs")
 FAILED = 1
@@ -70,8 +70,7 @@ def _config_file(name: str | None) -> Path | None:
         return Path(name)
     if bundled:
         return bundled
-    near = difflib.get_close_matches(name, configs, n=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`ddpdoctor train --list` lists the bundled ones"
+    hint = did_you_mean(name, configs, "`ddpdoctor train --list` lists the bundled ones")
     raise UsageError(f"--config {quote(name)} is neither a file nor a bundled configuration; {hint}")
 
 

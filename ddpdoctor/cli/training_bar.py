@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, TextIO, cast
 
+from ddpdoctor.progress import can_show_live
 from ddpdoctor.runs.run_progress import Position
 from ddpdoctor.table import number
 
@@ -34,9 +34,7 @@ class TrainingBar:
     ) -> None:
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._is_live = (
-            not quiet and self._stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-        )
+        self._is_live = not quiet and can_show_live(self._stream)
         self._is_plain = not quiet and not self._is_live
         self._live: Progress | None = None
         self._told = (0, self._clock())
