@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from ddpdoctor.model import Evidence
+
+_T = TypeVar("_T")
 
 
 def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
@@ -15,9 +18,13 @@ def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
     return tuple(rank for rank, value in values.items() if value != usual)
 
 
-def by_state(texts: Mapping[int, str]) -> tuple[Evidence, ...]:
-    """What is so on each rank, equal states once."""
+def by_state(states: Mapping[int, _T], text: Callable[[_T], str] = str) -> tuple[Evidence, ...]:
+    """What is so on each rank, equal states once.
+
+    Args:
+        text: says what a state is.
+    """
     ranks: dict[str, list[int]] = {}
-    for rank, text in texts.items():
-        ranks.setdefault(text, []).append(rank)
-    return tuple(Evidence(text, tuple(those)) for text, those in ranks.items())
+    for rank, state in states.items():
+        ranks.setdefault(text(state), []).append(rank)
+    return tuple(Evidence(shown, tuple(those)) for shown, those in ranks.items())

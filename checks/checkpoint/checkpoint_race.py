@@ -162,10 +162,7 @@ class CheckpointRace(Check):
             "actimeo=0), or load on rank 0 and broadcast the weights",
             ranks=tuple(wrong),
             evidence=by_state(
-                {
-                    rank: f"{value['after']}, {value['bytes']} of {value['expected_bytes']} bytes"
-                    for rank, value in wrong.items()
-                }
+                wrong, lambda value: f"{value['after']}, {value['bytes']} of {value['expected_bytes']} bytes"
             ),
             about=Kind.PATH.of(folder),
         )

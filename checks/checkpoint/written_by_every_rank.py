@@ -7,6 +7,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.instances import files as names
 from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.recording import Recording
@@ -46,25 +47,23 @@ class WrittenByEveryRank(Check):
         paths = {save.path for recording in recordings.values() for save in recording.saves if save.path}
         if not paths:
             return Skipped("no rank saved anything")
-        return [self._shared(files) for files in _by_line(_writers(recordings))] or Passed(
+        lines = by_first_line(_writers(recordings), lambda saves: saves[0].at)
+        return list(map(self._shared, lines)) or Passed(
             f"{plural(len(paths), 'file')} saved, each by one rank"
         )
 
     def _shared(self, files: Mapping[str, Mapping[int, Sequence[Save]]]) -> Finding:
-        """Of the files that the same ranks save in one line."""
-        writers = next(iter(files.values()))
+        """Of the files that ranks save in one line."""
+        saves = {rank: saves for writers in files.values() for rank, saves in writers.items()}
         return self.fail(
-            f"{ranks_phrase(writers)} write the same file {names(files)}",
+            f"{ranks_phrase(saves)} write the same file {names(files)}",
             why="Every rank opens, empties and fills it at once. Where the writes mix, the checkpoint cannot "
             "be read, which shows only when it is needed.",
             fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()",
-            ranks=tuple(writers),
-            where=next(iter(writers.values()))[0].at,
+            ranks=tuple(sorted(saves)),
+            where=next(iter(saves.values()))[0].at,
             evidence=by_state(
-                {
-                    rank: f"saved {plural(len(saves), 'time')}, {size(saves[0].size or 0)}"
-                    for rank, saves in writers.items()
-                }
+                saves, lambda saves: f"saved {plural(len(saves), 'time')}, {size(saves[0].size or 0)}"
             ),
             about=Kind.PATH.of(*files),
         )
@@ -84,11 +83,3 @@ def _writers(recordings: Mapping[int, Recording]) -> dict[str, dict[int, list[Sa
         path: {rank: [save for save in recordings[rank].saves if save.path == path] for rank in sorted(ranks)}
         for path, ranks in shared.items()
     }
-
-
-def _by_line(writers: Mapping[str, dict[int, list[Save]]]) -> list[dict[str, dict[int, list[Save]]]]:
-    """The files that the same ranks save in one line: one cause, however many epochs write a file of their own."""
-    lines: dict[object, dict[str, dict[int, list[Save]]]] = {}
-    for path, saves in writers.items():
-        lines.setdefault((next(iter(saves.values()))[0].at, tuple(saves)), {})[path] = saves
-    return list(lines.values())

@@ -71,12 +71,7 @@ class SamplerWrongRank(Check):
             fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
             ranks=tuple(wrong),
             where=shared.sampler_at,
-            evidence=by_state(
-                {
-                    rank: f"rank {sampler.rank} of {sampler.replicas}"
-                    for rank, sampler in shared.samplers.items()
-                }
-            ),
+            evidence=by_state(shared.samplers, lambda sampler: f"rank {sampler.rank} of {sampler.replicas}"),
             about=shared.about,
         )
 

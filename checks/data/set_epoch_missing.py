@@ -89,10 +89,7 @@ class SetEpochMissing(Check):
             ranks=tuple(stuck),
             where=loop[1][1].at,
             evidence=by_state(
-                {
-                    rank: f"each pass begins with samples {_some(loop[0][1].indices or ())}"
-                    for rank, loop in stuck.items()
-                }
+                stuck, lambda loop: f"each pass begins with samples {_some(loop[0][1].indices or ())}"
             ),
             about=of_loader(loop[0][0]),
         )

@@ -44,7 +44,7 @@ class ShardsOverlap(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("sampler")
         if len(values) == 1:
-            return Skipped("one rank draws every sample")
+            return Skipped("needs at least two ranks")
         samples = values[0]["samples"]
         for key, name in PASSES.items():
             shards = {rank: value[key] for rank, value in values.items()}

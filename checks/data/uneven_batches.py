@@ -153,10 +153,7 @@ class UnevenBatches(Check):
             ranks=tuple(short),
             where=shared.at,
             evidence=by_state(
-                {
-                    rank: f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard"
-                    for rank, count in counts.items()
-                }
+                counts, lambda count: f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard"
             ),
             about=shared.about,
             confidence=Confidence.LIKELY if cut else Confidence.CERTAIN,
@@ -176,7 +173,7 @@ class UnevenBatches(Check):
             "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
             fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True)",
             ranks=tuple(short or different),
-            evidence=by_state({rank: f"{count} batches in its shard" for rank, count in batches.items()}),
+            evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )
 
 

@@ -4,6 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Threads
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
@@ -115,10 +116,7 @@ def _busy(threads: int, workers: int) -> str:
 
 
 def _of_ranks(recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(_busy(_threads_of(recording), _workers(recording)), (rank,))
-        for rank, recording in recordings.items()
-    )
+    return by_state(recordings, lambda recording: _busy(_threads_of(recording), _workers(recording)))
 
 
 def _evidence(host: Host) -> tuple[Evidence, ...]:

@@ -70,7 +70,7 @@ class HostMemory(Check):
         if host.cgroup.oom_kills:
             killed = plural(host.cgroup.oom_kills, "process")
             return self.info(
-                f"the kernel has killed {killed} of this control group for want of memory",
+                f"the kernel has killed {killed} of this control group because of its memory limit",
                 why="An earlier job was at the memory limit of this container or service; a rank that ends "
                 "with exitcode -9 and no traceback was killed in this way.",
                 fix="raise the limit (docker run --memory, resources.limits.memory, MemoryMax=), or use "
@@ -91,21 +91,21 @@ class HostMemory(Check):
             return self._told("a scheduler or supervisor ended the job for its memory", details)
         reason = log.told(_REFUSED)
         if reason:
-            return self._told("the host had no memory left to give", told_by(*reason.by))
+            return self._told("the host ran out of memory", told_by(*reason.by))
         return self._silent_kill(log)
 
     def _silent_kill(self, log: Log) -> Judgement:
         """SIGKILL with no sender named: on a training host that is nearly always the out-of-memory killer."""
         killed = log.told(_WORKER_KILLED)
         if killed:
-            text = "a DataLoader worker was killed by SIGKILL, mostly for want of host memory"
+            text = "a DataLoader worker was killed by SIGKILL, most likely because the host ran out of memory"
             return self._told(text, told_by(*killed.by), Confidence.LIKELY)
         first = first_death(log)
         if first is None or first.code != -signal.SIGKILL or log.first(_ANOTHER_SENDER):
             return UNSAID
         who = "a process" if first.rank is None else f"rank {first.rank}"
         details = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
-        text = f"{who} was killed by SIGKILL, mostly for want of host memory"
+        text = f"{who} was killed by SIGKILL, most likely because the host ran out of memory"
         return self._told(text, details, Confidence.LIKELY)
 
     def _told(

@@ -1,5 +1,5 @@
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
@@ -9,6 +9,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import is_named
+from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
@@ -60,12 +61,13 @@ class SharedPathRace(Check):
             for rank, raised in reversed(late.items())
             if (events := _same_on_peers(recordings, rank, raised, late))
         }
-        racing = [
-            (path, events)
+        racing = {
+            path: events
             for path, events in _by_path(recordings).items()
             if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events)
-        ]
-        return [*failed.values(), *map(self._race, _by_line(racing))] or Passed(
+        }
+        races = by_first_line(racing, lambda event: (event.at, event.action))
+        return [*failed.values(), *map(self._race, races)] or Passed(
             "no file of the script's own was written by two ranks at a time"
         )
 
@@ -73,14 +75,14 @@ class SharedPathRace(Check):
         """Of the files that one line writes."""
         (first, events), *others = paths.items()
         event = next(iter(events.values()))
-        wrote = f"{_RACING[event.action]} {quote(first)}"
+        ranks = sorted({rank for writers in paths.values() for rank in writers})
         more = f" and {plural(len(others), 'more path')}" if others else ""
         return self.warn(
-            f"{ranks_phrase(events)} {wrote}{more} without synchronizing",
+            f"{ranks_phrase(ranks)} {_RACING[event.action]} {quote(first)}{more} without synchronizing",
             why="Nothing makes one rank wait for another, so a rank may read the file while another has "
             "emptied it. Whether that happens is a matter of timing.",
             fix="if local_rank == 0:\n    prepare()        # what writes the file\ndist.barrier()",
-            ranks=tuple(events),
+            ranks=tuple(ranks),
             where=event.at,
             evidence=tuple(
                 Evidence(f"{_RACING[event.action]} {quote(path)}", tuple(writers))
@@ -136,15 +138,6 @@ def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEve
             if ours and event.path not in others and not _below(event.path, logs):
                 first[recording.host, event.path].setdefault(rank, event)
     return {path: events for (_, path), events in first.items()}
-
-
-def _by_line(racing: Iterable[tuple[str, dict[int, FileEvent]]]) -> list[dict[str, dict[int, FileEvent]]]:
-    """The paths that the same ranks write in one line: one cause, however many files come of it."""
-    lines: dict[object, dict[str, dict[int, FileEvent]]] = {}
-    for path, events in racing:
-        first = next(iter(events.values()))
-        lines.setdefault((first.at, first.action, tuple(events)), {})[path] = events
-    return list(lines.values())
 
 
 def _below(path: str, folders: set[str]) -> bool:

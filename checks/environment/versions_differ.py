@@ -37,7 +37,7 @@ class VersionsDiffer(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("variables")
         if len(values) == 1:
-            return Skipped("one rank has no other to differ from")
+            return Skipped("needs at least two ranks")
         versions = {rank: value["versions"] for rank, value in values.items()}
         names = [n for n in versions[0] if len({version[n] for version in versions.values()}) > 1]
         if names:

@@ -14,8 +14,8 @@ class KernelFault(Check):
     """A GPU kernel failed, and another call reports it.
 
     What it finds:
-        An illegal memory access, a device-side assertion or their kin. The watchdog of NCCL, or the next call that
-        waits for the GPU, is the messenger.
+        An illegal memory access, a device-side assertion or a similar fault. NCCL's watchdog, or the next call that
+        waits for the GPU, only reports it.
 
     Why it matters:
         Kernels run later than the call that starts them, so the traceback points at an innocent line, often a

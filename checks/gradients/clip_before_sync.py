@@ -77,10 +77,10 @@ class ClipBeforeSync(Check):
             where=next(iter(row.values())).at,
             evidence=(
                 *by_state(
-                    {
-                        rank: f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}"
-                        for rank, clip in row.items()
-                    }
+                    row,
+                    lambda clip: (
+                        f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}"
+                    ),
                 ),
                 Evidence(f"{plural(len(clippings), 'such clipping')} in the steps recorded"),
             ),

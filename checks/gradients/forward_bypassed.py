@@ -45,7 +45,7 @@ class ForwardBypassed(Check):
         if first.differing:
             sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
         return self.fail(
-            f"{ranks_phrase(first.by_rank)} trained {name} around DistributedDataParallel: {sign}",
+            f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
             why=f"{name} was called past its wrapper, so the reducer was not armed and the backward averaged "
             "nothing. Each rank updates its weights with the gradients of its own data.",
             fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its "

@@ -137,11 +137,11 @@ class GradientsNotAveraged(Check):
             "DistributedDataParallel, and reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(wrong),
             evidence=by_state(
-                {
-                    rank: f"{value['tensor']} element {value['element']}: {value['got']:.9g}, "
+                wrong,
+                lambda value: (
+                    f"{value['tensor']} element {value['element']}: {value['got']:.9g}, "
                     f"expected {value['expected']:.9g}"
-                    for rank, value in wrong.items()
-                }
+                ),
             ),
         )
 

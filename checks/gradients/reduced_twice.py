@@ -64,7 +64,7 @@ class ReducedTwice(Check):
             return self._examine_own(trace)
         size = trace.world_size or len(recordings)
         if size < 2:
-            raise NotMeasured("one rank has no other to reduce with")
+            raise NotMeasured("needs at least two ranks")
         twice = [(rank, again) for rank, recording in recordings.items() for again in _twice(recording, size)]
         lines = by_key(twice, lambda again: again.collective.at)
         calls = Counter(again.collective.at for _, again in twice)

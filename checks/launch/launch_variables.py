@@ -96,8 +96,8 @@ class LaunchVariables(Check):
                 wrong[0].text,
                 why="A rank chooses its data, its device and its peers by these variables. Where they contradict the "
                 "group, ranks share a device or samples, or wait for a rank that is not there.",
-                fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and their kin out of wrapper "
-                "scripts and of sitecustomize",
+                fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and similar variables out of "
+                "wrapper scripts and of sitecustomize",
                 ranks=tuple(sorted({rank for evidence in wrong for rank in evidence.ranks})),
                 evidence=tuple(wrong),
             )

@@ -134,7 +134,7 @@ class RendezvousUnreachable(Check):
         places = {rank: _place(event) for rank, event in waiting.items()}
         first, *others = dict.fromkeys(places.values())
         return self.fail(
-            f"{ranks_phrase(waiting)} dial {1 + len(others)} different addresses, and none reaches the store"
+            f"{ranks_phrase(waiting)} connect to {1 + len(others)} different addresses, and none reaches the store"
             if others
             else f"{ranks_phrase(waiting)} are there, and none of them reaches the store at {first}",
             why="Rank 0 serves the store on its own machine, and every rank, rank 0 too, dials the address "

@@ -79,10 +79,7 @@ class BatchnormSmallBatch(Check):
             ranks=tuple(forwards),
             where=wrappers[0].at if wrappers else first.at,
             evidence=by_state(
-                {
-                    rank: f"batches of at most {plural(forward.batch or 0, 'sample')}"
-                    for rank, forward in forwards.items()
-                }
+                forwards, lambda forward: f"batches of at most {plural(forward.batch or 0, 'sample')}"
             ),
             about=of_model(*wrappers),
         )

@@ -72,7 +72,7 @@ class ChangedAfterWrap(Check):
         first = lost[0]
         forward = first.first.forward
         return self.fail(
-            f"DistributedDataParallel no longer hears of {first.wrapper.module}'s gradients on "
+            f"DistributedDataParallel's hooks no longer fire for {first.wrapper.module}'s gradients on "
             f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
             why="The forward went through the wrapper and every parameter got a gradient, and yet nothing "
             "was all-reduced. Moving the module, or converting it to another type and back, drops the hooks "

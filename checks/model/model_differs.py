@@ -68,7 +68,7 @@ class ModelDiffers(Check):
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         if len(wrapped) < 2:
-            raise NotMeasured("one rank has no other to differ from")
+            raise NotMeasured("needs at least two ranks")
         count = sum(len(wrapper.parameters) for wrapper in next(iter(wrapped.values())))
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
@@ -88,7 +88,7 @@ class ModelDiffers(Check):
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
             ranks=odd,
             where=first.at,
-            evidence=by_state({rank: _summary(member, reference) for rank, member in row.items()}),
+            evidence=by_state(row, lambda member: _summary(member, reference)),
             about=of_model(first),
         )
 

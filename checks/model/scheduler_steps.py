@@ -65,9 +65,7 @@ class SchedulerSteps(Check):
             fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
             ranks=late,
             where=called.at,
-            evidence=by_state(
-                {rank: f"{plural(count, 'step')} of the scheduler" for rank, count in totals.items()}
-            ),
+            evidence=by_state(totals, lambda count: f"{plural(count, 'step')} of the scheduler"),
             about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
         )
 

@@ -52,7 +52,7 @@ class WeightsDiffer(Check):
         require_right_answers(ranks)
         values = ranks.values("weights")
         if len(values) == 1:
-            return Skipped("one rank has no other to differ from")
+            return Skipped("needs at least two ranks")
         unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
         if unequal:
             return self._differ_in_group(unequal)
@@ -84,7 +84,7 @@ class WeightsDiffer(Check):
     def _examine_trainer(self, trace: Trace) -> Judgement:
         digests, differences = trace.values("weights"), trace.values("difference")
         if len(digests) == 1:
-            return Skipped("one rank has no other to differ from")
+            return Skipped("needs at least two ranks")
         unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
         if unequal:
             return self._differ(unequal, digests)
@@ -100,9 +100,7 @@ class WeightsDiffer(Check):
             fix="see whether a package replaces functions of torch.distributed or of "
             "DistributedDataParallel; or reinstall torch: pip install --force-reinstall torch",
             ranks=tuple(unequal),
-            evidence=by_state(
-                {rank: f"{_shown(value)} ({value['when']})" for rank, value in unequal.items()}
-            ),
+            evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
         )
 
     def _differ_in_step(self, group: Group, wrapper: Wrapper | None, first: Difference) -> Finding:

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
@@ -6,7 +6,7 @@ from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key
+from ddpdoctor.trace.instances import by_first_line, by_key
 
 
 class LoggingOnEveryRank(Check):
@@ -40,23 +40,22 @@ class LoggingOnEveryRank(Check):
         ]
         if not opened:
             return Skipped("no logger was opened")
-        shared: dict[object, list[dict[int, LogWriter]]] = {}
-        for writers in by_key(opened, lambda writer: (writer.kind, writer.target)):
-            if len(writers) > 1:
-                shared.setdefault(next(iter(writers.values())).at, []).append(writers)
-        return list(map(self._shared, shared.values())) or Passed("each log is written by one rank")
+        targets = by_key(opened, lambda writer: (writer.kind, writer.target))
+        shared = {next(iter(writers.values())).target: writers for writers in targets if len(writers) > 1}
+        lines = by_first_line(shared, lambda writer: (writer.at, writer.kind))
+        return list(map(self._shared, lines)) or Passed("each log is written by one rank")
 
-    def _shared(self, logs: Sequence[Mapping[int, LogWriter]]) -> Finding:
+    def _shared(self, logs: Mapping[str, Mapping[int, LogWriter]]) -> Finding:
         """Of the logs that one line opens."""
-        writers = logs[0]
+        (target, writers), *others = logs.items()
         first = next(iter(writers.values()))
-        more = f" and {plural(len(logs) - 1, 'more target')}" if len(logs) > 1 else ""
+        more = f" and {plural(len(others), 'more target')}" if others else ""
         return self.warn(
-            f"{ranks_phrase(writers)} each opened {first.kind} for {quote(first.target)}{more}",
-            why="Each value is written once by every rank, so curves show several points for a step, and "
-            "what ranks write into one file at a time is mixed.",
+            f"{ranks_phrase(writers)} each opened {first.kind} for {quote(target)}{more}",
+            why="Each value is written once by every rank, so curves show several points for a step, and what ranks "
+            "write into one file at a time is mixed.",
             fix="if dist.get_rank() == 0:\n    open the log here, and write to it on this rank only",
-            ranks=tuple(writers),
+            ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
             where=first.at,
-            about=Kind.PATH.of(*(next(iter(log.values())).target for log in logs)),
+            about=Kind.PATH.of(*logs),
         )

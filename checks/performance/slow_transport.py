@@ -6,6 +6,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.logs.log import UNSAID, Log
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import escape
 from ddpdoctor.text import duration, listing, ranks_phrase, size
 
@@ -59,7 +60,7 @@ class SlowTransport(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if len(ranks.ranks) == 1:
-            return Skipped("one rank has nobody to talk to")
+            return Skipped("needs at least two ranks")
         seconds = _seconds(ranks.values("collectives"))
         received = {rank: value["seconds"] for rank, value in ranks.values("transport").items()}
         senders = {rank: value["sender"] for rank, value in ranks.values("transport").items()}
@@ -129,9 +130,7 @@ class SlowTransport(Check):
         self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]
     ) -> Finding:
         slow, usual = duration(max(received.values())), duration(_typical(received))
-        links = tuple(
-            Evidence(f"the data of its neighbour took {duration(s)}", (r,)) for r, s in received.items()
-        )
+        links = by_state(received, lambda s: f"the data of its neighbour took {duration(s)}")
         return self.warn(
             f"rank {rank} takes {slow} to exchange data with its neighbours, the other ranks {usual}",
             why="Every collective waits for its slowest rank, so this one sets the pace of all. Its host, "

@@ -148,7 +148,7 @@ class Trace:
         """
         seen = self.training()
         if len(seen) < 2:
-            raise NotMeasured("one rank has no other to differ from")
+            raise NotMeasured("needs at least two ranks")
         return seen
 
     def first_to_break(self) -> RankTrace | None:

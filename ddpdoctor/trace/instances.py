@@ -38,6 +38,19 @@ def by_line(instances: Iterable[tuple[int, _P]]) -> list[dict[int, _P]]:
     return by_key(instances, lambda instance: instance.at)
 
 
+def by_first_line(
+    shared: Mapping[_Value, Mapping[int, _T]], line: Callable[[_T], Hashable]
+) -> list[dict[_Value, Mapping[int, _T]]]:
+    """What ranks share, such as files, by the line in which its first rank does it.
+
+    One line is one cause, however many files come of it, and whichever ranks share each of them.
+    """
+    lines: dict[Hashable, dict[_Value, Mapping[int, _T]]] = {}
+    for name, by_rank in shared.items():
+        lines.setdefault(line(next(iter(by_rank.values()))), {})[name] = by_rank
+    return list(lines.values())
+
+
 def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:
     """The fields of a finding that rests on an instance of each rank: ranks, where and evidence, equal texts once."""
     states = by_value({rank: text(instance) for rank, instance in instances.items()})

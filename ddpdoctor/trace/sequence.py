@@ -70,7 +70,7 @@ def divergence_of(trace: Trace) -> Row | None:
     """
     recordings = trace.recordings()
     if len(recordings) < 2:
-        raise NotMeasured("one rank has no other to differ from")
+        raise NotMeasured("needs at least two ranks")
     first = trace.first_to_break()
     by_itself = (
         first is not None

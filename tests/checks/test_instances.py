@@ -71,6 +71,18 @@ def test_files_that_one_line_writes_are_one_race() -> None:
     assert len(finding.about) == 12
 
 
+def test_files_that_pairs_of_ranks_share_by_one_line_are_one_race() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        pair = rank // 2
+        return replace(
+            recording, files=(write(f"/jobs/cache{pair}", 15),), saves=(save(f"/jobs/{pair}.pt", 30),)
+        )
+
+    merged = judged(recorded(4, change=change), "DD020", "DD402")
+    assert lines(merged) == [("DD402", 30), ("DD020", 15)]
+    assert all(finding.ranks == (0, 1, 2, 3) and len(finding.about) == 2 for finding in merged.findings)
+
+
 def test_checkpoints_by_the_line_that_saves_them() -> None:
     epochs = tuple(save(f"/jobs/epoch{number}.pt", 30) for number in range(5))
     merged = judged(with_events(saves=(*epochs, save("/jobs/best.pt", 36))), "DD402")

@@ -29,15 +29,21 @@ CAUSES = {
         "DD016",
         "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full",
     ),
-    "killed_sigkill.log": ("DD017", "rank 1 was killed by SIGKILL, mostly for want of host memory"),
-    "killed_sigkill_tee.log": ("DD017", "rank 1 was killed by SIGKILL, mostly for want of host memory"),
+    "killed_sigkill.log": (
+        "DD017",
+        "rank 1 was killed by SIGKILL, most likely because the host ran out of memory",
+    ),
+    "killed_sigkill_tee.log": (
+        "DD017",
+        "rank 1 was killed by SIGKILL, most likely because the host ran out of memory",
+    ),
     "killed_sigsegv.log": ("DD012", "rank 1 was killed by SIGSEGV"),
     "killed_sigterm.log": ("DD012", "rank 1 was killed by SIGTERM"),
     "long_work.log": (
         "DD306",
         "one rank's work was 29 % done after 7 s, and the others' wait for it ran out of time",
     ),
-    "memory.log": ("DD017", "the host had no memory left to give"),
+    "memory.log": ("DD017", "the host ran out of memory"),
     "mismatch.log": ("DD302", "a rank sent 20 bytes where its peer expected 12"),
     "model_differs.log": (
         "DD214",

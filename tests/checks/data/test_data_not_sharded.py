@@ -157,4 +157,4 @@ def test_a_stream_is_another_checks():
 
 
 def test_one_rank_is_skipped():
-    assert skipped("DD101", Source.RUN, recorded(1)).reason == "one rank has no other to differ from"
+    assert skipped("DD101", Source.RUN, recorded(1)).reason == "needs at least two ranks"

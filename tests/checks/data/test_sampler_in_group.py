@@ -48,4 +48,4 @@ def test_ranks_that_divide_different_orders():
 
 def test_one_rank_is_skipped_by_overlap():
     value = {"samples": 2, "epoch_0": [0, 1], "again": [0, 1], "epoch_1": [1, 0]}
-    assert skipped("DD104", Source.GROUP, record("sampler", [value])).reason == "one rank draws every sample"
+    assert skipped("DD104", Source.GROUP, record("sampler", [value])).reason == "needs at least two ranks"

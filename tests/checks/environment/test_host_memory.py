@@ -24,7 +24,7 @@ def test_an_earlier_kill_is_information():
     finding = only_finding("DD017", Source.HOST, recorded_host("container_v1"))
     assert (finding.level, finding.headline) == (
         Level.INFO,
-        "the kernel has killed 3 processes of this control group for want of memory",
+        "the kernel has killed 3 processes of this control group because of its memory limit",
     )
     assert finding.evidence[-1].text == "control group: oom_kill 3"
 

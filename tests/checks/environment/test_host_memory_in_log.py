@@ -5,7 +5,7 @@ NAMED = [
         "[  12.3] Out of memory: Killed process 4242 (python) total-vm:1kB\n" + summary(1, -9),
         "the out-of-memory killer ended a process of the job",
     ),
-    (summary(1, -9), "rank 1 was killed by SIGKILL, mostly for want of host memory"),
+    (summary(1, -9), "rank 1 was killed by SIGKILL, most likely because the host ran out of memory"),
     (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM "
         "Killed.\nsrun: error: node-a: task 3: Out Of Memory\n",
@@ -18,11 +18,11 @@ NAMED = [
             "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you "
             "tried to allocate 80000000000 bytes.",
         ),
-        "the host had no memory left to give",
+        "the host ran out of memory",
     ),
     (
         raised(3, "RuntimeError", "DataLoader worker (pid 412) is killed by signal: Killed."),
-        "a DataLoader worker was killed by SIGKILL, mostly for want of host memory",
+        "a DataLoader worker was killed by SIGKILL, most likely because the host ran out of memory",
     ),
     (
         "slurmstepd: error: Job 551 exceeded memory limit (66012345 > 65011712), being killed\n"
@@ -43,12 +43,12 @@ NAMED = [
     ),
     (
         raised(1, "numpy.core._exceptions._ArrayMemoryError", "Unable to allocate 37.3 GiB for an array"),
-        "the host had no memory left to give",
+        "the host ran out of memory",
     ),
     (
         "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
         + summary(1, -6),
-        "the host had no memory left to give",
+        "the host ran out of memory",
     ),
 ]
 

@@ -33,4 +33,4 @@ def test_equal_versions_pass_and_are_named():
 
 
 def test_one_rank_is_skipped():
-    assert skipped("DD014", Source.GROUP, values({})).reason == "one rank has no other to differ from"
+    assert skipped("DD014", Source.GROUP, values({})).reason == "needs at least two ranks"

@@ -48,7 +48,7 @@ def test_a_call_around_the_wrapper():
     finding = only("DD201", each_step(around))
     assert finding.level is Level.FAIL
     assert finding.headline == (
-        "ranks 0-1 trained Linear around DistributedDataParallel: 2 of 2 gradients differ between ranks"
+        "ranks 0-1 trained Linear without DistributedDataParallel's forward: 2 of 2 gradients differ between ranks"
     )
     assert finding.ranks == (0, 1)
     assert finding.where == where(44)
@@ -239,7 +239,7 @@ def test_gradients_that_were_not_looked_at_prove_nothing():
 def test_nothing_wrapped_and_one_rank_are_skipped(code):
     bare = recorded(2, lambda rank, one: replace(one, wrappers=()))
     assert "nothing was wrapped" in skipped(code, Source.RUN, bare).reason
-    assert "no other to differ from" in skipped(code, Source.RUN, recorded(1)).reason
+    assert "two ranks" in skipped(code, Source.RUN, recorded(1)).reason
 
 
 @pytest.mark.parametrize("code", CODES)

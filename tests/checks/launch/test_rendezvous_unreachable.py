@@ -90,7 +90,7 @@ def test_an_address_that_no_rank_reaches():
 
 def test_addresses_that_differ():
     finding = only_finding("DD004", Source.RUN, stuck(addresses=("10.0.0.9", "10.0.0.8")))
-    assert finding.headline == "ranks 0-1 dial 2 different addresses, and none reaches the store"
+    assert finding.headline == "ranks 0-1 connect to 2 different addresses, and none reaches the store"
     assert [one.text for one in finding.evidence] == ["'10.0.0.9' port 8888", "'10.0.0.8' port 8888"]
 
 

@@ -31,7 +31,8 @@ def deaf(rank, own):
 def test_hooks_that_a_conversion_dropped():
     finding = only_finding("DD205", Source.RUN, each_step(deaf))
     assert finding.headline == (
-        "DistributedDataParallel no longer hears of Linear's gradients on ranks 0-1: 2 of 2 differ between ranks"
+        "DistributedDataParallel's hooks no longer fire for Linear's gradients on ranks 0-1: "
+        "2 of 2 differ between ranks"
     )
     assert finding.where == where(LINE_OF_FORWARD)
 

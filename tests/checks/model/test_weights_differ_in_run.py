@@ -32,7 +32,7 @@ def test_equal_weights_pass():
 
 
 def test_one_rank_is_skipped():
-    assert skipped("DD206", Source.RUN, healthy(1)).reason == "one rank has no other to differ from"
+    assert skipped("DD206", Source.RUN, healthy(1)).reason == "needs at least two ranks"
 
 
 def test_a_broken_run_is_skipped():

@@ -99,4 +99,4 @@ def test_latency_and_bandwidth_are_the_evidence():
 
 
 def test_one_rank_is_skipped():
-    assert skipped("DD605", Source.GROUP, group([None])).reason == "one rank has nobody to talk to"
+    assert skipped("DD605", Source.GROUP, group([None])).reason == "needs at least two ranks"
