@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddpdoctor.bench.setting import Setting
 from ddpdoctor.files import read_json, write_json
+from ddpdoctor.recorder.events.decode import from_plain
 
 SETTING = "setting.json"
 DONE = "done.json"
@@ -32,7 +33,7 @@ def main(folder_name: str) -> None:
 
 def _measure(folder: Path) -> int:
     tempfile.tempdir = str(folder)
-    setting = Setting.from_json(read_json(folder / SETTING))
+    setting = from_plain(Setting, read_json(folder / SETTING))
     import torch
 
     from ddpdoctor.bench import worker

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 DEFAULT_BUCKET_MB = 25.0
 """What DistributedDataParallel takes where nobody says otherwise."""
@@ -47,15 +45,6 @@ class Setting:
         """A rank's samples where all ranks together always have as many as the most have under weak scaling."""
         return max(1, round(self.batch_size * self.nproc / ranks))
 
-    def to_json(self) -> dict[str, Any]:
-        """As plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Setting:
-        """What :meth:`to_json` wrote."""
-        return cls(**{**values, "buckets": tuple(values["buckets"]), "sizes": tuple(values["sizes"])})
-
 
 def default_setting(nproc: int, backend: str, *, quick: bool) -> Setting:
     """A benchmark of about half a minute for two CPUs, or one of a few seconds; larger work for GPUs."""
@@ -68,5 +57,5 @@ def default_setting(nproc: int, backend: str, *, quick: bool) -> Setting:
         fast = Setting(nproc, backend)
     if not quick:
         return fast
-    values = {**fast.to_json(), "seconds": 0.6, "collective_seconds": 0.05}
-    return Setting.from_json({**values, "buckets": (1.0, DEFAULT_BUCKET_MB), "sizes": fast.sizes[1:3]})
+    few = (1.0, DEFAULT_BUCKET_MB)
+    return replace(fast, seconds=0.6, collective_seconds=0.05, buckets=few, sizes=fast.sizes[1:3])

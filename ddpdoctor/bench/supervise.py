@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def run(setting: Setting, cpus: float, seconds: float, stage: Callable[[str], No
     folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-bench-"))
     try:
         busy = psutil.cpu_percent(_BUSY_SECONDS) / 100 * (psutil.cpu_count() or 1)
-        write_json(folder / SETTING, setting.to_json())
+        write_json(folder / SETTING, asdict(setting))
         _measure(folder, seconds, stage)
         torch = read_json(folder / DONE)["torch"]
         measured = {ranks: [_read(folder, ranks, rank) for rank in range(ranks)] for ranks in setting.ranks}

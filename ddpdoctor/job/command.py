@@ -7,10 +7,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 import ddpdoctor
 from ddpdoctor.job.torchrun import LOGS
@@ -104,16 +103,6 @@ class Job:
         own = _without_launch_defaults(os.environ)
         own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
         return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **own}
-
-    def to_json(self) -> dict[str, Any]:
-        """The job as plain values."""
-        return {**asdict(self), "kind": self.kind.value, "words": list(self.words)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Job:
-        """The job that :meth:`to_json` wrote."""
-        recorder = RecorderOptions(**values["recorder"])
-        return cls(Kind(values["kind"]), tuple(values["words"]), recorder, values["bundled"])
 
 
 def _torchrun(plan: Plan, folder: Path) -> list[str]:

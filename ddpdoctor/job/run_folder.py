@@ -19,6 +19,7 @@ from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import RECORD, Job, Kind
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.trace import RankTrace, Shortened, Trace
@@ -67,7 +68,7 @@ class Stopped:
 
 def write_job(folder: Path, job: Job, plan: Plan) -> None:
     """Note what is run, for those who read the folder."""
-    write_json(folder / JOB, {"job": job.to_json(), "plan": plan.to_json()})
+    write_json(folder / JOB, {"job": asdict(job), "plan": plan.to_json()})
 
 
 def write_ending(folder: Path, stopped: Stopped) -> None:
@@ -78,7 +79,7 @@ def write_ending(folder: Path, stopped: Stopped) -> None:
 def read_job(folder: Path) -> tuple[Job, Plan] | None:
     """What was run; None where the folder is no job's."""
     said = read_json(folder / JOB)
-    return (Job.from_json(said["job"]), Plan.from_json(said["plan"])) if said else None
+    return (from_plain(Job, said["job"]), Plan.from_json(said["plan"])) if said else None
 
 
 def read_trace(folder: Path) -> Trace:
@@ -265,7 +266,7 @@ def _read_ending(folder: Path) -> Stopped:
     said = read_json(folder / ENDING)
     if said is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)
-    return Stopped(**{**said, "left_behind": tuple(said["left_behind"])})
+    return from_plain(Stopped, said)
 
 
 def _read(file: Path) -> str:

@@ -1,7 +1,11 @@
+import json
+from dataclasses import asdict
+
 import pytest
 
 from ddpdoctor.bench.results import bus_factor, put_together
 from ddpdoctor.bench.setting import Setting, default_setting
+from ddpdoctor.recorder.events.decode import from_plain
 from tests.bench.timed import alone, rank, steps
 
 TWO = Setting(2)
@@ -85,5 +89,5 @@ def test_powers_of_two_and_the_most_are_measured(nproc, ranks, batches):
 @pytest.mark.parametrize("quick", [True, False])
 def test_a_setting_survives_its_file(backend, quick):
     setting = default_setting(4, backend, quick=quick)
-    assert Setting.from_json(setting.to_json()) == setting
+    assert from_plain(Setting, json.loads(json.dumps(asdict(setting)))) == setting
     assert 25.0 in setting.buckets

@@ -1,13 +1,16 @@
 """The command line and the environment of a job."""
 
 import argparse
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.plan import Plan
+from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.options import RecorderOptions
 
 FOLDER = Path("/run")
@@ -136,4 +139,4 @@ def test_a_clusters_defaults_for_torchrun_do_not_reach_our_launch(monkeypatch: p
 
 def test_a_job_survives_its_file() -> None:
     job = Job(Kind.MODULE, ("a.b", "--x"), RecorderOptions(3, True, 4.5, 2), bundled=True)
-    assert Job.from_json(job.to_json()) == job
+    assert from_plain(Job, json.loads(json.dumps(asdict(job)))) == job
