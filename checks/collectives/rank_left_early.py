@@ -8,7 +8,7 @@ from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Pa
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.farewell import issued
+from ddpdoctor.trace.exit_disconnect import issued
 from ddpdoctor.trace.leaving import backwards_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck

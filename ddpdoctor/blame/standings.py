@@ -23,7 +23,6 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.graph import WaitGraph
 from ddpdoctor.blame.place import Kind, Place, place_of
-from ddpdoctor.blame.reasoning import Scene
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standstill import Process, Standstill
 from ddpdoctor.blame.tree import lines, merge
@@ -35,8 +34,8 @@ from ddpdoctor.text import shorten
 C = TypeVar("C", bound=Cause)
 
 
-class Standings(Scene):
-    """What stacks tell; what records and flight recorders tell besides, in a subclass.
+class Standings:
+    """What stacks tell. What records and flight recorders tell besides, a subclass answers, or None where they do not.
 
     Args:
         ranks: every rank of the job.
@@ -121,6 +120,7 @@ class Standings(Scene):
 
     @property
     def judged_already(self) -> bool:
+        """Whether a rank failed, or was ended by us: that tells what happened, and the others are its victims."""
         return any(one.failed or one.left == "shortened" for one in self.ranks.values())
 
     def stands_in(self, rank: int, kind: Kind) -> bool:
@@ -128,7 +128,20 @@ class Standings(Scene):
         place = self.ranks[rank].place
         return place is not None and place.kind is kind
 
+    def groups_differ(self) -> Cause | None:
+        """Whether ranks mean different groups by one name or position."""
+        return None
+
+    def calls_differ(self) -> Cause | None:
+        """Whether calls met each other and differ, before any rank was waited for."""
+        return None
+
+    def failed(self) -> Cause | None:
+        """Whether ranks have raised, and wait before their exception can end them."""
+        return None
+
     def nobody_waits(self) -> Cause | None:
+        """Where no rank waits for another: all are blocked, or nothing is wrong."""
         blocked = [rank for rank, one in self.ranks.items() if one.blocked]
         everybody = blocked and all(one.left or rank in blocked for rank, one in self.ranks.items())
         return self._blocked(self._not_for_a_key(blocked) or blocked) if everybody else None
@@ -170,6 +183,7 @@ class Standings(Scene):
         )
 
     def knot(self, ranks: Sequence[int]) -> Cause | None:
+        """By all ranks that wait for each other."""
         return (
             self._no_partner(ranks)
             or self._groups_in_a_circle(ranks)
@@ -187,6 +201,7 @@ class Standings(Scene):
         return None
 
     def nobody_late(self) -> Cause:
+        """Where nobody is missing, as far as can be seen."""
         missing = [rank for rank in self.ranks if rank not in self.here]
         parted = not missing and len({one.where for one in self.here.values()}) > 1
         cause = (self.diverged(tuple(self.here)) if parted else None) or self.by_dumps()

@@ -15,7 +15,7 @@ from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
 from ddpdoctor.cli.options import HangOptions
 from ddpdoctor.cli.output import ReportOutput, open_output, write_timeline, writing
-from ddpdoctor.hang import attach, kept
+from ddpdoctor.hang import attach, snapshots
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
@@ -78,14 +78,14 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{quote(str(folder))} is neither a folder nor a process id")
-    job = read_job(folders[0]) if len(folders) == 1 and not kept.is_kept(folders[0]) else None
+    job = read_job(folders[0]) if len(folders) == 1 and not snapshots.is_kept(folders[0]) else None
     if job is not None:
         trace = read_trace(folders[0])
         if trace.standstill is None:
             raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
         return Looked(trace, command=job[0].words)
     try:
-        standstill = kept.read(*folders)
+        standstill = snapshots.read(*folders)
         trace = live_trace(standstill, read_records(*folders))
         return Looked(trace, standstill_state(standstill), _script(standstill))
     except Refused as why:
@@ -155,9 +155,9 @@ def _keep(looked: Looked, folder: str | None) -> None:
         return
     with writing(folder, "--dump"):
         staging = _staging(folder)
-        kept.write(looked.trace.standstill or Standstill(), staging, looked.records)
+        snapshots.write(looked.trace.standstill or Standstill(), staging, looked.records)
         mask_files(staging, os.environ)
-        kept.move_into(staging, Path(folder))
+        snapshots.move_into(staging, Path(folder))
 
 
 def _staging(folder: str) -> Path:

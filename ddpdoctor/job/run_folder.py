@@ -13,7 +13,7 @@ from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.files import read_json, write_json
-from ddpdoctor.hang import kept
+from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import RECORD, Job, Kind
@@ -23,7 +23,7 @@ from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.trace import RankTrace, Shortened, Trace
-from ddpdoctor.trace.farewell import forgive
+from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 
@@ -117,7 +117,7 @@ def read_trace(folder: Path) -> Trace:
 def _standstill(folder: Path) -> Standstill | None:
     """What was seen of the job when it stood still; None where nobody looked, or was killed while looking."""
     try:
-        return kept.read(folder / STANDSTILL)
+        return snapshots.read(folder / STANDSTILL)
     except Refused:
         return None
 

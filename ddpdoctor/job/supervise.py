@@ -10,7 +10,7 @@ from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, standsti
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
 from ddpdoctor.hang.capture import capture
-from ddpdoctor.hang.kept import write
+from ddpdoctor.hang.snapshots import write
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import descendants
 from ddpdoctor.job.command import Job, Kind

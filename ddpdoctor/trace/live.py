@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.hang.kept import RECORDS
+from ddpdoctor.hang.snapshots import RECORDS
 from ddpdoctor.redact import quote
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import RankTrace, Trace

@@ -16,7 +16,7 @@ from typing import Any
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.standstill import Process
-from ddpdoctor.hang.flight.timeline import Call, calls
+from ddpdoctor.hang.flight.calls import Call, calls
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace

@@ -7,7 +7,7 @@ import pytest
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
-from ddpdoctor.hang import kept
+from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, Kind
 from ddpdoctor.job.run_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.model import Where
@@ -160,7 +160,7 @@ def test_a_line_without_any_record_has_its_own_end(tmp_path: Path) -> None:
 
 def test_a_standstill_is_kept_for_later(tmp_path: Path) -> None:
     stack = (Frame("main", "/jobs/train.py", 3),)
-    kept.write(Standstill((Process(11, 1, stack=stack),), seconds=6.0), tmp_path / STANDSTILL)
+    snapshots.write(Standstill((Process(11, 1, stack=stack),), seconds=6.0), tmp_path / STANDSTILL)
     trace = Run(tmp_path).trace(-15, timed_out=True)
     assert trace.timed_out
     assert trace.standstill is not None
@@ -178,11 +178,11 @@ def test_what_is_said_after_we_began_to_end_the_job_is_our_doing(tmp_path: Path)
     before = run.trace(1, ended_at=6.0).ranks[1]
     assert (before.exit_code, before.failure.message) == (1, lost)
     there = tuple(Process(10 + rank, rank, doing=Doing.WAITS) for rank in (0, 1))
-    kept.write(Standstill(there, seconds=6.0), tmp_path / STANDSTILL)
+    snapshots.write(Standstill(there, seconds=6.0), tmp_path / STANDSTILL)
     after = run.trace(1, ended_at=3.5).ranks[1]
     assert (after.exit_code, after.failure, after.recording.raised) == (None, None, None)
     gone = (there[0], Process(11, 1, doing=Doing.GONE))
-    kept.write(Standstill(gone, seconds=6.0), tmp_path / STANDSTILL)
+    snapshots.write(Standstill(gone, seconds=6.0), tmp_path / STANDSTILL)
     assert run.trace(1, ended_at=3.5).ranks[1].exit_code == 1
 
 

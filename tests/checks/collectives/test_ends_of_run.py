@@ -13,7 +13,7 @@ from ddpdoctor.model import Judgement, Level, Passed, Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.farewell import forgive
+from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import check

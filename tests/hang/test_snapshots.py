@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
-from ddpdoctor.hang import kept
+from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 
@@ -56,23 +56,23 @@ def test_every_field_of_a_process_is_kept():
 
 
 def test_what_is_written_is_read(tmp_path):
-    kept.write(standstill(unseen=("node-b was not seen",)), tmp_path)
-    assert kept.read(tmp_path) == standstill(unseen=("node-b was not seen",))
+    snapshots.write(standstill(unseen=("node-b was not seen",)), tmp_path)
+    assert snapshots.read(tmp_path) == standstill(unseen=("node-b was not seen",))
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["copied into one folder", "a folder for each host"])
 def test_what_several_hosts_wrote_is_one(tmp_path, apart):
     for number, host in enumerate(("node-a", "node-b")):
-        kept.write(standstill(host, number), tmp_path / host if apart else tmp_path)
-    found = kept.read(tmp_path)
+        snapshots.write(standstill(host, number), tmp_path / host if apart else tmp_path)
+    found = snapshots.read(tmp_path)
     assert {one.host: one.rank for one in found.processes} == {"node-a": 0, "node-b": 1}
     assert (found.seconds, found.world_size, found.timeout) == (7.5, 4, 1800.0)
 
 
 def test_two_folders_are_one(tmp_path):
     for number, host in enumerate(("node-a", "node-b")):
-        kept.write(standstill(host, number), tmp_path / host)
-    assert set(kept.read(tmp_path / "node-a", tmp_path / "node-b").ranks) == {0, 1}
+        snapshots.write(standstill(host, number), tmp_path / host)
+    assert set(snapshots.read(tmp_path / "node-a", tmp_path / "node-b").ranks) == {0, 1}
 
 
 def test_flight_recorders_go_with_it(tmp_path):
@@ -80,9 +80,9 @@ def test_flight_recorders_go_with_it(tmp_path):
     source.parent.mkdir()
     source.write_text(json.dumps({"version": "2.10", "entries": [entry(1), entry(2)]}))
     dumps = read_files({source: 3}).ranks
-    kept.write(standstill(flight=dumps), tmp_path / "kept")
+    snapshots.write(standstill(flight=dumps), tmp_path / "kept")
     source.unlink()
-    found = kept.read(tmp_path / "kept")
+    found = snapshots.read(tmp_path / "kept")
     assert [len(dump.rings["0"].numbers) for dump in found.flight.values()] == [2]
     assert (list(found.flight), found.unseen) == ([3], ())
 
@@ -92,8 +92,8 @@ def test_records_are_moved_into_a_folder_that_holds_those_of_another_host(tmp_pa
         records, staging = tmp_path / f"{host}-records", tmp_path / "kept" / f".{host}"
         records.mkdir()
         (records / f"{host}.jsonl").write_text("{}\n")
-        kept.write(standstill(host), staging, records)
-        kept.move_into(staging, tmp_path / "kept")
+        snapshots.write(standstill(host), staging, records)
+        snapshots.move_into(staging, tmp_path / "kept")
     found = sorted(str(one.relative_to(tmp_path / "kept")) for one in (tmp_path / "kept").rglob("*.*"))
     assert found == [f"{host}-101.standstill.json" for host in ("node-a", "node-b")] + [
         f"record/{host}.jsonl" for host in ("node-a", "node-b")
@@ -101,7 +101,7 @@ def test_records_are_moved_into_a_folder_that_holds_those_of_another_host(tmp_pa
 
 
 def written(folder: Path) -> Path:
-    kept.write(standstill(), folder)
+    snapshots.write(standstill(), folder)
     return folder / "node-a-101.standstill.json"
 
 
@@ -133,7 +133,7 @@ def test_what_was_made_up_is_refused_in_a_sentence(tmp_path, change, said):
     file = written(tmp_path)
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     with pytest.raises(Refused) as refused:
-        kept.read(tmp_path)
+        snapshots.read(tmp_path)
     assert str(refused.value) == f"{file.name} is not what ddpdoctor writes: {said}"
 
 
@@ -141,14 +141,14 @@ def test_what_was_made_up_is_refused_in_a_sentence(tmp_path, change, said):
 def test_what_is_no_json_is_refused(tmp_path, text):
     written(tmp_path).write_text(text)
     with pytest.raises(Refused, match="is not what ddpdoctor writes"):
-        kept.read(tmp_path)
+        snapshots.read(tmp_path)
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "LARGEST", 10)
+    monkeypatch.setattr(snapshots, "LARGEST", 10)
     written(tmp_path)
     with pytest.raises(Refused, match="it has 0 MiB, and 0 are the most"):
-        kept.read(tmp_path)
+        snapshots.read(tmp_path)
 
 
 def test_pipes_and_ways_out_of_the_folder_are_no_files_of_it(tmp_path):
@@ -156,9 +156,9 @@ def test_pipes_and_ways_out_of_the_folder_are_no_files_of_it(tmp_path):
     folder.mkdir()
     os.mkfifo(folder / "pipe.standstill.json")
     (folder / "link.standstill.json").symlink_to(outside)
-    assert not kept.is_kept(folder)
+    assert not snapshots.is_kept(folder)
     with pytest.raises(Refused, match=r"no file ends with \.standstill\.json"):
-        kept.read(folder)
+        snapshots.read(folder)
 
 
 def test_a_dump_that_is_a_pipe_or_gone_is_told_and_not_opened(tmp_path):
@@ -166,7 +166,7 @@ def test_a_dump_that_is_a_pipe_or_gone_is_told_and_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe_rank_1")
     said = {**json.loads(file.read_text()), "flight": {"1": "pipe_rank_1", "2": "gone_rank_2"}}
     file.write_text(json.dumps(said))
-    found = kept.read(tmp_path)
+    found = snapshots.read(tmp_path)
     assert found.flight == {}
     assert found.unseen == (
         "flight recorders that cannot be read: pipe_rank_1 is not there, gone_rank_2 is not there",
@@ -192,4 +192,4 @@ def test_any_values_are_read_or_refused(tmp_path, where, value):
     changed[where] = value
     file.write_text(json.dumps(said))
     with contextlib.suppress(Refused):
-        kept.read(tmp_path)
+        snapshots.read(tmp_path)
