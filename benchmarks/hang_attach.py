@@ -60,7 +60,7 @@ def measure(options: argparse.Namespace) -> list[float]:
         for one in ranks:
             assert one.stdout is not None
             one.stdout.readline()
-        pids = [one.pid for one in ranks]
+        pids = [rank.pid for rank in ranks]
         found = []
         for _ in range(options.rounds):
             alone = max(halted(pids, lambda: time.sleep(SECONDS)))

@@ -149,7 +149,7 @@ class CollectiveMismatch(StandstillCheck):
         alone = len(fewest[1]) < len(others[0][1])
         return self._finding(
             f"{ranks_phrase(fewest[1])} waited in {fewest[0]} number {waits[0].sequence}, {who} with the same number",
-            tuple(one.line for one in waits),
+            tuple(wait.line for wait in waits),
             tuple(fewest[1]) if alone else tuple(sorted(rank for some in ranks.values() for rank in some)),
             role=Role.MESSENGER,
         )
@@ -162,16 +162,16 @@ class CollectiveMismatch(StandstillCheck):
             (first, second),
         )
 
-    def _sent_more(self, one: RankTrace, said: re.Match[str]) -> Finding:
-        wrappers = one.recording.wrappers if one.recording else ()
+    def _sent_more(self, rank: RankTrace, match: re.Match[str]) -> Finding:
+        wrappers = rank.recording.wrappers if rank.recording else ()
         return self.fail(
-            f"rank {one.rank} was sent {said['got']} bytes in a collective that takes {said['room']}",
+            f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
             why="gloo ended it, since another rank was in another collective, or in one of another size. It need "
             "not be a call of the script: SyncBatchNorm's forward is one, and so is the wrapper's constructor.",
             fix="bring every rank through the same collectives, wraps and forwards in train mode in the same order",
-            ranks=(one.rank,),
+            ranks=(rank.rank,),
             where=next((wrapper.at for wrapper in wrappers if not wrapper.ready), None),
-            evidence=(Evidence(said[0], (one.rank,)),),
+            evidence=(Evidence(match[0], (rank.rank,)),),
             confidence=Confidence.LIKELY,
             explained_by=_LEAD_HERE,
         )
@@ -218,4 +218,4 @@ def _short(fingerprint: str) -> str:
         re.search(r"OpType=([A-Z_]+)", fingerprint),
         re.search(r"TensorShape=(\[[\d, ]*\])", fingerprint),
     )
-    return " ".join(found[1] for found in parts if found) or "another collective"
+    return " ".join(part[1] for part in parts if part) or "another collective"

@@ -68,10 +68,10 @@ class NewGroupOrder(StandstillCheck):
             return [finding if trace.broken else replace(finding, level=Level.WARN)]
         if trace.broken:
             raise NotMeasured(trace.broken)
-        made = [one for seen in recordings.values() for one in seen.groups if one.action == "new_group"]
+        made = [group for seen in recordings.values() for group in seen.groups if group.action == "new_group"]
         if not made:
             return Skipped("the script makes no groups of its own")
-        most = max(sum(one.action == "new_group" for one in seen.groups) for seen in recordings.values())
+        most = max(sum(group.action == "new_group" for group in seen.groups) for seen in recordings.values())
         return Passed(f"the ranks made {plural(most, 'process group')} and came out of each")
 
     @tells(GroupsOutOfOrder)

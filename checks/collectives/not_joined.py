@@ -151,7 +151,7 @@ class CollectiveNotJoined(StandstillCheck):
             if ranks.broken:
                 raise NotMeasured(ranks.broken)
             return Passed(f"no rank kept the others waiting in {ranks.seconds:.1f} s")
-        return [self._hang(ranks, [one for one in ranks.ranks if not one.finished])]
+        return [self._hang(ranks, [rank for rank in ranks.ranks if not rank.finished])]
 
     def examine_ended(self, trace: Trace) -> Judgement:
         if not trace.timed_out or trace.out_of_time:
@@ -159,7 +159,7 @@ class CollectiveNotJoined(StandstillCheck):
                 raise NotMeasured(trace.broken)
             within = f" in {trace.seconds:.1f} s" if trace.ranks else ""
             return Passed(f"no rank kept the others waiting{within}")
-        stopped = [one for one in trace.ranks if not one.finished]
+        stopped = [rank for rank in trace.ranks if not rank.finished]
         if not stopped:
             return Passed("every rank had come to its end when the run was stopped")
         return [self._stopped(trace, stopped)]
@@ -182,7 +182,7 @@ class CollectiveNotJoined(StandstillCheck):
 
     def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
         """No rank waits for another, and none goes on."""
-        who, limit = ranks_phrase(one.rank for one in stopped), f"within {trace.seconds:.0f} s"
+        who, limit = ranks_phrase(rank.rank for rank in stopped), f"within {trace.seconds:.0f} s"
         return self.fail(
             f"{who} of the training run did not end {limit}"
             if _joined(trace)
@@ -191,17 +191,17 @@ class CollectiveNotJoined(StandstillCheck):
             "init_process_group for ranks that nobody started.",
             fix="see in the stacks which call does not come back; a script that waits for something on purpose, and a "
             "busy machine, may only need more time: ddpdoctor check --timeout 600",
-            ranks=tuple(one.rank for one in stopped),
-            where=_where(stopped, tuple(one.rank for one in stopped)),
+            ranks=tuple(rank.rank for rank in stopped),
+            where=_where(stopped, tuple(rank.rank for rank in stopped)),
             evidence=_stacks(stopped),
         )
 
     def _hang(self, group: GroupRecord, stopped: list[RankRecord]) -> Finding:
         late = late_ranks({one.rank: one.stack for one in stopped}, {one.rank: one.steps for one in stopped})
-        step, ranks = _waited_for(stopped, late), tuple(one.rank for one in stopped)
-        tree = merge({one.rank: one.stack for one in stopped if one.stack})
+        step, ranks = _waited_for(stopped, late), tuple(rank.rank for rank in stopped)
+        tree = merge({rank.rank: rank.stack for rank in stopped if rank.stack})
         states = [
-            *(Evidence(_place(one), (one.rank,)) for one in stopped),
+            *(Evidence(_place(rank), (rank.rank,)) for rank in stopped),
             Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
         ]
         if group.stack_note:
@@ -223,32 +223,32 @@ class CollectiveNotJoined(StandstillCheck):
 
 def _joined(trace: Trace) -> bool:
     """Whether some rank was in a process group, or nothing was recorded that could tell."""
-    seen = [one.recording for one in trace.ranks if one.recording is not None]
+    seen = [rank.recording for rank in trace.ranks if rank.recording is not None]
     return not seen or any(event.action == "init" for one in seen for event in one.groups)
 
 
 def _stacks(stopped: list[RankTrace]) -> tuple[Evidence, ...]:
     """Where each rank was, and the whole of it; the last lines of the output where no stack was taken."""
-    seen = [one for one in stopped if one.stack]
-    if not seen:
-        return tuple(Evidence(quote(one.output[-1])[1:-1], (one.rank,)) for one in stopped if one.output)
-    tree = merge({one.rank: one.stack for one in seen})
+    ranks = [rank for rank in stopped if rank.stack]
+    if not ranks:
+        return tuple(Evidence(quote(rank.output[-1])[1:-1], (rank.rank,)) for rank in stopped if rank.output)
+    tree = merge({rank.rank: rank.stack for rank in ranks})
     return (
-        *(Evidence(str(one.stack[-1]), (one.rank,)) for one in seen),
+        *(Evidence(str(rank.stack[-1]), (rank.rank,)) for rank in ranks),
         Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree))),
     )
 
 
 def _waited_for(stopped: list[RankRecord], late: tuple[int, ...]) -> str:
-    waiting = [one for one in stopped if one.rank not in late] or stopped
+    waiting = [rank for rank in stopped if rank.rank not in late] or stopped
     return (
         next((one.step for one in waiting if one.step), None) or waiting[0].current or "the first collective"
     )
 
 
-def _place(one: RankRecord) -> str:
-    where = f" at {one.stack[-1]}" if one.stack else ""
-    return f"{one.step or one.current or 'before the first measurement'}{where}"
+def _place(rank: RankRecord) -> str:
+    where = f" at {rank.stack[-1]}" if rank.stack else ""
+    return f"{rank.step or rank.current or 'before the first measurement'}{where}"
 
 
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:

@@ -55,12 +55,12 @@ class PeerLost(Check):
         stall = find_stall(log)
         if not told or not log.failed or (stall and stall.missing):  # who names the missing rank knows more
             return UNSAID
-        texts = [one.text for one in told]
+        texts = [survivor.text for survivor in told]
         named = sorted(
             {int(rank) for text in texts for found in _NAMED.findall(text) for rank in found if rank}
         )
         address = next((found[1] for text in texts if (found := _ADDRESS.search(text))), "")
-        survivors = {one.rank for one in told if one.rank is not None} - set(named)
+        survivors = {survivor.rank for survivor in told if survivor.rank is not None} - set(named)
         workers = [one for one in told if isinstance(one, Raised) and any(map(_in_loader, one.frames))]
         if workers:
             return [self._worker(workers[0])]

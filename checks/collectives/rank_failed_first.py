@@ -172,8 +172,8 @@ class RankFailedFirst(StandstillCheck):
         )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
-        alike = tuple(one.rank for one in trace.ranks if one.broke and _what(one) == _what(first))
-        others = [one.rank for one in trace.ranks if one.rank not in alike]
+        alike = tuple(rank.rank for rank in trace.ranks if rank.broke and _what(rank) == _what(first))
+        others = [rank.rank for rank in trace.ranks if rank.rank not in alike]
         who = ranks_phrase(alike)
         shown = first.failure.traceback.rstrip() if first.failure else _last_words(first)
         return self.fail(
@@ -188,7 +188,7 @@ class RankFailedFirst(StandstillCheck):
         )
 
     def _launcher_failed(self, trace: Trace) -> Finding:
-        unfinished = [one.rank for one in trace.ranks if not one.finished]
+        unfinished = [rank.rank for rank in trace.ranks if not rank.finished]
         return self.fail(
             f"the launcher ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach "
             "the end",
@@ -198,7 +198,7 @@ class RankFailedFirst(StandstillCheck):
         )
 
     def _failure(self, ranks: GroupRecord, first: RankRecord) -> Finding:
-        others = [one.rank for one in ranks.ranks if one.rank != first.rank]
+        others = [rank.rank for rank in ranks.ranks if rank.rank != first.rank]
         what, where = _what(first), first.step or first.current
         return self.fail(
             f"rank {first.rank} {what} in {where}",
@@ -225,7 +225,7 @@ def _ends_with(log: Log, told: Told) -> bool:
 
 def _order(log: Log, first: Raised) -> str:
     """What the output shows of the order of failures: files of single ranks have none in common."""
-    elsewhere = [one for one in own_causes(log) if one.line.file != first.line.file]
+    elsewhere = [cause for cause in own_causes(log) if cause.line.file != first.line.file]
     rival = next((one for one in elsewhere if (one.kind, one.where) != (first.kind, first.where)), None)
     if rival is None or log.ended:
         return "What other ranks said afterwards is a consequence."
@@ -282,7 +282,7 @@ def _known_as(first: RankTrace, trace: Trace) -> tuple[str, ...]:
 
 def _met_another_in_a_file(first: RankTrace, trace: Trace) -> bool:
     """Whether it ended over a file of another rank: by reading a checkpoint, or by what an OSError names."""
-    recordings = {one.rank: one.recording for one in trace.ranks if one.recording is not None}
+    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
     said, message = (first.failure.traceback, first.failure.message) if first.failure else ("", "")
     errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
     read = any(error is not None and error.splitlines()[0] in said for error in errors)
@@ -294,13 +294,13 @@ def _place(first: RankTrace) -> Where | None:
     original = _RAISED_AGAIN.search(first.failure.message) if first.failure else None
     if original and (place := _innermost(original["frames"])):
         return place
-    seen = first.recording
-    raised = seen.raised if seen is not None else None
+    recording = first.recording
+    raised = recording.raised if recording is not None else None
     if raised is not None and raised.at is not None and first.failure and first.failure.type == raised.type:
         return raised.at
     if first.failure is not None:
         return _innermost(first.failure.traceback)
-    return seen.exit.at if seen is not None and seen.exit is not None else None
+    return recording.exit.at if recording is not None and recording.exit is not None else None
 
 
 def _innermost(traceback: str) -> Where | None:

@@ -108,4 +108,4 @@ def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> D
     """Its first use of a GPU that another rank of its host works on."""
     taken = {place.gpu for other, place in found.items() if other != rank} - {found[rank].gpu}
     used = (device for device in recording.devices if device.how == "use" and device.valid)
-    return next((one for one in used if Place(found[rank].host, one).gpu in taken), None)
+    return next((device for device in used if Place(found[rank].host, device).gpu in taken), None)

@@ -153,7 +153,7 @@ class GpuHardware(Check):
             gpu = buses.get(xid.bus)
             if gpu is not None and xid.age <= RECENT:
                 errors.setdefault((gpu.index, xid.number), []).append(xid)
-        return [self._xid(index, found) for (index, _), found in errors.items()]
+        return [self._xid(index, error) for (index, _), error in errors.items()]
 
     def _xid(self, index: int, xids: list[_Xid]) -> Finding:
         last = xids[-1]

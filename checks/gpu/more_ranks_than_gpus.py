@@ -73,7 +73,7 @@ class MoreRanksThanGpus(Check):
             if first.device.visible < ranks_of_host(by_rank, first.host):
                 return self._share(ranks, by_rank)
         return Passed(
-            f"{plural(len(by_rank), 'rank')} on {plural(len({one.gpu for one in by_rank.values()}), 'GPU')}"
+            f"{plural(len(by_rank), 'rank')} on {plural(len({place.gpu for place in by_rank.values()}), 'GPU')}"
         )
 
     def _share(self, ranks: tuple[int, ...], found: Mapping[int, Place]) -> Finding:

@@ -54,11 +54,11 @@ class GlooInterface(Check):
         return self._finding(host, value, " and ".join(problems))
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_UNKNOWN_NAME)
-        if told:
-            text = f"gloo found no interface {quote(told.match['name'])}"
+        mention = log.told(_UNKNOWN_NAME)
+        if mention:
+            text = f"gloo found no interface {quote(mention.match['name'])}"
             why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
-            return self._told(text, why, told_by(*told.by))
+            return self._told(text, why, told_by(*mention.by))
         reason = log.reason(_LOOPBACK, _UNRESOLVED)
         address = reason.match.groupdict().get("address")
         text = (

@@ -138,7 +138,7 @@ def _copies(host: Host) -> list[_Copy]:
 def _version(host: Host, folder: str, file: str = "") -> str:
     """The version in the longest name of the library: libnccl.so.2 is a link to libnccl.so.2.27.3."""
     matches = (_LIBRARY.fullmatch(name) for name in (file, *host.system.list_dir(folder)))
-    versions = [found.group(1) for found in matches if found and found.group(1)]
+    versions = [match.group(1) for match in matches if match and match.group(1)]
     longest = max(versions, key=len, default="")
     return longest if "." in longest else ""
 

@@ -78,8 +78,8 @@ class Judging:
         """Of a script that broke, what it printed may tell more than its exception."""
         checks = self.request.checks(Source.LOG)
         if trace.broken and not (trace.timed_out or trace.bundled) and checks:
-            rest = [one for one in self.verdicts if one.source is not Source.RUN]
-            run = [one for one in self.verdicts if one.source is Source.RUN]
+            rest = [verdict for verdict in self.verdicts if verdict.source is not Source.RUN]
+            run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
             self.verdicts = [*rest, *with_output(run, trace, folder, checks, self.log)]
 
     def compose(self) -> Report:

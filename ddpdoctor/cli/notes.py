@@ -23,9 +23,9 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
     """Why the run is no bill of health though nothing was found; None where it may be one."""
     if trace.broken:
         return None if trace.out_of_time and time_limit else trace.broken
-    if trace.bundled or any(one.recording and one.recording.groups for one in trace.ranks):
+    if trace.bundled or any(rank.recording and rank.recording.groups for rank in trace.ranks):
         return None
-    if not any(one.recording for one in trace.ranks):
+    if not any(rank.recording for rank in trace.ranks):
         return "no process imported torch under the recorder"
     return "the script initialized no process group, so it did no distributed training"
 
@@ -41,11 +41,11 @@ def facts(trace: Trace) -> dict[str, Any]:
             "passes": trace.shortened.passes,
             "steps": trace.shortened.steps,
         }
-    groups = [event for one in trace.ranks if one.recording for event in one.recording.groups]
+    groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
         told |= {"backend": backend, "nproc": len(trace.ranks)}
-    version = next((one.recording.torch for one in trace.ranks if one.recording), None)
+    version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)
     return {**told, "torch": version} if version else told
 
 
@@ -90,9 +90,9 @@ def _on_rehearsal(trace: Trace) -> Iterator[str]:
 
 
 def _what_ended(trace: Trace) -> str:
-    failures = (one.failure for one in trace.ranks if one.failure)
-    output: Sequence[str] = [line for one in trace.ranks if one.broke for line in one.output]
-    return "\n".join([*(f"{one.type}: {one.message}" for one in failures), *output])
+    failures = (rank.failure for rank in trace.ranks if rank.failure)
+    output: Sequence[str] = [line for rank in trace.ranks if rank.broke for line in rank.output]
+    return "\n".join([*(f"{failure.type}: {failure.message}" for failure in failures), *output])
 
 
 def _on_recorder(trace: Trace) -> Iterator[str]:

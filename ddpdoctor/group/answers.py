@@ -25,7 +25,7 @@ def wrong_answers(ranks: GroupRecord) -> list[Wrong]:
     rows = {rank: value["rows"] for rank, value in sorted(ranks.values("collectives").items())}
     found = []
     for position, row in enumerate(next(iter(rows.values()), [])):
-        wrong = {rank: own[position].get("wrong") for rank, own in rows.items()}
+        wrong = {rank: row[position].get("wrong") for rank, row in rows.items()}
         elements = {rank: (w["index"], w["expected"], w["got"]) for rank, w in wrong.items() if w}
         if elements:
             found.append(Wrong(row["op"], row["dtype"], row["bytes"], elements))

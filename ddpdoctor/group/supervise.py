@@ -175,7 +175,7 @@ class GroupRun:
 
     def _say_when_timed(self) -> None:
         timed = {name for name in self.measurements if name in TIMED}
-        if self._when_timed and all(one.joined and timed <= one.measured.keys() for one in self._ranks):
+        if self._when_timed and all(rank.joined and timed <= rank.measured.keys() for rank in self._ranks):
             say, self._when_timed = self._when_timed, None
             say()
 
@@ -183,20 +183,20 @@ class GroupRun:
         for one in self._ranks:
             if one.read_events():
                 self._last_event = time.monotonic()
-        if all(one.joined for one in self._ranks):
+        if all(rank.joined for rank in self._ranks):
             self._port.look(lambda: self._ranks[0].current is not None and not self._somebody_broke())
 
     def _somebody_broke(self) -> bool:
         for one in self._ranks:
             one.notice_death()
-        return any(one.failure or one.died for one in self._ranks) or self._has_ended()
+        return any(rank.failure or rank.died for rank in self._ranks) or self._has_ended()
 
     def _wait_for_the_others(self) -> None:
         """Time for the engine to see the exit status, and for the victims to write down their errors."""
         end = time.monotonic() + VICTIM_SECONDS
         while time.monotonic() < end and not self._has_ended():
-            for one in self._ranks:
-                one.notice_death(late=True)  # its peers may tell of closed connections before it is gone
+            for rank in self._ranks:
+                rank.notice_death(late=True)  # its peers may tell of closed connections before it is gone
             time.sleep(POLL_SECONDS)
         self._read_events()
 
@@ -207,14 +207,14 @@ class GroupRun:
         return min(doing, key=order.index)
 
     def _unfinished(self) -> list[RankState]:
-        return [one for one in self._ranks if not one.finished]
+        return [rank for rank in self._ranks if not rank.finished]
 
     def _is_hung(self) -> bool:
         now = time.monotonic()
-        if not all(one.joined for one in self._ranks):
+        if not all(rank.joined for rank in self._ranks):
             self._observer.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
         silent = now - self._last_event
-        idle = self._observer.idle_seconds(lambda: [one.pid for one in self._ranks])
+        idle = self._observer.idle_seconds(lambda: [rank.pid for rank in self._ranks])
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
         late = any(silent > one.limit * self._slowdown for one in self._unfinished())
         spins = self.plan.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS
@@ -256,7 +256,7 @@ class GroupRun:
     def _stage(self) -> Stage:
         if not self._is_ready():
             return Stage.IMPORT
-        if not all(one.joined for one in self._ranks):
+        if not all(rank.joined for rank in self._ranks):
             return Stage.JOIN
         return Stage.MEASURE if self._unfinished() else Stage.END
 

@@ -66,7 +66,7 @@ def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[
     """Every job whose ranks have their rank in their environment."""
     by_pid = {process.pid: process for process in processes}
     known = [process for process in processes if _rank(process) is not None and programs.python(process.pid)]
-    ranks = [one for one in known if not _is_worker(one, by_pid, programs)]
+    ranks = [process for process in known if not _is_worker(process, by_pid, programs)]
     launchers = {above.pid for rank in ranks for above in _above(rank, by_pid)}
     ranks = [rank for rank in ranks if rank.pid not in launchers and not _is_servant(rank)]
     groups: dict[tuple[str, ...], list[Process]] = {}
@@ -80,8 +80,8 @@ def _with_torch(group: Sequence[Process], programs: Programs) -> Sequence[Proces
 
     Where none has it, those that torch's own variables number: a rank may hang before it has imported torch.
     """
-    loaded = [one for one in group if programs.torch(one.pid)]
-    return loaded or [one for one in group if _RANK[0] in one.environ]
+    loaded = [process for process in group if programs.torch(process.pid)]
+    return loaded or [process for process in group if _RANK[0] in process.environ]
 
 
 def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
@@ -107,7 +107,7 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
 def launchers_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[int]:
     """Processes that have started others by multiprocessing's spawn, with torch in them, as ``mp.spawn`` does."""
     spawned = [process for process in processes if _SPAWNED in process.command and _rank(process) is None]
-    return sorted({one.parent for one in spawned if programs.torch(one.pid)})
+    return sorted({process.parent for process in spawned if programs.torch(process.pid)})
 
 
 def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def _below(pid: int, processes: Sequence[Process]) -> Iterator[Process]:
 
 def _apart(group: Sequence[Process]) -> Iterator[Job]:
     """One job, or none; or several that only their launchers tell apart, since a rank is there twice."""
-    ranks = [_rank(one) for one in group]
+    ranks = [_rank(process) for process in group]
     if len(set(ranks)) == len(ranks):
         yield from [_job(group)] if group else []
         return
@@ -170,11 +170,11 @@ def _job(ranks: Sequence[Process]) -> Job:
     ordered = sorted(ranks, key=lambda rank: (_rank(rank) or 0, rank.pid))
     first = ordered[0]
     return Job(
-        {one.pid: _rank(one) for one in ordered},
+        {rank.pid: _rank(rank) for rank in ordered},
         number_in(first.environ, _SIZE),
         first.environ,
         first.command,
-        max(one.age for one in ordered),
+        max(rank.age for rank in ordered),
         first.user,
     )
 
@@ -194,7 +194,7 @@ def _without_variables(given: Process, processes: Sequence[Process], programs: P
     launcher = next((one for one in own if one.pid in parents), python[0])
     children = [one for one in python if one.parent == launcher.pid]
     spawned = [child for child in children if _SPAWNED in child.command] or children
-    ranks = sorted(spawned, key=lambda one: (-one.age, one.pid)) or [launcher]
+    ranks = sorted(spawned, key=lambda child: (-child.age, child.pid)) or [launcher]
     return Job(
         {rank.pid: None for rank in ranks},
         None,

@@ -77,7 +77,7 @@ def _try_one(pid: int, options: Sequence[str]) -> Seen | StacksUnavailable:
     except StacksUnavailable as why:
         return why
     own = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
-    return Seen(_python(frames), str([one.get("locals") for one in own]))
+    return Seen(_python(frames), str([frame.get("locals") for frame in own]))
 
 
 def _native_of_one(pid: int) -> tuple[str, ...]:

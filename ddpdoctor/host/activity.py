@@ -206,9 +206,9 @@ class Observer:
         if self.is_due:
             self.look(pids())
             activities = [self.activity(pid) for pid in self._now]
-            if self._seconds > LONGEST_SPAN or any(one.starved for one in activities):
+            if self._seconds > LONGEST_SPAN or any(activity.starved for activity in activities):
                 self.touch()
-            elif any(one.doing() is Doing.COMPUTES for one in activities):
+            elif any(activity.doing() is Doing.COMPUTES for activity in activities):
                 self._last_work = self._looked
         return time.monotonic() - self._last_work
 

@@ -75,6 +75,6 @@ def connected_outside(files: Mapping[int, Collection[int]], job: Container[int])
         connections = psutil.net_connections("inet")
     except (psutil.Error, OSError):
         return set(files)
-    ends = {(one.pid, one.fd): one.raddr for one in connections}
-    own = {None, *(one.laddr for one in connections if one.pid in job)}
+    ends = {(connection.pid, connection.fd): connection.raddr for connection in connections}
+    own = {None, *(connection.laddr for connection in connections if connection.pid in job)}
     return {pid for pid, sockets in files.items() if not any(ends.get((pid, one)) in own for one in sockets)}

@@ -227,10 +227,10 @@ class Log:
         Raises:
             NotMeasured: the output does not say any of these.
         """
-        told = self.told(*patterns)
-        if told is None:
+        mention = self.told(*patterns)
+        if mention is None:
             raise NotMeasured(UNSAID.reason)
-        return told
+        return mention
 
     def each(self, subject: str, *patterns: str) -> dict[str, Told]:
         """:meth:`told`, for each thing that the lines speak of: the first group of the regular expression ``subject``.

@@ -67,9 +67,9 @@ def find_stall(log: Log) -> Stall | None:
 
 def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float | None) -> GaveUp:
     """By the ranks that did not say that they waited, as far as the output tells which there are."""
-    ranks = {wait.rank for wait in log.waits} | {one.rank for one in vain}
+    ranks = {wait.rank for wait in log.waits} | {raised.rank for raised in vain}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
-    named = {one.rank for one in log.ended} | {one.rank for one in vain} | {*log.reached}
+    named = {one.rank for one in log.ended} | {raised.rank for raised in vain} | {*log.reached}
     known = {rank for rank in named if rank is not None}
     others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
     collective = all(wait.collective for wait in log.waits)
@@ -79,7 +79,7 @@ def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float 
     more["first"] = bool(log.waits) and numbers <= {0, 1}
     few = waiting == (0,) or len(waiting) < len(absent)
     some_absent = bool(absent) or (others_lived and not log.reached)
-    in_backward = any("backward" in frame.function for one in vain for frame in one.frames)
+    in_backward = any("backward" in frame.function for raised in vain for frame in raised.frames)
     likely = Confidence.LIKELY
     if waiting and few and some_absent and collective and not (missing or in_backward or len(numbers) > 1):
         return AloneInOutput(culprits=waiting, confidence=likely, **more)
@@ -101,7 +101,7 @@ def _what(waits: Sequence[Wait], numbers: Collection[int]) -> str:
 def _behind(waits: Iterable[Wait]) -> tuple[int, ...]:
     """Where the waits are in different collectives: the ranks that started fewest."""
     known = [wait for wait in waits if wait.rank is not None]
-    started = {one.rank: one.sequence if one.enqueued is None else one.enqueued for one in known}
+    started = {wait.rank: wait.sequence if wait.enqueued is None else wait.enqueued for wait in known}
     counts = {count for count in started.values() if count is not None}
     fewest = (rank for rank, count in started.items() if rank is not None and count == min(counts))
     return tuple(sorted(fewest)) if len(counts) > 1 else ()
@@ -132,8 +132,8 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
 
 
 def _named_missing(text: str) -> list[int]:
-    found = _MISSED.search(text)
-    return [int(rank) for rank in re.findall(r"\d+", found["ranks"])] if found else []
+    match = _MISSED.search(text)
+    return [int(rank) for rank in re.findall(r"\d+", match["ranks"])] if match else []
 
 
 def _long_work(log: Log, limit: float | None) -> Progress | None:

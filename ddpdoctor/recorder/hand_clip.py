@@ -85,7 +85,7 @@ class HandClips:
 def _largest(optimizer: Any) -> list[Any]:
     held = (p for group in optimizer.param_groups for p in group["params"])
     dense = [p for p in held if p.grad is not None and not p.grad.is_sparse]
-    return sorted(dense, key=lambda one: -one.numel())[:_GRADIENTS]
+    return sorted(dense, key=lambda p: -p.numel())[:_GRADIENTS]
 
 
 def _factor(pairs: list[tuple[list[float], list[float]]]) -> float | None:

@@ -101,7 +101,7 @@ class Hooked:
             return
         held = (p for one in self.training.optimizers for group in one.param_groups for p in group["params"])
         plain = [p for p in held if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
-        for parameter in sorted(plain, key=lambda one: -one.numel())[:_MOST]:
+        for parameter in sorted(plain, key=lambda p: -p.numel())[:_MOST]:
             self.seen[id(parameter)] = _Seen(parameter, None, few(parameter.grad))
 
     @guarded

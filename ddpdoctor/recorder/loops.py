@@ -53,12 +53,12 @@ def _of_instruction(code: CodeType, offset: int) -> str:
 def _inside_a_loop(code: CodeType, offset: int) -> bool:
     """Whether code after this loop jumps back to before it."""
     instructions = list(dis.get_instructions(code))
-    here = next((one for one in instructions if one.offset == offset), None)
+    here = next((instruction for instruction in instructions if instruction.offset == offset), None)
     end = here.argval if here is not None and here.opname == "FOR_ITER" else offset
     begins = [
-        one.offset
-        for one in instructions
-        if one.offset < offset and one.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
+        instruction.offset
+        for instruction in instructions
+        if instruction.offset < offset and instruction.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
     ]
     begin = begins[-1] if begins else offset
     jumps = (one for one in instructions if one.offset >= end and "JUMP" in one.opname)

@@ -58,7 +58,7 @@ def describe(sampler: Any) -> dict[str, Any]:
         facts["epoch"] = _number(sampler, ("epoch", "_epoch"))
     for field, names in (("shuffle", ("shuffle", "_shuffle")), ("drop_last", ("drop_last",))):
         flags = (attribute(sampler, name) for name in names)
-        flag = next((one for one in flags if one is not None), None)
+        flag = next((flag for flag in flags if flag is not None), None)
         if isinstance(flag, bool):
             facts[field] = flag
     return {key: value for key, value in facts.items() if value is not None}

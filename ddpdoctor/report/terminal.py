@@ -125,7 +125,7 @@ def _folded_table(report: Report, width: int) -> Iterator[Line]:
         )
         if checks:
             yield _heading(family, summary)
-        for check in sorted(shown, key=lambda one: one.code):
+        for check in sorted(shown, key=lambda check: check.code):
             yield from _row(check, check.code in informing, width)
     yield Line("")
     yield from plain(_reasons(report, width))

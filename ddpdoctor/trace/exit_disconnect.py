@@ -19,7 +19,7 @@ def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
     """The same ranks; those that lost their peers so, count as finished."""
     left = [rank.recording for rank in ranks if rank.finished and rank.recording and _ended(rank.recording)]
     lost = [rank for rank in ranks if not rank.finished]
-    if not left or not lost or not all(_lost_at_the_end(one, left) for one in lost):
+    if not left or not lost or not all(_lost_at_the_end(rank, left) for rank in lost):
         return tuple(ranks)
     return tuple(
         rank if rank.finished else replace(rank, finished=True, failure=None, exit_code=0, lost_at_end=True)
@@ -36,11 +36,11 @@ def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
     if seen is None or seen.raised is None or rank.failure is None or not rank.failure.of_a_victim:
         return False
     return all(
-        begun(own) == begun(seen)
-        and issued(own) == issued(seen)
-        and (last := _last_line(own)) is not None
+        begun(recording) == begun(seen)
+        and issued(recording) == issued(seen)
+        and (last := _last_line(recording)) is not None
         and last == _line(seen.raised.at)
-        for own in left
+        for recording in left
     )
 
 

@@ -55,7 +55,7 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
 def _times(row: Sequence[HookedGradient]) -> float | None:
     """How many times the mean every rank got; None where ranks got something else."""
     mean = [math.fsum(values) / len(row) for values in zip(*(one.given for one in row), strict=True)]
-    times = [_multiple(one.got, mean) for one in row]
+    times = [_multiple(hooked_gradient.got, mean) for hooked_gradient in row]
     known = [time for time in times if time is not None]
     if len(known) < len(times) or max(known) - min(known) > _STRAIGHT * abs(max(known)):
         return None
@@ -75,7 +75,7 @@ def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
 
 def all_stay(found: Sequence[Multiple], times: float) -> bool:
     """Whether every gradient is that many times the mean, and nothing takes it back."""
-    return all(_near(one.times, times) and not _is_made_good(one) for one in found)
+    return all(_near(multiple.times, times) and not _is_made_good(multiple) for multiple in found)
 
 
 def _is_made_good(multiple: Multiple) -> bool:

@@ -22,17 +22,17 @@ def leavers(seen: Mapping[int, Recording], places: Places | None = None) -> list
     furthest, most = _furthest(seen), max(map(begun, seen.values()), default=0)
     return [
         rank
-        for rank, own in seen.items()
-        if _is_behind_in_pass(own, furthest, "left")
+        for rank, recording in seen.items()
+        if _is_behind_in_pass(recording, furthest, "left")
         # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
-        or (begun(own) < most and _is_done(own, (places or {}).get(rank)))
+        or (begun(recording) < most and _is_done(recording, (places or {}).get(rank)))
     ]
 
 
 def out_of_batches(seen: Mapping[int, Recording]) -> list[int]:
     """The ranks that have come to the end of their batches in a pass in which others have drawn more."""
     furthest = _furthest(seen)
-    return [rank for rank, own in seen.items() if _is_behind_in_pass(own, furthest, "exhausted")]
+    return [rank for rank, recording in seen.items() if _is_behind_in_pass(recording, furthest, "exhausted")]
 
 
 def _furthest(seen: Mapping[int, Recording]) -> dict[int, int]:
@@ -95,10 +95,10 @@ def skippers(seen: Mapping[int, Recording], inside: Collection[int] = ()) -> lis
     Args:
         inside: ranks that were seen to stand in a backward, which their records have not yet.
     """
-    if any(one.step_count > len(one.steps) for one in seen.values()):
+    if any(recording.step_count > len(recording.steps) for recording in seen.values()):
         return []
-    forwards = {rank: len(forwards_of(one)) for rank, one in seen.items()}
-    backwards = {rank: len(backwards_of(one)) + (rank in inside) for rank, one in seen.items()}
+    forwards = {rank: len(forwards_of(recording)) for rank, recording in seen.items()}
+    backwards = {rank: len(backwards_of(recording)) + (rank in inside) for rank, recording in seen.items()}
     most = max(backwards.values())
     return [
         rank

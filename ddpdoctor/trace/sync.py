@@ -235,7 +235,7 @@ def _is_certain(lost: Lost) -> bool:
     # Equal data hides it from the gradients. Then only a forward that was seen, and no collective of the script's
     # own that could have averaged anything, leave no doubt.
     issued = [collective for step in lost.update.steps.values() for collective in step.collectives]
-    by_hand = any(one.gradient_of or elements(one) > 2 for one in issued)
+    by_hand = any(collective.gradient_of or elements(collective) > 2 for collective in issued)
     seen = all(one.gap in (Gap.AROUND, Gap.PAUSED) and one.forward for one in lost.by_rank.values())
     return seen and not by_hand and not lost.wrapper.hook
 
