@@ -13,6 +13,9 @@ pytest_plugins = ("tests.support.fast",)
 settings.register_profile("on a busy machine", deadline=None)
 settings.load_profile("on a busy machine")
 
+# As torchrun has it for its ranks: threads of OpenMP that share two cores with other tests mostly spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell ignores SIGINT for what it starts in the background, nohup SIGHUP; commands of tests would inherit it.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
