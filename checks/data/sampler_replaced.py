@@ -1,10 +1,10 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.data import Loader, LoaderMade
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import Loader
 from ddpdoctor.trace.instances import by_line, of_loader
 from ddpdoctor.trace.recording import Recording
 
@@ -40,18 +40,19 @@ class SamplerReplaced(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         trained = trace.training()
         lost = ((rank, loader) for rank, one in trained.items() for loader in _replaced(one))
-        findings = [self._lost(loaders) for loaders in by_line(lost)]
+        findings = [self._lost(loaders, trained) for loaders in by_line(lost)]
         if not findings and not any(
             drawn.training for recording in trained.values() for drawn in recording.passes
         ):
             return Skipped("no DataLoader was used to train")
         return findings or Passed("every training loader draws from the sampler that it was given")
 
-    def _lost(self, loaders: dict[int, Loader]) -> Finding:
-        loader = next(iter(loaders.values()))
+    def _lost(self, loaders: Mapping[int, Loader], trained: Mapping[int, Recording]) -> Finding:
+        rank, loader = next(iter(loaders.items()))
+        given = _given(trained[rank], loader)
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
-            f"{draws} draws for {ranks_phrase(loaders)} in place of the {loader.replaced} that was given",
+            f"{draws} draws for {ranks_phrase(loaders)} in place of the {given} that was given",
             why="A framework replaced the sampler by one that divides samples among ranks and knows nothing "
             "of the weights, buckets or order of the one that was given.",
             fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
@@ -64,5 +65,17 @@ class SamplerReplaced(Check):
 def _replaced(recording: Recording) -> Iterator[Loader]:
     trained = {drawn.loader for drawn in recording.passes if drawn.training}
     for loader in recording.loaders:
-        if loader.index in trained and loader.replaced and loader.replaced not in PLAIN:
+        given = _given(recording, loader) if loader.index in trained else None
+        if given and given not in PLAIN:
             yield loader
+
+
+def _given(recording: Recording, loader: Loader) -> str | None:
+    """The sampler given to an earlier loader over this dataset that was never iterated, where another draws."""
+    drawn_from = {made for one in recording.loaders for made in (one.made, *one.holds)}
+    unused = (
+        earlier.sampler
+        for earlier in recording.events(LoaderMade)
+        if earlier.made < loader.made and earlier.made not in drawn_from and earlier.data == loader.data
+    )
+    return next(filter(None, unused), None)

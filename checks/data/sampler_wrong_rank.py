@@ -3,9 +3,9 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording

@@ -5,9 +5,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, of_loader
 from ddpdoctor.trace.recording import Recording
 

@@ -4,9 +4,10 @@ from itertools import combinations
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import Loader, Pass
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, of_loader
 from ddpdoctor.trace.recording import Recording
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from typing import Any
 
+from .events.data import Iteration
 from .loops import HAND
 from .where import Where
 
@@ -35,6 +37,10 @@ class Pass:
         self.number = -1
         """Of its loader; -1 until it draws."""
         self.id = -1
+        self.pid = os.getpid()
+        """A forked child has its parent's, and its record knows nothing of them."""
+        self.event: Iteration | None = None
+        """What was written down of it; None until it draws."""
         self.indices: array[int] | None = None
         """The foreseen order, or where it could not be foreseen what was drawn up to now."""
         self.batches: int | None = None

@@ -6,7 +6,9 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .events.data import Integers
 
 if TYPE_CHECKING:
     from .session import Session
@@ -18,25 +20,25 @@ _MOST_BYTES = 32 << 20
 
 
 class Numbers:
-    """Stores lists of integers; each is described by a plain value that an event can carry."""
+    """Stores lists of integers."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._name = ""
         self._size = 0
-        self._known: dict[tuple[int, int], dict[str, Any]] = {}
+        self._known: dict[tuple[int, int], Integers] = {}
 
-    def store(self, numbers: Iterable[int]) -> Any:
+    def store(self, numbers: Iterable[int]) -> Integers | None:
         """Keep a list and describe where it is; None where there is no more room."""
         values = numbers if isinstance(numbers, array) else array("q", numbers)
         if len(values) <= _SHORT:
-            return list(values)
+            return Integers(len(values), tuple(values))
         step = values[1] - values[0]
         if step and _is_even(values, step):
-            return {"first": values[0], "step": step, "count": len(values)}
+            return Integers(len(values), first=values[0], step=step)
         return self._store(values)
 
-    def _store(self, values: array[int]) -> dict[str, Any] | None:
+    def _store(self, values: array[int]) -> Integers | None:
         if self._name != self._session.writer.name:  # the first, or the first after a fork
             self._name, self._size, self._known = self._session.writer.name, 0, {}
         key = (zlib.crc32(values), len(values))
@@ -44,7 +46,7 @@ class Numbers:
             packed = _pack(values)
             if self._size + len(packed) * packed.itemsize > _MOST_BYTES:
                 return None
-            self._known[key] = {"count": len(values), "type": packed.typecode, "offset": self._size}
+            self._known[key] = Integers(len(values), offset=self._size, type=packed.typecode)
             self._append(packed)
         return self._known[key]
 

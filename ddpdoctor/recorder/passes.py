@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import contents, fingerprint, order, samplers
+from .events.data import Batch, Integers, Iteration, Loader, LoaderMade, Sampler, WorkersStarted
 from .guard import guarded
-from .iterated import Loader, Pass
+from .iterated import Loader as Known
+from .iterated import Pass
 from .lengths import Lengths, attribute
 from .loops import FOR
 from .numbers import Numbers
@@ -46,8 +48,8 @@ class Passes:
         self.numbers = Numbers(session)
         self.lengths = Lengths()
         self.splits = Splits(session, self.numbers, self.lengths)
-        self.loaders: weakref.WeakKeyDictionary[Any, Loader] = weakref.WeakKeyDictionary()
-        self._samplers: dict[int, tuple[Any, int]] = {}
+        self.loaders: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
+        self._samplers: dict[int, tuple[Any, Where | None]] = {}
         self._given: list[tuple[weakref.ref[Any], int]] = []
         """The samplers that loaders were given; a framework drops the loader, and wraps its sampler in another."""
         self._current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
@@ -59,21 +61,21 @@ class Passes:
         self._left: deque[tuple[Pass, float, int]] = deque()
         self._made = self._iterated = self._begun = 0
         self._pid = os.getpid()
-        self._constructed: list[tuple[str, Where | None, dict[str, Any]]] = []
+        self._constructed: list[LoaderMade] = []
 
     @guarded
     def construct(self, loader: Any, at: Where | None, given: Any) -> None:
         """A DataLoader was constructed."""
-        known = Loader(self._made, at)
+        known = Known(self._made, at)
         self._made += 1
         self.loaders[loader] = known
         if known.made < 500:
             name = None if given is None else type(given).__name__
             with suppress(TypeError):  # None, or a list, which is wrapped by nothing
                 self._given.append((weakref.ref(given), known.made))
-            self._tell_made(
-                "loader.made", at, made=known.made, dataset=self.splits.key(loader.dataset), given=name
-            )
+            made = LoaderMade(known.made, self.splits.key(loader.dataset), name)
+            self._constructed.append(made)
+            self.session.event(made)
 
     @guarded
     def begin(self, iterator: Any, loader: Any, at: Where | None) -> None:
@@ -106,47 +108,41 @@ class Passes:
         # Called by the garbage collector, which may run anywhere: what is to be written has to wait.
         self._left.append((now, time.monotonic(), self.session.steps))
 
-    def _tell_loader(self, known: Loader, loader: Any) -> None:
+    def _tell_loader(self, known: Known, loader: Any) -> None:
         torch = self.session.torch
         known.index, self._iterated = self._iterated, self._iterated + 1
         streams = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         links = [] if streams else list(samplers.chain(loader._index_sampler))
         inner, known.places = contents.innermost(loader.dataset, torch, self.lengths)
-        self.session.event(
-            "loader",
-            at=known.at,
-            index=known.index,
+        event = Loader(
+            known.index,
+            known.at,
+            type(inner).__name__,
+            None if streams else self.lengths.of(loader.dataset),
+            streams,
+            _batch_size(loader),
+            _drop_last(loader),
+            loader.num_workers,
+            None if streams else self._describe(loader),
+            contents.content(inner, torch, self.lengths),
             made=known.made,
             data=self.splits.key(loader.dataset),
-            dataset=type(inner).__name__,
-            samples=None if streams else self.lengths.of(loader.dataset),
-            streams=streams,
-            batch_size=_batch_size(loader),
-            drop_last=_drop_last(loader),
-            workers=loader.num_workers,
-            sampler=None if streams else self._describe(loader),
-            content=contents.content(inner, torch, self.lengths),
-            holds=[made for given, made in self._given if any(given() is link for link in links)],
+            holds=tuple(made for given, made in self._given if any(given() is link for link in links)),
             parts=self.splits.of(loader.dataset),
         )
+        self.session.event(event)
 
-    def _describe(self, holder: Any) -> dict[str, Any]:
+    def _describe(self, holder: Any) -> Sampler:
         sampler = samplers.drawing(holder)
-        facts = samplers.describe(sampler)
         made = self._samplers.get(id(sampler))
-        return {**facts, "made": made[1]} if made is not None and made[0]() is sampler else facts
+        at = made[1] if made is not None and made[0]() is sampler else None
+        return Sampler(**samplers.describe(sampler), at=at)
 
     @guarded
     def sampler_made(self, sampler: Any, at: Where | None) -> None:
         """A sampler was constructed."""
         if len(self._samplers) < _MOST_SAMPLERS and id(sampler) not in self._samplers:
-            serial = len(self._samplers)
-            self._samplers[id(sampler)] = weakref.ref(sampler), serial
-            self._tell_made("sampler.made", at, made=serial)
-
-    def _tell_made(self, kind: str, at: Where | None, **fields: Any) -> None:
-        self._constructed.append((kind, at, fields))
-        self.session.event(kind, at=at, **fields)
+            self._samplers[id(sampler)] = weakref.ref(sampler), at
 
     def _begin_process(self) -> None:
         """This is a forked child: what its parent wrote down of what it made stands in another record."""
@@ -155,8 +151,8 @@ class Passes:
         self._iterated = 0
         for loader in self.loaders.values():
             loader.index, loader.passes = None, 0
-        for kind, at, fields in self._constructed:
-            self.session.event(kind, at=at, **fields)
+        for made in self._constructed:
+            self.session.event(made)
 
     @guarded
     def before_draw(self, now: Pass, iterator: Any) -> None:
@@ -174,26 +170,26 @@ class Passes:
         streams = iterator._dataset_kind != 0
         now.batches = None if streams else self._foresee(now, iterator)
         sampler = None if streams else self._describe(iterator)
-        self.session.event(
-            "pass",
-            at=now.at,
-            id=now.id,
-            loader=now.loader.index,
-            number=now.number,
+        now.event = Iteration(
+            now.id,
+            -1 if now.loader.index is None else now.loader.index,
+            now.number,
+            now.at,
+            time.monotonic(),
             sampler=sampler,
-            batches=now.batches,
             indices=self._store(now) if now.foreseen else None,
-            steps=now.steps,
+            batches=now.batches,
         )
+        self.session.event(now.event)
         self._tell_workers(now, iterator)
 
     def _tell_workers(self, now: Pass, iterator: Any) -> None:
         pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
         if pids and pids != now.loader.workers:
             now.loader.workers = pids
-            self.session.event("workers", id=now.id, pids=pids)
+            self.session.event(WorkersStarted(now.id, tuple(pids)))
 
-    def _store(self, now: Pass) -> Any:
+    def _store(self, now: Pass) -> Integers | None:
         indices, places = now.indices, now.loader.places
         if indices is None:
             return None
@@ -231,7 +227,9 @@ class Passes:
         expected = now.indices[now.position : now.position + len(seen)]
         now.position += len(seen)
         if seen != expected:
-            self.session.event("pass.wrong", id=now.id)
+            if now.event is not None:
+                now.event.indices = now.event.batches = None
+                self.session.event(now.event)
             now.indices, now.foreseen, now.loader.endless = None, False, True
 
     @guarded
@@ -261,9 +259,9 @@ class Passes:
             torch = self.session.torch
             rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
             now.rows += len(rows)
-            self.session.event("pass.batch", id=now.id, n=now.taken, d=fingerprint.of(batch, torch), s=rows)
+            self.session.event(Batch(now.id, now.taken, fingerprint.of(batch, torch), tuple(rows)))
         else:
-            self.session.event("pass.batch", id=now.id, n=now.taken)
+            self.session.event(Batch(now.id, now.taken))
 
     @guarded
     def finish(self, now: Pass, *, cut: bool = False) -> None:
@@ -282,24 +280,20 @@ class Passes:
                 self._tell_end(now, "left", when, steps)
 
     def _tell_end(self, now: Pass, how: str, when: float | None = None, steps: int | None = None) -> None:
-        if now.ended or now.id < 0:
+        event = now.event
+        if now.ended or event is None or now.pid != os.getpid():
             return
         now.ended = True
         self.open.pop(now.id, None)
         if self.session.steps == now.steps and how != "left":
             self.session.shared[ENDED_WITHOUT_TRAINING] = time.monotonic(), now.steps
         learnt = now.indices is not None and not now.foreseen and (how == "exhausted" or now.drawn_to_end)
-        self.session.event(
-            "pass.end",
-            t=round(time.monotonic() if when is None else when, 6),
-            id=now.id,
-            how=how,
-            taken=now.taken,
-            wait=round(now.wait, 6),
-            steps=self.session.steps if steps is None else steps,
-            indices=self._store(now) if learnt else None,
-            batches=now.asked if learnt else None,
-        )
+        if learnt:
+            event.indices, event.batches = self._store(now), now.asked
+        event.end, event.ended = time.monotonic() if when is None else when, how
+        event.taken, event.wait = now.taken, round(now.wait, 6)
+        event.steps = (self.session.steps if steps is None else steps) - now.steps
+        self.session.event(event)
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -15,12 +15,12 @@ from . import guard
 from .after_import import when_imported
 from .asked import Asked
 from .events.process import Device, Note, Start
-from .events.schema import SCHEMA, Event, _to_json, encode
+from .events.schema import SCHEMA, Event, encode
 from .heartbeat import Heartbeat
 from .options import RecorderOptions
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
-from .where import Site, Where
+from .where import Site
 from .writer import Writer
 
 _Part = TypeVar("_Part")
@@ -131,7 +131,7 @@ class Session:
         found: _Part = self.shared[name]
         return found
 
-    def event(self, event: Event | str, *, at: Where | None = None, now: bool = False, **fields: Any) -> None:
+    def event(self, event: Event, *, now: bool = False) -> None:
         """Write an event down.
 
         Args:
@@ -143,11 +143,7 @@ class Session:
             fresh, self.sites.fresh = self.sites.fresh, []
             for site in fresh:
                 self.writer.write(encode(site, written), now=now)
-        if isinstance(event, str):
-            old = {"k": event, "t": written, **fields}
-            self.writer.write(_to_json(old | ({} if at is None else {"at": at})), now=now)
-        else:
-            self.writer.write(encode(event, written), now=now)
+        self.writer.write(encode(event, written), now=now)
 
     def here(self) -> Site | None:
         """The user's line that led to the caller."""

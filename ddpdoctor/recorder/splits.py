@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import contents
+from .events.data import Subset
 from .guard import guarded
 from .lengths import is_plain
 
@@ -60,21 +61,13 @@ class Splits:
         part, self._made = self._made, self._made + 1
         self._parts[subset] = part
         inner, places = contents.innermost(subset, self.session.torch, self.lengths)
-        self.session.event(
-            "subset",
-            at=at,
-            part=part,
-            over=self.key(subset.dataset),
-            group=self.group,
-            samples=self.lengths.of(inner),
-            indices=self.numbers.store(
-                array("q", map(operator.index, indices)) if places is None else places
-            ),
-        )
+        kept = self.numbers.store(array("q", map(operator.index, indices)) if places is None else places)
+        whole, samples = self.key(subset.dataset), self.lengths.of(inner)
+        self.session.event(Subset(part, whole, samples, kept, self.group, at))
 
-    def of(self, dataset: Any) -> list[int]:
+    def of(self, dataset: Any) -> tuple[int, ...]:
         """The parts that a dataset draws from."""
-        return [self._parts[layer] for layer in _layers(dataset) if layer in self._parts]
+        return tuple(self._parts[layer] for layer in _layers(dataset) if layer in self._parts)
 
 
 def _layers(dataset: Any) -> Iterator[Any]:

@@ -1,74 +1,23 @@
-"""How data was loaded: samplers, loaders, passes, workers and splits. Plain data."""
+"""How data was loaded: passes over loaders and splits of datasets, put together from events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ddpdoctor.model import Where
-
-
-@dataclass(frozen=True)
-class Sampler:
-    """What decides which samples a rank draws."""
-
-    name: str
-    """Its class, inside a batch sampler too."""
-    distributed: bool = False
-    """Whether it divides the samples among ranks: it has rank and num_replicas."""
-    rank: int | None = None
-    replicas: int | None = None
-    seed: int | None = None
-    epoch: int | None = None
-    """When the pass began; None where it has no set_epoch."""
-    shuffle: bool | None = None
-    replacement: bool = False
-    drop_last: bool | None = None
-    total: int | None = None
-    """total_size: all ranks' samples with padding."""
-    at: Where | None = None
-    """Where it was constructed, where that was seen."""
-
-
-@dataclass(frozen=True)
-class Loader:
-    """A DataLoader that was iterated."""
-
-    index: int
-    """In order of first iteration, which is the same on every rank of a right program."""
-    at: Where | None
-    """Where it was constructed."""
-    dataset: str
-    """The class of the dataset, looked through Subset."""
-    samples: int | None = None
-    """len(dataset), of a Subset its own; None for one that streams."""
-    streams: bool = False
-    """Whether the dataset is an IterableDataset."""
-    batch_size: int | None = None
-    drop_last: bool = False
-    workers: int = 0
-    sampler: Sampler | None = None
-    """As it was at the first iteration."""
-    content: str | None = None
-    """Digest of what the innermost dataset holds, in order, where that can be told cheaply: its list of files,
-    labels or tensors."""
-    replaced: str | None = None
-    """The class of the sampler that the script gave, where another one draws."""
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A DataLoader worker process."""
-
-    loader: int
-    worker: int
-    """Its number, from 0."""
-    seeds: Mapping[str, str] = field(default_factory=dict)
-    """Digests of the random states with which it began to load: ``torch``, ``python``, ``numpy``."""
-    samples: tuple[str, ...] = ()
-    """Digests of its first samples."""
-    drew: tuple[str, ...] = ()
-    """Which of these random states moved while it loaded its first samples; empty where nothing drew."""
+from ddpdoctor.recorder.events.data import (
+    Batch,
+    Iteration,
+    Loader,
+    Sampler,
+    Subset,
+    Worker,
+    WorkersStarted,
+)
+from ddpdoctor.trace.numbers import read_numbers
+from ddpdoctor.trace.record import Record
 
 
 @dataclass(frozen=True)
@@ -116,3 +65,63 @@ class Split:
     """The indices of each part."""
     loaders: tuple[int | None, ...] = ()
     """The loader that each part went to."""
+
+
+def passes_of(record: Record, children: Iterable[Record]) -> Iterator[Pass]:
+    """The passes of a process.
+
+    Args:
+        children: the records of its worker processes.
+    """
+    batches: dict[int, list[Batch]] = defaultdict(list)
+    for batch in record.events(Batch):
+        batches[batch.iteration].append(batch)
+    workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
+    pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
+    for one in record.events(Iteration):
+        looked_at = _looked_at(batches[one.id])
+        yield Pass(
+            loader=one.loader,
+            number=one.number,
+            at=one.at,
+            begin=one.begin,
+            end=one.end,
+            sampler=one.sampler,
+            indices=read_numbers(record.file, one.indices),
+            batches=one.batches,
+            drawn=one.taken if one.end is not None or not batches[one.id] else batches[one.id][-1].number,
+            ended=one.ended,
+            training=one.steps > 0,
+            content=tuple(batch.content or "" for batch in looked_at),
+            samples=tuple(sample for batch in looked_at for sample in batch.samples),
+            wait=one.wait,
+            workers=tuple(workers[pid] for pid in pids.get(one.id, ()) if pid in workers),
+        )
+
+
+def _looked_at(batches: list[Batch]) -> list[Batch]:
+    """The batches from the first on whose content was looked at."""
+    first: list[Batch] = []
+    for batch in batches:
+        if batch.content is None or batch.number != len(first) + 1:
+            break
+        first.append(batch)
+    return first
+
+
+def splits_of(record: Record) -> Iterator[Split]:
+    """The datasets that were divided: by a call of random_split, or by several Subset objects over one."""
+    together: dict[object, list[Subset]] = defaultdict(list)
+    for part in record.events(Subset):
+        together[("over", part.data) if part.group is None else part.group].append(part)
+    loaders = {part: loader.index for loader in reversed(record.events(Loader)) for part in loader.parts}
+    for parts in together.values():
+        if len(parts) > 1:
+            indices = [(part, read_numbers(record.file, part.indices)) for part in parts]
+            known = [(part, own) for part, own in indices if own is not None]
+            yield Split(
+                at=parts[0].at,
+                samples=parts[0].samples or 0,
+                parts=tuple(own for _, own in known),
+                loaders=tuple(loaders.get(part.part) for part, _ in known),
+            )

@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
 from ddpdoctor.model import Evidence, Kind, Subject, Where
+from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
-from ddpdoctor.trace.data import Loader
 
 
 class Placed(Protocol):

@@ -14,8 +14,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.together import train_one_model

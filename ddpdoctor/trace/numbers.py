@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
+
+from ddpdoctor.recorder.events.data import Integers
 
 _MOST = 50_000_000
 
@@ -44,17 +46,18 @@ class Numbers(Sequence[int]):
         return f"Numbers({shown}{', ...' if len(self) > 8 else ''} of {len(self)})"
 
 
-def read_numbers(record: Path, described: Any) -> Numbers | None:
+def read_numbers(record: Path | None, described: Integers | None) -> Numbers | None:
     """A list as an event describes it; None where it is not there, or not whole."""
-    if isinstance(described, list):
-        return Numbers(described)
-    if not isinstance(described, Mapping) or not 0 <= described.get("count", -1) <= _MOST:
+    if described is None or not 0 <= described.count <= _MOST:
         return None
-    count = described["count"]
-    if "step" in described:
-        first, step = described["first"], described["step"]
-        return Numbers(range(first, first + step * count, step))
-    return _read(record.with_suffix(".numbers"), described["offset"], count, described["type"])
+    if described.step:
+        first, step = described.first, described.step
+        return Numbers(range(first, first + step * described.count, step))
+    if described.offset is None:
+        return Numbers(described.values)
+    if record is None:
+        return None
+    return _read(record.with_suffix(".numbers"), described.offset, described.count, described.type)
 
 
 def _read(file: Path, offset: int, count: int, typecode: str) -> Numbers | None:

@@ -25,13 +25,17 @@ def lines_of(file: Path) -> Iterator[bytes]:
 class Record:
     """What a process wrote down. An event is decoded when its kind is asked for."""
 
-    def __init__(self, lines: Iterable[bytes] = (), until: float = math.inf) -> None:
+    def __init__(
+        self, lines: Iterable[bytes] = (), until: float = math.inf, file: Path | None = None
+    ) -> None:
         """Keep the lines; what is no event is left out.
 
         Args:
             lines: of the file, as :func:`lines_of` gives them.
             until: on the clock of the record; what was written later is left out too.
         """
+        self.file = file
+        """None of one that was made by hand."""
         self.last = 0.0
         """When the last event was written."""
         self.malformed: list[str] = []

@@ -5,14 +5,15 @@ Times are seconds on CLOCK_MONOTONIC, which all processes of one host share.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.training import Collective, Exact, Forward, Optimizer, Wrapper
 from ddpdoctor.text import uncoloured
-from ddpdoctor.trace.data import Loader, Pass, Split
+from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import TrainingStep, steps_of
 
@@ -90,8 +91,8 @@ class Recording:
         return int(text) if text.isdigit() else None
 
 
-def recording_of(record: Record) -> Recording:
-    """What a record tells of its process."""
+def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
+    """What a record tells of its process, and those of its workers."""
     start = next(iter(record.events(Start)), Start(0, 0.0))
     raised = record.events(Raised)[-1:]
     steps, trailing, count = steps_of(record)
@@ -110,6 +111,9 @@ def recording_of(record: Record) -> Recording:
         step_count=count,
         trailing=trailing,
         collectives=record.events(Collective),
+        loaders=record.events(Loader),
+        passes=tuple(passes_of(record, children)),
+        splits=tuple(splits_of(record)),
         saves=record.events(Save),
         loads=record.events(Load),
         state_loads=record.events(StateLoad),

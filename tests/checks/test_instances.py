@@ -8,11 +8,11 @@ from typing import Any
 from ddpdoctor import registry
 from ddpdoctor.judge import Merged, judge, merge
 from ddpdoctor.model import Kind, Source
+from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.training import Parameter
 from ddpdoctor.silence import Silencer
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import Sampler
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.logs import explained, raised

@@ -3,6 +3,7 @@
 import pytest
 
 from ddpdoctor.job.command import RECORD
+from ddpdoctor.recorder.events.data import LoaderMade
 from ddpdoctor.trace.reader import read_run
 from tests.recorder.scripts import recorded, run
 
@@ -110,8 +111,10 @@ def test_the_sampler_of_a_loader_that_another_took_the_place_of(tmp_path):
     for loader in (other, again):
         list(loader)
     """
-    first, second = recorded(tmp_path, script).loaders
-    assert (first.replaced, second.replaced) == ("WeightedRandomSampler", None)
+    recording = recorded(tmp_path, script)
+    given = [one.sampler for one in recording.events(LoaderMade)]
+    assert given == ["WeightedRandomSampler", "DistributedSampler", "RandomSampler", "BatchSampler"]
+    assert [(one.made, one.holds) for one in recording.loaders] == [(1, (1,)), (3, (2, 3))]
 
 
 def test_a_sampler_that_another_loader_wraps_is_not_replaced_where_its_own_loader_is_gone(tmp_path):
@@ -123,7 +126,8 @@ def test_a_sampler_that_another_loader_wraps_is_not_replaced_where_its_own_loade
         for part in parts:
             list(part)
     """
-    assert [one.replaced for one in recorded(tmp_path, script).loaders] == [None] * 4
+    loaders = recorded(tmp_path, script).loaders
+    assert {made for one in loaders for made in (one.made, *one.holds)} == set(range(8))
 
 
 @pytest.mark.parametrize("workers", [0, 2])

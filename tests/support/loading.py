@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.recorder.events.data import Loader, Sampler
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
 from tests.support.recordings import where
 

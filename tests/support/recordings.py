@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward, Forward, Optimizer, OptimizerStep, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.data import Loader, Pass, Sampler
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .. import fingerprint, randomness
+from ..events.data import Worker
 from ..guard import guarded
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class _Worker:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.pid = 0
-        self.seeds: dict[str, str] = {}
+        self.event: Worker | None = None
         self.left = _SAMPLES
 
     @guarded
@@ -52,8 +53,8 @@ class _Worker:
         if info is None or self.pid == os.getpid():
             return
         self.pid = os.getpid()
-        self.seeds = randomness.states(self.session.torch)
-        self.session.event("worker.begin", now=True, pid=self.pid, worker=info.id, seeds=self.seeds)
+        self.event = Worker(info.id, randomness.states(self.session.torch), pid=self.pid)
+        self.session.event(self.event, now=True)
 
     @guarded
     def watch(self, fetcher: Any) -> None:
@@ -73,9 +74,12 @@ class _Worker:
     @guarded
     def look(self, samples: Any) -> None:
         """Samples were loaded."""
-        torch = self.session.torch
+        torch, event = self.session.torch, self.event
+        if event is None:
+            return
         found = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
         self.left -= len(found)
-        drew = [name for name, state in randomness.states(torch).items() if self.seeds.get(name) != state]
-        known = [one for one in found if one is not None]
-        self.session.event("worker.loaded", now=True, pid=self.pid, samples=known, drew=drew)
+        states = randomness.states(torch)
+        event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
+        event.samples = (*event.samples, *(one for one in found if one is not None))
+        self.session.event(event, now=True)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.data import Worker
+from ddpdoctor.recorder.events.data import Worker
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
@@ -29,7 +29,7 @@ def test_states_of_their_own_pass():
 
 
 def test_workers_that_augment_alike_on_every_rank():
-    workers = tuple(Worker(0, n, {"numpy": f"state {n}"}, drew=("numpy",)) for n in range(2))
+    workers = tuple(Worker(n, {"numpy": f"state {n}"}, drew=("numpy",)) for n in range(2))
 
     def change(rank, one):
         return replace(one, passes=tuple(replace(p, workers=workers) for p in one.passes))

@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Level, Source
+from ddpdoctor.recorder.events.data import LoaderMade
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
@@ -11,7 +13,8 @@ def replaced(name, training=True):
     def change(rank, one):
         return replace(
             one,
-            loaders=tuple(replace(own, replaced=name) for own in one.loaders),
+            loaders=tuple(replace(own, made=1, data=0) for own in one.loaders),
+            record=Record.made(LoaderMade(0, 0, name)),
             passes=tuple(replace(p, training=training) for p in one.passes),
         )
 

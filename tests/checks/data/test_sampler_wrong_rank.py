@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.process import GroupEvent, Raised
-from ddpdoctor.trace.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, where

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.model import Level, Source
+from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.trace.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import drawing
 from tests.support.recordings import recorded, where

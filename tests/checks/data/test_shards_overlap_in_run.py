@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.data import Sampler
+from ddpdoctor.recorder.events.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, where

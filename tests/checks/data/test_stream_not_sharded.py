@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.data import Worker
+from ddpdoctor.recorder.events.data import Worker
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import drawing
 from tests.support.recordings import recorded, where
@@ -33,7 +33,7 @@ def test_one_batch_again_and_again_is_right():
 
 
 def test_the_same_samples_in_the_workers_of_every_rank():
-    workers = tuple(Worker(0, number, samples=(f"s{number}", f"t{number}")) for number in range(2))
+    workers = tuple(Worker(number, samples=(f"s{number}", f"t{number}")) for number in range(2))
 
     def change(rank, one):
         own = drawing(one, (), loader=STREAM, indices=None, workers=workers)

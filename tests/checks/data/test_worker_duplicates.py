@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from ddpdoctor.model import Source
-from ddpdoctor.trace.data import Worker
+from ddpdoctor.recorder.events.data import Worker
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, where
 
@@ -15,7 +15,7 @@ def working(*workers, streams=False):
 
 
 def worker(number, *samples, state=None, drew=("numpy",)):
-    return Worker(0, number, {"numpy": state or f"state {number}"}, samples, drew)
+    return Worker(number, {"numpy": state or f"state {number}"}, samples, drew)
 
 
 def test_workers_that_yield_the_same_samples():

@@ -1,5 +1,5 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace.data import Sampler
+from ddpdoctor.recorder.events.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
 from tests.support.recordings import recorded, where
