@@ -1,0 +1,53 @@
+"""Training steps, put together from events."""
+
+from ddpdoctor.recorder.events.training import (
+    Backward,
+    Collective,
+    DetailedStep,
+    Forward,
+    OptimizerStep,
+    Progress,
+    SchedulerStep,
+)
+from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.training import steps_of
+
+
+def forward(time):
+    return Forward(time, None, 0)
+
+
+def test_what_lies_between_two_updates_is_a_step():
+    events = [
+        *(forward(1.0), Backward(1.5, None), OptimizerStep(0, 1.8, None, hyperparameters=({"lr": 0.1},))),
+        *(SchedulerStep(0, None, "StepLR", step=0), forward(2.0), Collective(2.2, None, "all_reduce")),
+        *(OptimizerStep(0, 2.8, None, step=1, phases={"total": 1.0}), forward(3.0)),
+    ]
+    (first, second), trailing, count = steps_of(Record.made(*events))
+    assert (first.index, first.time, first.schedulers) == (0, 1.0, (events[3],))
+    assert (first.forwards, first.backwards) == ((events[0],), (events[1],))
+    assert (second.forwards, second.collectives, second.phases) == (
+        (events[4],),
+        (events[5],),
+        {"total": 1.0},
+    )
+    assert second.optimizer_steps[0].hyperparameters == ({"lr": 0.1},)
+    assert (trailing.index, trailing.forwards, count) == (2, (events[7],), 2)
+
+
+def test_updates_without_a_backward_between_them_are_one_step():
+    updates = OptimizerStep(0, 1.8, None), OptimizerStep(1, 1.9, None)
+    (step,), trailing, _ = steps_of(Record.made(forward(1.0), updates[0], forward(1.85), updates[1]))
+    assert (step.optimizer_steps, len(step.forwards), trailing) == (updates, 2, None)
+
+
+def test_what_came_before_a_step_that_is_told_in_full_again_is_forgotten():
+    events = forward(1.0), DetailedStep(40), forward(2.0), OptimizerStep(0, 2.5, None, step=40), Progress(90)
+    (step,), _, count = steps_of(Record.made(*events))
+    assert (step.forwards, count) == ((events[2],), 90)
+
+
+def test_a_collective_that_did_not_end_belongs_to_no_step():
+    stuck = Collective(1.2, None, "barrier", ended=False)
+    (step,), _, _ = steps_of(Record.made(forward(1.0), stuck, OptimizerStep(0, 1.5, None)))
+    assert step.collectives == ()
