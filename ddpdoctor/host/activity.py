@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.blame.thresholds import (
     BUSY_SHARE,
@@ -18,6 +20,13 @@ from ddpdoctor.blame.thresholds import (
 )
 from ddpdoctor.host.proc import folder_of
 from ddpdoctor.host.system_calls import Call, call_of
+
+_LETTERS = {
+    psutil.STATUS_RUNNING: "R",
+    psutil.STATUS_DISK_SLEEP: "D",
+    psutil.STATUS_STOPPED: "T",
+    psutil.STATUS_ZOMBIE: "Z",
+}
 
 
 @dataclass(frozen=True)
@@ -51,14 +60,27 @@ def snapshot(pid: int, ignored: Collection[int] = ()) -> Snapshot | None:
     try:
         stat = (folder / "stat").read_text(errors="replace") if folder else ""
     except OSError:
-        return None
+        stat = ""
     if folder is None or not stat:
-        return None
+        return _by_psutil(pid)
     main = int(folder.name)
     state = stat.rpartition(")")[2].split()[0]
     threads = {thread: ran for thread, ran in _threads(folder).items() if thread not in ignored}
     moved = _moved(folder) - sum(_moved(folder / "task" / str(thread)) for thread in ignored)
+    if not any(ran.nanoseconds for ran in threads.values()):  # this kernel does not count
+        counted = _by_psutil(pid)
+        threads = dict.fromkeys([main], counted.threads[pid]) if counted else {}
     return Snapshot(state, main, threads, moved, call_of(folder, main))
+
+
+def _by_psutil(pid: int) -> Snapshot | None:
+    """What is known of a process without Linux's /proc; None where it is gone."""
+    try:
+        process = psutil.Process(pid)
+        status, times = process.status(), process.cpu_times()
+    except psutil.Error:
+        return None
+    return Snapshot(_LETTERS.get(status, "S"), pid, {pid: ThreadTime(int((times.user + times.system) * 1e9))})
 
 
 def _threads(folder: Path) -> dict[int, ThreadTime]:

@@ -1,5 +1,9 @@
 """What two looks at a process tell, on plain data: tests/hang/test_capture.py looks at live ones."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -80,16 +84,17 @@ def test_one_that_never_gets_a_cpu_works():
 
 
 def test_a_process_that_ends_while_it_is_looked_at(tmp_path, monkeypatch):
-    folder = tmp_path / "7"
+    gone = 1 << 30
+    folder = tmp_path / str(gone)
     folder.mkdir()
-    (folder / "stat").write_text("7 (python) S 1 7 7 0")
+    (folder / "stat").write_text(f"{gone} (python) S 1 7 7 0")
 
     def ended(*_: object) -> None:
-        raise FileNotFoundError("/proc/7/task")
+        raise FileNotFoundError(f"/proc/{gone}/task")
 
     monkeypatch.setattr("ddpdoctor.host.activity.folder_of", lambda pid: folder)
     monkeypatch.setattr(Path, "glob", ended)
-    assert snapshot(7) == Snapshot("S", 7)
+    assert snapshot(gone) == Snapshot("S", gone)
 
 
 @pytest.fixture
@@ -138,3 +143,24 @@ def test_where_cpus_or_the_disk_are_short_nobody_is_idle(idle_after, other):
 
 def test_one_that_works_where_cpus_are_free_is_told_from_one_that_is_starved(idle_after):
     assert idle_after(LOOKS_AROUND, SPINS) == (0.0, 10.0)
+
+
+@pytest.mark.parametrize("counted", [{}, {1: ThreadTime(), 2: ThreadTime()}])
+def test_a_kernel_that_does_not_count_shares_still_tells_who_works(monkeypatch, counted):
+    monkeypatch.setattr("ddpdoctor.host.activity._threads", lambda folder: counted)
+    before = snapshot(os.getpid())
+    ends = time.process_time() + 0.2
+    while time.process_time() < ends:
+        pass
+    assert Activity(before, snapshot(os.getpid()), 0.2).doing() is Doing.COMPUTES
+
+
+def test_a_system_without_proc_tells_who_works(monkeypatch):
+    monkeypatch.setattr("ddpdoctor.host.activity.folder_of", lambda pid: None)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        first = snapshot(busy.pid)
+        time.sleep(0.5)
+        last = snapshot(busy.pid)
+        busy.kill()
+    assert Activity(first, last, 0.5).doing() is Doing.COMPUTES
+    assert snapshot(busy.pid) is None
