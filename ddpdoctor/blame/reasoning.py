@@ -1,7 +1,7 @@
 """The order in which the possible causes of a standstill are looked at, whatever is known of the job.
 
 Who is stuck is usually the victim. The blame follows the waits: to ranks that wait for no rank, which are blocked, at
-work, gone or out of sight; or, where all wait for each other, to the first position at which they parted.
+work, gone or out of sight; or, where all wait for each other, to the first position at which they diverged.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ class Standings:
         )
 
     def diverged(self, ranks: Sequence[int]) -> Cause | None:
-        """What records tell of where these ranks parted; None where they do not."""
+        """What records tell of where these ranks diverged; None where they do not."""
         return None
 
     def by_dumps(self) -> Cause | None:
@@ -203,13 +203,13 @@ class Standings:
     def nobody_late(self) -> Cause:
         """Where nobody is missing, as far as can be seen."""
         missing = [rank for rank in self.ranks if rank not in self.here]
-        parted = not missing and len({one.where for one in self.here.values()}) > 1
-        cause = (self.diverged(tuple(self.here)) if parted else None) or self.by_dumps()
+        apart = not missing and len({one.where for one in self.here.values()}) > 1
+        cause = (self.diverged(tuple(self.here)) if apart else None) or self.by_dumps()
         waits = self.waits_in(self.waiting)
         more = {"where": waits.where if waits else None, "confidence": Confidence.LIKELY}
         if cause is None and missing:
             return self.tell(Unseen, missing, waiting=self.waiting, **more)
-        if cause is None and parted:
+        if cause is None and apart:
             return self._different_lines(tuple(self.here))
         return cause or self.tell(NobodyLate, (), what=place_phrase(waits), **more)
 

@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
-from ddpdoctor.hang.flight.folder import standstill_of
+from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace, timeline
@@ -76,7 +76,7 @@ def test_dumps_of_the_flight_recorder_alone(tmp_path, as_json):
         return [{**one, "time_created_ns": one["time_created_ns"] + n} for n, one in enumerate(held)]
 
     folder = write_job(tmp_path / "dumps", 2, entries, as_json=as_json)
-    events = written(Trace(ranks=(), standstill=standstill_of(folder)), tmp_path)
+    events = written(Trace(ranks=(), standstill=Standstill(flight=read_folder(folder).ranks)), tmp_path)
     calls = named(events, "all_reduce")
     assert [one["args"]["number"] for one in calls] == [1, 2, 3, 4, 5]
     assert (calls[0]["dur"], calls[0]["args"]["at"]) == (200, "/jobs/train.py:88 in train_step")
@@ -94,7 +94,7 @@ def test_where_a_job_stands(tmp_path):
 
 def test_a_dump_whose_file_is_gone_leaves_the_rest(tmp_path):
     folder = write_job(tmp_path / "dumps", 2, lambda rank: ring(1, 3))
-    seen = standstill_of(folder)
+    seen = Standstill(flight=read_folder(folder).ranks)
     (folder / "nccl_trace_rank_0").unlink()
     events = written(Trace(ranks=(), standstill=seen), tmp_path)
     assert not named(events, "all_reduce", 0)

@@ -15,7 +15,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.redact import quote
@@ -68,16 +67,6 @@ def read_folder(place: Path) -> Dumps:
         file, reason = next(iter(dumps.refused.items()))
         raise Refused(f"no dump can be read; {quote(file.name)}: {reason}")
     return dumps
-
-
-def standstill_of(place: Path) -> Standstill:
-    """A job of which nothing is known but the dumps in a folder.
-
-    Raises:
-        Refused: there is no dump that can be read.
-    """
-    dumps = read_folder(place)
-    return Standstill(flight=dumps.ranks, unseen=dumps.left_out)
 
 
 def files_of(place: Path) -> list[Path]:
