@@ -9,10 +9,11 @@ from ddpdoctor import registry
 from ddpdoctor.judge import Merged, judge, merge
 from ddpdoctor.model import Kind, Source
 from ddpdoctor.recorder.events.data import Sampler
-from ddpdoctor.recorder.events.files import FileEvent, Load, Save
+from ddpdoctor.recorder.events.files import FileEvent, Load, LogWriter, Save
 from ddpdoctor.recorder.events.training import Parameter
 from ddpdoctor.silence import Silencer
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.logs import explained, raised
@@ -282,3 +283,23 @@ def test_parameters_by_the_model_that_they_belong_to() -> None:
         Kind.MODEL.of("Critic (wrapper 1)"),
     ]
     assert "8 of" in merged.findings[0].headline
+
+
+def test_lines_that_average_in_every_micro_batch() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        steps = []
+        for step in recording.steps:
+            (backward,) = step.backwards
+            critic = replace(backward, at=where(59))
+            steps.append(replace(step, backwards=(backward, backward, critic, critic)))
+        return replace(recording, steps=tuple(steps))
+
+    assert lines(judged(recorded(change=change), "DD602")) == [("DD602", 49), ("DD602", 59)]
+
+
+def test_logs_by_the_line_that_opens_them() -> None:
+    opened = (("train", 12), ("test", 12), ("curves", 19))
+    writers = (LogWriter("tensorboard", f"/jobs/{name}", where(line), 1.0) for name, line in opened)
+    merged = judged(with_events(record=Record.made(*writers)), "DD606")
+    assert lines(merged) == [("DD606", 12), ("DD606", 19)]
+    assert "and 1 more target" in merged.findings[0].headline
