@@ -37,11 +37,23 @@ class _Pickler(pickle.Pickler):
     """Writes tensors as bytes: torch's own way goes through torch.save, which is watched."""
 
     def reducer_override(self, thing: Any) -> Any:
-        if not (hasattr(thing, "data_ptr") and hasattr(thing, "untyped_storage")):
+        if not isinstance(thing, sys.modules["torch"].Tensor):
+            refuse_class(type(thing))
             return NotImplemented
         plain = thing.detach().to("cpu").contiguous()
         data = ctypes.string_at(plain.data_ptr(), plain.numel() * plain.element_size())
         return _tensor, (data, str(plain.dtype).removeprefix("torch."), tuple(plain.shape))
+
+
+def refuse_class(kind: type) -> None:
+    """Refuse what cannot be kept or compared without running code of the script's classes.
+
+    Raises:
+        NotComparable: the class is neither Python's nor torch's nor numpy's, and no named tuple.
+    """
+    known = kind.__module__.partition(".")[0] in (*sys.stdlib_module_names, "torch", "numpy")
+    if not (known or (issubclass(kind, tuple) and hasattr(kind, "_fields"))):
+        raise NotComparable(f"a batch holds {kind.__name__}, which ddpdoctor cannot put together")
 
 
 def _tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -53,7 +65,7 @@ def _tensor(data: bytes, dtype: str, shape: tuple[int, ...]) -> Any:
 
 def tensors_in(batch: Any) -> Iterator[Any]:
     """The tensors in containers, however deep."""
-    if hasattr(batch, "numel") and hasattr(batch, "shape"):
+    if isinstance(batch, sys.modules["torch"].Tensor):
         yield batch
     elif isinstance(batch, dict):
         for value in batch.values():
@@ -70,7 +82,9 @@ def join(torch: Any, parts: tuple[Any, ...]) -> Any:
         NotComparable: they do not fit together.
     """
     first = parts[0]
-    if hasattr(first, "numel") and hasattr(first, "shape"):
+    for part in parts:
+        refuse_class(type(part))
+    if isinstance(first, torch.Tensor):
         if len({tuple(part.shape[1:]) for part in parts}) > 1:
             raise NotComparable("the ranks' batches have different shapes and cannot be put together")
         return first if first.dim() == 0 else torch.cat(parts)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Mapping
+from collections import UserDict
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 _WHOLE = 1 << 20
@@ -35,11 +37,19 @@ def rows(batch: Any, torch: Any, most: int) -> list[str | None]:
 def _first_tensor(value: Any, torch: Any, depth: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value
-    inner = list(value.values()) if isinstance(value, Mapping) else value
-    if depth < _DEEPEST and isinstance(inner, list | tuple):
-        found = (_first_tensor(one, torch, depth + 1) for one in inner[:_MOST_ELEMENTS])
-        return next((one for one in found if one is not None), None)
-    return None
+    inner = _elements(value) if depth < _DEEPEST else ()
+    found = (_first_tensor(element, torch, depth + 1) for element in inner)
+    return next((tensor for tensor in found if tensor is not None), None)
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    """The first elements of a container, without its own methods, which may be the script's."""
+    if isinstance(value, UserDict):
+        value = vars(value).get("data")
+    if isinstance(value, dict):
+        return islice(dict.values(value), _MOST_ELEMENTS)
+    kind = next((kind for kind in (list, tuple) if isinstance(value, kind)), None)
+    return kind.__getitem__(value, slice(_MOST_ELEMENTS)) if kind else ()
 
 
 class _Fingerprint:
@@ -55,11 +65,8 @@ class _Fingerprint:
             self._add_bytes(memoryview(text))
         elif type(value).__module__ == "numpy" and hasattr(value, "tobytes"):
             self._add_array(value)
-        elif depth < _DEEPEST and isinstance(value, Mapping):
-            for element in list(value.values())[:_MOST_ELEMENTS]:
-                self.add(element, depth + 1)
-        elif depth < _DEEPEST and isinstance(value, list | tuple):
-            for element in value[:_MOST_ELEMENTS]:
+        elif depth < _DEEPEST:
+            for element in _elements(value):
                 self.add(element, depth + 1)
 
     def _add_tensor(self, tensor: Any) -> None:

@@ -164,11 +164,12 @@ class Passes:
         self.drain()
         now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
         now.id, self._begun = self._begun, self._begun + 1
-        now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if now.number < 500 else 0
+        looked_at = not self.session.options.full or is_looked_at(now.number)
+        now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if looked_at else 0
         now.steps, now.backwards = self.session.steps, self.session.backwards
         self.open[now.id] = now
         streams = iterator._dataset_kind != 0
-        now.batches = None if streams else self._foresee(now, iterator)
+        now.batches = self._foresee(now, iterator) if looked_at and not streams else None
         sampler = None if streams else self._describe(iterator)
         now.event = Iteration(
             now.id,
@@ -294,6 +295,11 @@ class Passes:
         event.taken, event.wait = now.taken, round(now.wait, 6)
         event.steps = (self.session.steps if steps is None else steps) - now.steps
         self.session.event(event)
+
+
+def is_looked_at(number: int) -> bool:
+    """Of the passes over a loader at full length: the first, and then four in each doubling of their number."""
+    return number < 8 or number % (1 << (number.bit_length() - 3)) == 0
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -10,11 +10,15 @@ from typing import Any
 
 from .guard import guarded, name_of, report
 
+IN_FULL = object()
+"""What a brief way returns that leaves a call to the full one."""
+
 
 def watch(
     torch: Any,
     before: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     after: Callable[[Any, Any, BaseException | None], object],
+    brief: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a patch that looks on.
 
@@ -22,16 +26,22 @@ def watch(
         torch: the user's.
         before: gets the arguments; what it returns goes to ``after``, which is not called for None.
         after: gets also the result, or the exception, which then goes on to the user.
+        brief: makes the call itself, between a few counts, where nothing is to be looked at; or returns ``IN_FULL``.
     """
     end, is_compiling = guarded(after), torch.compiler.is_compiling
     hide_from_compiler(torch, before, everything=True)
     hide_from_compiler(torch, after, everything=True)
+    hide_from_compiler(torch, brief)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return original(*args, **kwargs)
+            if brief is not None:
+                result = brief(original, args, kwargs)
+                if result is not IN_FULL:
+                    return result
             # As guarded() does it, without a call more: this is the way of every training step.
             try:
                 begun = before(args, kwargs)

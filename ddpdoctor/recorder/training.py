@@ -69,6 +69,8 @@ class Training:
         """Contexts of Join that are open."""
         self.updated = False
         """Whether an optimizer has stepped and no new training step has begun."""
+        self.quiet = False
+        """Whether the current training step, or the next where one has been made, is counted only."""
         self.own_collectives: dict[int, int] = defaultdict(int)
         """What others than reducers added to a group's sequence number during this backward, by the group's id."""
         self.collectives = 0
@@ -85,7 +87,7 @@ class Training:
         """Scales of the GradScalers in use since the last backward."""
         self._by_id: dict[int, Wrapper] = {}
         self._totals: dict[str, float] = defaultdict(float)
-        """Seconds of all training steps, by phase."""
+        """Seconds by phase, of training steps that are written down in full."""
         self._until: dict[str, float] = {}
         """The same as it was when the training step began."""
         self._updated_at: float | None = None
@@ -136,6 +138,7 @@ class Training:
             totals["total"] += now - self._updated_at
         self._updated_at = now
         self._until = totals.copy()
+        self.quiet = not self.session.detailed and not is_detailed(self.session.steps)
         phases = None
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
@@ -151,9 +154,8 @@ class Training:
     def tell_progress(self) -> None:
         """Write down how far it has come."""
         self._told_at = time.monotonic()
-        phases = {name: round(seconds, 6) for name, seconds in self._totals.items()}
         done = self.session.steps, self.session.backwards, self.collectives
-        self.session.event(Progress(*done, phases))
+        self.session.event(Progress(*done))
 
 
 class Ration:
@@ -163,7 +165,7 @@ class Ration:
         speed = 1 if device == "cpu" else _DEVICE_SPEED
         # Bytes at once and bytes a step: a checksum reads 1 to 2 GB/s, and in a run of days all that the recorder
         # does may take 0.2 ms of a step of 10.
-        self._left, self._rate = (24e6 * speed, 3e4 * speed) if full else (512e6 * speed, 4e6 * speed)
+        self._left, self._rate = (24e6 * speed, 1e4 * speed) if full else (512e6 * speed, 4e6 * speed)
         self._taken = 0
         self._last = 0
 

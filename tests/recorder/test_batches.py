@@ -53,5 +53,27 @@ def test_what_cannot_be_written_is_refused(tmp_path):
         write(str(tmp_path / "kept"), [lambda: 0])
 
 
+class Counts(dict):
+    asked = 0
+
+    def __eq__(self, other):
+        Counts.asked += 1
+        return True
+
+    __hash__ = None
+
+    def __reduce__(self):
+        Counts.asked += 1
+        return Counts, ()
+
+
+def test_no_code_of_a_class_of_the_script_is_run(tmp_path):
+    with pytest.raises(NotComparable, match="holds Counts"):
+        write(str(tmp_path / "kept"), [Counts(x=1)])
+    with pytest.raises(NotComparable, match="holds Counts"):
+        join(torch, (Counts(x=1), Counts(x=1)))
+    assert not Counts.asked
+
+
 def test_tensors_are_found_however_deep():
     assert len(list(tensors_in({"a": [torch.zeros(1), (torch.zeros(2),)], "b": "text"}))) == 2

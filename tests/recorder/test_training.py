@@ -270,3 +270,38 @@ def test_a_large_model_has_digests_at_fewer_steps():
     assert 2 <= large < 10
     assert taken(50_000_000, full=True, device="cuda") > large
     assert taken(50_000_000, full=False, device="cpu") > large
+
+
+def test_a_step_that_is_counted_only_hides_nothing_of_what_is_told(tmp_path):
+    body = """
+        model, critic = DDP(nn.Linear(4, 1)), DDP(nn.Linear(4, 1))
+        optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3) for one in (model, critic)]
+        for step in range(60):
+            for part in range(2):
+                with model.no_sync() if part == 0 else contextlib.nullcontext():
+                    F.mse_loss(model(torch.randn(2, 4)), torch.zeros(2, 1)).backward()
+            F.mse_loss(critic(torch.randn(2, 4)), torch.zeros(2, 1)).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            if step == 50 and rank == 0:
+                with torch.no_grad():
+                    model.module(torch.randn(2, 4))
+                    model(torch.randn(2, 4))
+                dist.all_reduce(torch.zeros(1))
+            elif step == 50:
+                dist.all_reduce(torch.zeros(1))
+    """
+    recording = record(tmp_path, body)
+    assert recording.step_count == 60
+    assert recording.events(Progress)[-1].backwards == 180
+    whole = [step for step in recording.steps if is_detailed(step.index)]
+    assert [step.index for step in whole] == [step for step in range(60) if is_detailed(step)]
+    for step in whole:
+        assert sum(forward.grad for forward in step.forwards) == 3
+        assert [one.reduced for one in step.backwards] == [(), (0,), (1,)]
+        assert {"forward", "backward", "step"} <= set(step.phases)
+        assert step.index == 0 or step.phases["total"] > step.phases["backward"]
+    line = line_of(tmp_path, "model.module(")
+    assert [one.at.line for one in recording.evaluation_forwards] == [line]  # the next one follows at once
+    assert recording.collectives[-1].operation == "all_reduce"

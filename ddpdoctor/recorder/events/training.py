@@ -308,8 +308,6 @@ class Progress(Event):
     steps: int
     backwards: int = 0
     collectives: int = 0
-    phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of all training steps."""
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from typing import Any
 
 from ..digest import sample, text, unseen
@@ -15,7 +16,7 @@ from ..divisors import divisors
 from ..events.training import Backward, MeanLoss
 from ..guard import guarded
 from ..hooked import Hooked
-from ..patch import watch
+from ..patch import IN_FULL, watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
 from ..where import Where
@@ -29,8 +30,32 @@ _MOST_NODES = 3000
 def install(session: Session) -> None:
     """Watch torch.autograd.backward, which Tensor.backward calls."""
     training = Training.of(session)
-    watched = watch(session.torch, functools.partial(_begin, training), functools.partial(_end, training))
+    watched = watch(
+        session.torch,
+        functools.partial(_begin, training),
+        functools.partial(_end, training),
+        _briefly(training),
+    )
     session.patch(session.torch.autograd, "backward", watched)
+
+
+def _briefly(training: Training) -> Callable[..., Any]:
+    session = training.session
+
+    def backward(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not training.quiet or training.in_backward or training.scales:
+            return IN_FULL
+        training.updated = False
+        training.in_backward += 1
+        training.busy += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            training.in_backward -= 1
+            training.busy -= 1
+            session.backwards += 1
+
+    return backward
 
 
 def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

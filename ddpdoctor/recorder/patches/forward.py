@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..digest import digests, sample, text, unseen
 from ..events.training import Forward
 from ..guard import guarded
 from ..keys import names_inside
-from ..patch import watch
+from ..patch import IN_FULL, watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
 from ..where import Where
@@ -32,8 +32,29 @@ def install(session: Session) -> None:
     session.patch(
         wrapper,
         "forward",
-        watch(session.torch, functools.partial(_begin_wrapped, training), functools.partial(end, training)),
+        watch(
+            session.torch,
+            functools.partial(_begin_wrapped, training),
+            functools.partial(end, training),
+            _briefly(training),
+        ),
     )
+
+
+def _briefly(training: Training) -> Callable[..., Any]:
+    is_grad_enabled = training.torch.is_grad_enabled
+
+    def forward(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not training.quiet or not is_grad_enabled():
+            return IN_FULL
+        training.updated = False
+        training.busy += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            training.busy -= 1
+
+    return forward
 
 
 def _begin_wrapped(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

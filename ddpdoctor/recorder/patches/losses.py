@@ -49,6 +49,8 @@ class _Losses:
         return call
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.training.quiet:
+            return None
         if self.training.updated and self.session.torch.is_grad_enabled():
             self.training.open_step()
         if not self.session.detailed:

@@ -65,6 +65,8 @@ class _Optimizers:
 
     def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An optimizer is about to step."""
+        if self.training.quiet and not self.under_way:
+            return
         if self.under_way:
             self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
         step = _Step(optimizer)
@@ -92,6 +94,9 @@ class _Optimizers:
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
+        if self.training.quiet and not self.under_way:
+            self.training.close_step()
+            return
         position = len(self.under_way) - 1
         while position >= 0 and self.under_way[position].optimizer is not optimizer:
             position -= 1
