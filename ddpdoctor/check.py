@@ -72,8 +72,9 @@ class Check:
     def __init_subclass__(cls) -> None:
         """Find what :func:`tells` marked; a bundled check without family and name has those of its folder and file."""
         super().__init_subclass__()
-        *package, family, file = cls.__module__.split(".")
-        if package == ["ddpdoctor", "checks"]:
+        *package, file = cls.__module__.split(".")
+        if package[:2] == ["ddpdoctor", "checks"] and package[2:]:
+            family = package[2]
             cls.family = vars(cls).get("family", Family(family))
             cls.name = vars(cls).get("name", file.replace("_", "-"))
         marked = {

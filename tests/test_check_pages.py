@@ -42,6 +42,12 @@ def test_a_bundled_check_stands_in_the_folder_of_its_family(check: Check):
     assert check.name.replace("-", "_").endswith(module)
 
 
+@pytest.mark.parametrize("module", ["our_checks", "our.checks", "ddpdoctor.checks"])
+def test_a_check_of_the_user_is_called_as_its_class_says(module: str):
+    own = type("Own", (Check,), {"__module__": module, "name": "own"})
+    assert own.name == "own"
+
+
 def test_names_are_unique():
     names = [check.name for check in registry.all_checks()]
     assert len(names) == len(set(names))
