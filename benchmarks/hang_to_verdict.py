@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 10.0
-_NO_PROGRESS = ("collective.begin", "Site", "Note", "Raised", "Exit")
+_NO_PROGRESS = ("Site", "Note", "Raised", "Exit")
 """Kinds of events that the background thread of a rank may write while it stands, and those of its end."""
 
 
@@ -89,7 +89,7 @@ def _progress(folder: Path) -> Iterator[float]:
             continue  # the launcher's own
         for line in text.splitlines():
             event = json.loads(line) if line.endswith("}") else {}
-            if "t" in event and event["k"] not in _NO_PROGRESS:
+            if "t" in event and event["k"] not in _NO_PROGRESS and event.get("ended", True):
                 yield event["t"]
 
 

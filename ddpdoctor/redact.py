@@ -85,7 +85,7 @@ def _mask_json(text: str, mask: Callable[[str], str]) -> str:
         values = [json.loads(line) for line in text.splitlines()]
     except json.JSONDecodeError:  # its writer was killed, or it is written over several lines
         return mask(text)
-    return "".join(json.dumps(_mask_strings(value, mask)) + "\n" for value in values)
+    return "".join(json.dumps(_mask_strings(value, mask), separators=(",", ":")) + "\n" for value in values)
 
 
 def _mask_strings(value: Any, mask: Callable[[str], str]) -> Any:

@@ -1,6 +1,7 @@
 """Which process a rank's record is, where several have one rank."""
 
-from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.recorder.events.process import GroupEvent, Raised
+from ddpdoctor.redact import mask_files
 from ddpdoctor.trace.reader import read_run
 from tests.support import records
 
@@ -31,3 +32,13 @@ def test_of_several_that_took_one_rank_it_is_the_one_that_was_given_another(tmp_
             )
     ranks = read_run(tmp_path).ranks
     assert {rank: one.environ["RANK"] for rank, one in ranks.items()} == {0: "1", 1: "0"}
+
+
+def test_a_record_whose_secrets_were_masked_is_read_as_it_was(tmp_path):
+    environ = {"RANK": "0", "API_TOKEN": "f4c3b00c5ec7e7"}
+    raised = Raised("ValueError", f"refused {environ['API_TOKEN']}", 2.0)
+    records.write(tmp_path / "7.jsonl", records.start(7, RANK="0"), raised)
+    mask_files(tmp_path, environ)
+    told = read_run(tmp_path).ranks[0].raised
+    assert told.type == "ValueError"
+    assert environ["API_TOKEN"] not in told.message

@@ -19,7 +19,8 @@ T = TypeVar("T")
 Sites = Mapping[int, Where]
 """The places of a record, by their numbers."""
 _Convert = Callable[[Any, Sites], Any]
-_HEAD = re.compile(rb'\{"k":"(\w+)","t":(-?[\d.]+(?:e[-+]\d+)?)[,}]')
+_HEAD = re.compile(rb'\{"k": ?"(\w+)", ?"t": ?(-?[\d.]+(?:e[-+]\d+)?)[,}]')
+"""With spaces where somebody wrote it anew."""
 
 
 class Malformed(ValueError):
