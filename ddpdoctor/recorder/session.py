@@ -13,10 +13,8 @@ from typing import Any, TypeVar
 
 from . import guard
 from .after_import import when_imported
-from .asked import Asked
 from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
-from .heartbeat import Heartbeat
 from .options import RecorderOptions
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
@@ -75,7 +73,6 @@ class Session:
         hide_from_compiler(self.torch, guard.nothing, everything=True)
         self._begin_record()
         os.register_at_fork(after_in_child=self._in_child)
-        self.writer.ticks += [guard.guarded(Heartbeat(self).tick), guard.guarded(Asked(self).look)]
         if self.options.rehearse:
             self._rehearse()  # first, so that what is watched is what the script calls
         from . import patches
