@@ -14,6 +14,13 @@ def found(loss):
     return [(one.count, round(one.factor, 4)) for one in divisors(torch, loss.grad_fn, wait=False)]
 
 
+reads_numbers = pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack_hook"),
+    reason="this torch does not say whether a saved tensor has hooks, so none is read",
+)
+
+
+@reads_numbers
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [
@@ -33,6 +40,7 @@ def test_a_sum_that_is_divided(loss, expected):
     assert found(loss) == [expected]
 
 
+@reads_numbers
 def test_every_term_of_a_loss():
     assert found((losses * mask).sum() / 3 + 0.1 * (losses.sum() / 5)) == [(3, 1.0), (5, 0.1)]
 
@@ -63,6 +71,7 @@ def test_what_was_saved_under_hooks_is_not_read():
     assert calls == [1]
 
 
+@reads_numbers
 @pytest.mark.parametrize(
     ("loss", "factor"),
     [
