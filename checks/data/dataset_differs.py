@@ -1,3 +1,5 @@
+from collections.abc import Hashable, Iterable
+
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
@@ -39,7 +41,7 @@ class DatasetDiffers(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
-        divided = [shared for shared in rounds if shared.divided and not _is_kept_by_node(shared)]
+        divided = _by_dataset(shared for shared in rounds if shared.divided and not _is_kept_by_node(shared))
         if not divided:
             return Skipped("no sampler divides a dataset among ranks")
         if differing := [finding for _, finding in by_loader(divided, self._differs)]:
@@ -82,6 +84,16 @@ _FIX = (
     "files = sorted(files)                       # what a folder lists\n"
     "generator = torch.Generator().manual_seed(0)    # what is drawn at random, alike on every rank"
 )
+
+
+def _by_dataset(rounds: Iterable[Round]) -> list[Round]:
+    """The first round over each dataset: several DataLoaders over one that differs have one cause."""
+    first: dict[Hashable, Round] = {}
+    for shared in rounds:
+        contents = tuple((rank, loader.content) for rank, loader in shared.loaders.items())
+        seen = all(content is not None for _, content in contents)
+        first.setdefault(contents if seen else (shared.about, shared.number), shared)
+    return list(first.values())
 
 
 def _is_kept_by_node(shared: Round) -> bool:

@@ -25,6 +25,20 @@ def test_content_that_differs():
     assert finding.evidence[1].text == "content content 1"
 
 
+def test_one_dataset_behind_two_loaders_is_one_finding():
+    def two_loaders(rank, recording):
+        (loader,), (drawn,) = recording.loaders, recording.passes
+        second, again = replace(loader, index=1, at=where(41)), replace(drawn, loader=1)
+        return replace(recording, loaders=(loader, second), passes=(drawn, again))
+
+    trace = dataset(lambda rank: f"content {rank}")
+    trace = replace(
+        trace,
+        ranks=tuple(replace(rank, recording=two_loaders(rank.rank, rank.recording)) for rank in trace.ranks),
+    )
+    assert only_finding("DD111", Source.RUN, trace).where == where(40)
+
+
 def test_lengths_that_differ():
     finding = only_finding("DD111", Source.RUN, dataset(lambda rank: None, lambda rank: 8 + rank))
     assert finding.headline == "TensorDataset has 8 samples on rank 0 and 9 on rank 1"
