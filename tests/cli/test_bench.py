@@ -86,7 +86,11 @@ def test_a_rank_that_fails_is_named_in_one_line(tmp_path, instead, expected):
         (["--width", "30"], "--width 30 is not a multiple of 4"),
         (["--backend", "mpi"], "--backend mpi is neither gloo nor nccl"),
         (["--plot", "bench.pdf"], "'bench.pdf' ends with neither .png nor .svg"),
-        (["--timeout", "0.1", "--quick"], "the time limit of 0.1 s was reached: importing torch"),
+        pytest.param(
+            ["--timeout", "0.1", "--quick"],
+            "the time limit of 0.1 s was reached: importing torch",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path, arguments, expected):
