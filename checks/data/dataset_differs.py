@@ -91,8 +91,8 @@ def _by_dataset(rounds: Iterable[Round]) -> list[Round]:
     first: dict[Hashable, Round] = {}
     for shared in rounds:
         contents = tuple((rank, loader.content) for rank, loader in shared.loaders.items())
-        seen = all(content is not None for _, content in contents)
-        first.setdefault(contents if seen else (shared.about, shared.number), shared)
+        known = all(content is not None for _, content in contents)
+        first.setdefault(contents if known else (shared.about, shared.number), shared)
     return list(first.values())
 
 

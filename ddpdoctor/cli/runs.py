@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.redact import escape, quote
 from ddpdoctor.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -222,6 +221,7 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
     Raises:
         UsageError: there is none.
     """
+    from ddpdoctor.redact import quote
     from ddpdoctor.runs.run_reader import find_runs, read_run
 
     there = find_runs(Path(folder))
@@ -232,6 +232,7 @@ def _chosen(names: tuple[str, ...], folder: str) -> list[Run]:
 
 
 def _find(name: str, there: list[Path], folder: str) -> Path:
+    from ddpdoctor.redact import escape, quote
     from ddpdoctor.runs.run_reader import is_run
 
     known = {path.name: path for path in there}
