@@ -19,7 +19,7 @@ SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
 _Method = TypeVar("_Method", bound=Callable[..., Finding])
 
 
-def tells(kind: type) -> Callable[[_Method], _Method]:
+def reports(kind: type) -> Callable[[_Method], _Method]:
     """Mark a method of a check as the one that puts a cause of a standstill into words.
 
     Args:
@@ -27,7 +27,7 @@ def tells(kind: type) -> Callable[[_Method], _Method]:
     """
 
     def mark(method: _Method) -> _Method:
-        method.tells_of = kind  # type: ignore[attr-defined]
+        method.reported_cause = kind  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -64,13 +64,13 @@ class Check:
     """Sources of which this check only says how ranks ended, or what they waited for. Where a script breaks, what
     its output names as a cause stands for that."""
     causes: ClassVar[Mapping[type, Callable[..., Finding]]] = MappingProxyType({})
-    """The causes of a standstill that this check tells of, each with the method that :func:`tells` marked."""
+    """The causes of a standstill that this check tells of, each with the method that :func:`reports` marked."""
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
     and ends of processes are read without them."""
 
     def __init_subclass__(cls) -> None:
-        """Find what :func:`tells` marked; a bundled check without family and name has those of its folder and file."""
+        """Collect what :func:`reports` marked, and name a bundled check by its folder and file."""
         super().__init_subclass__()
         *package, file = cls.__module__.split(".")
         if package[:2] == ["ddpdoctor", "checks"] and package[2:]:
@@ -78,7 +78,7 @@ class Check:
             cls.family = vars(cls).get("family", Family(family))
             cls.name = vars(cls).get("name", file.replace("_", "-"))
         marked = {
-            kind: method for method in vars(cls).values() if (kind := getattr(method, "tells_of", None))
+            kind: method for method in vars(cls).values() if (kind := getattr(method, "reported_cause", None))
         }
         cls.causes = {**cls.causes, **marked}
 
@@ -97,7 +97,7 @@ class Check:
         """The check's documentation: its docstring without indentation."""
         return _in_source(cls) if sys.flags.optimize > 1 else inspect.getdoc(cls) or ""
 
-    def tell(self, cause: Any) -> Finding:
+    def report(self, cause: Any) -> Finding:
         """A cause of a standstill, of one of the types in :attr:`causes`, in the words of this check."""
         return self.causes[type(cause)](self, cause)
 

@@ -6,7 +6,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
@@ -103,14 +103,14 @@ class CheckpointRace(Check):
         ranks = {raised.rank for raised in failed if raised.rank is not None}
         others = (log.world_size or len(log.stopped) + len(log.ended)) - len(ranks)
         if not failed or 0 in ranks or others < 1:
-            return UNSAID
+            return NOT_IN_OUTPUT
         return self.fail(
             f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
             why="Rank 0 writes the file, and the others read it without waiting: what they find depends on "
             "the disk.",
             fix="dist.barrier() between the save on rank 0 and the load on the others",
             confidence=Confidence.LIKELY,
-            **told_by(*failed, ranks=ranks),
+            **log_fields(*failed, ranks=ranks),
         )
 
     def _race(self, races: Sequence[Exchange]) -> Finding:

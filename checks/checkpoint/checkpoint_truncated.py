@@ -1,7 +1,7 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
@@ -71,9 +71,9 @@ class CheckpointTruncated(Check):
         return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(*self.raises)
+        reason = log.search(*self.raises)
         headline = "a checkpoint is not complete, so it cannot be read"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         path = next(iter(broken.values())).path

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Load
@@ -57,15 +57,15 @@ class MapLocation(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        absent = log.told(*self.raises)
+        absent = log.search(*self.raises)
         if absent:
             headline = f"a checkpoint was saved from {absent.match[1]}, which is not here"
-            return self._in_output(headline, told_by(*absent.by))
+            return self._in_output(headline, log_fields(absent))
         full = next(filter(_full_in_load, log.fatal), None)
         if full is None:
-            return UNSAID
+            return NOT_IN_OUTPUT
         return self._in_output(
-            "a GPU had no memory left for a checkpoint that was restored to it", told_by(full)
+            "a GPU had no memory left for a checkpoint that was restored to it", log_fields(full)
         )
 
     def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:

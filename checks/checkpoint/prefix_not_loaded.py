@@ -2,7 +2,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.redact import quote
@@ -70,7 +70,7 @@ class PrefixNotLoaded(Check):
             "one, or the other way.",
             fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
             "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _lost(self, lost: dict[int, StateLoad]) -> Finding:

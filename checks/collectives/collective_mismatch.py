@@ -2,10 +2,10 @@ import re
 from collections.abc import Sequence
 
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
-from ddpdoctor.blame.wording import told_of, wait_phrase, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, wait_phrase, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Line, Log, Raised, Told, Wait, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, Wait, log_fields
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
@@ -69,7 +69,7 @@ class CollectiveMismatch(StandstillCheck):
             raise NotMeasured("ranks diverged, but not at a collective")
         return [self._differ(mismatch(diverged))]
 
-    @tells(Mismatch)
+    @reports(Mismatch)
     def _differ(self, cause: Mismatch) -> Finding:
         first, second = cause.first, cause.second
         where = f" at {cause.position}," if cause.position else ""
@@ -79,10 +79,10 @@ class CollectiveMismatch(StandstillCheck):
             "comes, get each other's bytes, or end with an error about sizes.",
             fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
             "largest before a gather, or dist.all_gather_object for what differs in length",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(MessageCircle)
+    @reports(MessageCircle)
     def _messages(self, cause: MessageCircle) -> Finding:
         chain = ", ".join(f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_SHOWN])
         return self.fail(
@@ -90,10 +90,10 @@ class CollectiveMismatch(StandstillCheck):
             why="Every one of them waits for a message that its peer sends only after it got its own, so none begins.",
             fix="let every second rank send first; or issue both at once:\n"
             "for work in dist.batch_isend_irecv([P2POp(dist.isend, ...), P2POp(dist.irecv, ...)]):\n    work.wait()",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(CallCircle)
+    @reports(CallCircle)
     def _circle(self, cause: CallCircle) -> Finding:
         first, other = cause.culprits[0], f"rank {cause.other} in {cause.its_place}"
         headline = f"rank {first} waits in {cause.first}, and {other}, each for the other"
@@ -109,10 +109,10 @@ class CollectiveMismatch(StandstillCheck):
             "ranks one sends first and the other receives first\n"
             "ops = [dist.P2POp(dist.isend, ...), dist.P2POp(dist.irecv, ...)]\n"
             "for work in dist.batch_isend_irecv(ops): work.wait()    # for exchanges, in any order",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(DifferentLines)
+    @reports(DifferentLines)
     def _different_lines(self, cause: DifferentLines) -> Finding:
         return self.fail(
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
@@ -121,24 +121,24 @@ class CollectiveMismatch(StandstillCheck):
             "they left at different steps, or on a parameter that one rank left out. Stacks alone do not show which.",
             fix="bring every rank through the same collectives in the same order; to see where they diverged:\n"
             "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ..., which record it",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        told = log.told(_DETAIL)
+        told = log.search(_DETAIL)
         if told:
             return [self._described(told)]
-        told = log.told(_GLOO_SIZE, _OTHERS)
+        told = log.search(_GLOO_SIZE, _OTHERS)
         if told is None:
             apart = _apart(log.waits)
-            return [self._waited_apart(apart)] if apart else UNSAID
+            return [self._waited_apart(apart)] if apart else NOT_IN_OUTPUT
         said = told.match.groupdict()
         headline = (
             f"a rank sent {said['got']} bytes where its peer expected {said['room']}"
             if said.get("got")
             else "ranks ran different collectives at the same position"
         )
-        return [self._finding(headline, told.by)]
+        return [self._finding(headline, told.sources)]
 
     def _waited_apart(self, waits: Sequence[Wait]) -> Finding:
         ranks: dict[str, list[int]] = {}
@@ -154,11 +154,11 @@ class CollectiveMismatch(StandstillCheck):
             role=Role.MESSENGER,
         )
 
-    def _described(self, told: Told) -> Finding:
+    def _described(self, told: Reason) -> Finding:
         first, second = int(told.match["a"]), int(told.match["b"])
         return self._finding(
             f"rank {first} ran {_short(told.match['first'])} where rank {second} ran {_short(told.match['second'])}",
-            told.by,
+            told.sources,
             (first, second),
         )
 
@@ -190,7 +190,7 @@ class CollectiveMismatch(StandstillCheck):
             "or tensors whose sizes differ between ranks.",
             fix="follow both ranks to the line that calls the collective, and bring them through the same ones\n"
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
-            **told_by(*told, ranks=ranks, role=role),
+            **log_fields(*told, ranks=ranks, role=role),
         )
 
 

@@ -1,9 +1,9 @@
 from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
-from ddpdoctor.blame.wording import for_seconds, told_of, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, for_seconds, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -53,7 +53,7 @@ class CollectiveOnSomeRanks(StandstillCheck):
             raise NotMeasured("ranks diverged otherwise than by a collective of some")
         return [self._called_alone(cause)]
 
-    @tells(CalledAlone)
+    @reports(CalledAlone)
     def _called_alone(self, cause: CalledAlone) -> Finding:
         ranks, rest = who(cause.culprits), who(cause.others.ranks)
         instead = (
@@ -66,23 +66,23 @@ class CollectiveOnSomeRanks(StandstillCheck):
             why=f"It is a collective, which needs every rank of the group: {ranks} waited there for {rest}, or met a "
             "collective that was meant for something else.",
             fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(LeftCallOut)
+    @reports(LeftCallOut)
     def _left_out(self, cause: LeftCallOut) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} left out {cause.call} at {cause.position}, which {who(cause.others)} called",
             why="Collectives are matched by their order alone, so what follows met another one: the ranks wait for "
             "what never comes, get each other's bytes, or end with an error about sizes.",
             fix=_FIX_CALL,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        return tell_stall(self, log)
+        return judge_stall(self, log)
 
-    @tells(AloneInOutput)
+    @reports(AloneInOutput)
     def _alone_in_output(self, cause: AloneInOutput) -> Finding:
         ranks = who(cause.culprits)
         return self.fail(
@@ -91,5 +91,5 @@ class CollectiveOnSomeRanks(StandstillCheck):
             "a condition on the rank, such as an evaluation through the wrapped model or a metric.",
             fix="use model.module in code that one rank runs alone, or take the condition away\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 names the line",
-            **told_of(cause),
+            **cause_fields(cause),
         )

@@ -2,8 +2,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
-from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
@@ -101,9 +101,9 @@ class LocalDecision(StandstillCheck):
 
     def _in_broken_run(self, cause: Cause, ranks: Iterable[int], texts: Mapping[int, str]) -> Finding:
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
-        return self.tell(replace(cause, waiting=waiting, states=by_state(texts)))
+        return self.report(replace(cause, waiting=waiting, states=by_state(texts)))
 
-    @tells(LeftLoop)
+    @reports(LeftLoop)
     def _left_loop(self, cause: LeftLoop) -> Finding:
         waits = f" and {wait_phrase(cause.waiting, cause.waits_in).removeprefix(who(cause.waiting)).strip()}"
         return self.fail(
@@ -113,21 +113,21 @@ class LocalDecision(StandstillCheck):
             "alone. The others wait for it in their next collective.",
             fix="stop = torch.tensor([float(stop)])     # what each rank would decide\n"
             "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(LeftStepsOut)
+    @reports(LeftStepsOut)
     def _left_steps_out(self, cause: LeftStepsOut) -> Finding:
         steps = f"{plural(cause.fewer, 'training step')}{_others(cause, 'made')}"
         return self.fail(
-            f"{who(cause.culprits)} left out {steps}", why=_WHY_STEPS, fix=_FIX, **told_of(cause)
+            f"{who(cause.culprits)} left out {steps}", why=_WHY_STEPS, fix=_FIX, **cause_fields(cause)
         )
 
-    @tells(LeftBackwardOut)
+    @reports(LeftBackwardOut)
     def _left_backward_out(self, cause: LeftBackwardOut) -> Finding:
         step = f"training step {'?' if cause.step is None else cause.step}{_others(cause, 'ran')}"
         headline = f"{who(cause.culprits)} left out the backward of {step}"
-        return self.fail(headline, why=_WHY_BACKWARD, fix=_FIX, **told_of(cause))
+        return self.fail(headline, why=_WHY_BACKWARD, fix=_FIX, **cause_fields(cause))
 
 
 def _others(cause: Cause, did: str) -> str:

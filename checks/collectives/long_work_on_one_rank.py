@@ -1,9 +1,9 @@
 from ddpdoctor.blame.causes import WorkInOutput, WorksAlone
-from ddpdoctor.blame.wording import all_do, for_seconds, others_wait, told_of, verb, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -37,7 +37,7 @@ class LongWorkOnOneRank(StandstillCheck):
     title = "no rank works alone while the others wait"
     explained_by = ("DD005",)
 
-    @tells(WorksAlone)
+    @reports(WorksAlone)
     def _works(self, cause: WorksAlone) -> Finding:
         waiting = cause.waiting
         timeout = "10 or 30 minutes" if cause.timeout is None else f"{cause.timeout:.0f} s"
@@ -50,7 +50,7 @@ class LongWorkOnOneRank(StandstillCheck):
             "collective and not of this line.",
             fix="do the work before the launch, or a part of it on every rank; or give the group the time it takes:\n"
             "dist.init_process_group(timeout=timedelta(hours=2))",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:
@@ -59,9 +59,9 @@ class LongWorkOnOneRank(StandstillCheck):
         return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
 
     def examine_log(self, log: Log) -> Judgement:
-        return tell_stall(self, log)
+        return judge_stall(self, log)
 
-    @tells(WorkInOutput)
+    @reports(WorkInOutput)
     def _work_in_output(self, cause: WorkInOutput) -> Finding:
         time = f"{cause.took / 60:.0f} minutes" if cause.took >= 120 else f"{cause.took:.0f} s"
         return self.fail(
@@ -70,5 +70,5 @@ class LongWorkOnOneRank(StandstillCheck):
             f"{cause.what} for the one that shows it, and gave up.",
             fix="do the work before the launch, or on every rank its part\n"
             "dist.init_process_group(timeout=timedelta(hours=2))     # ddp_timeout=7200 in transformers",
-            **told_of(cause),
+            **cause_fields(cause),
         )

@@ -7,8 +7,8 @@ from ddpdoctor.blame.causes import (
     GroupsOutOfOrder,
     Members,
 )
-from ddpdoctor.blame.wording import told_of, verb, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, verb, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Level, Passed, Skipped
 from ddpdoctor.outliers import by_state
@@ -74,7 +74,7 @@ class NewGroupOrder(StandstillCheck):
         most = max(sum(group.action == "new_group" for group in seen.groups) for seen in recordings.values())
         return Passed(f"the ranks made {plural(most, 'process group')} and came out of each")
 
-    @tells(GroupsOutOfOrder)
+    @reports(GroupsOutOfOrder)
     def _out_of_order(self, cause: GroupsOutOfOrder) -> Finding:
         members, first = cause.members, cause.culprits[0]
         other = next(rank for rank in members if members[rank] != members[first])
@@ -86,10 +86,10 @@ class NewGroupOrder(StandstillCheck):
             why=f"{_WHY}Groups are matched by their order alone, so these two are taken for one, and its members do "
             "not find each other.",
             fix=_FIX,
-            **{**told_of(cause), "evidence": (*orders, *cause.states)},
+            **{**cause_fields(cause), "evidence": (*orders, *cause.states)},
         )
 
-    @tells(GroupMadeAlone)
+    @reports(GroupMadeAlone)
     def _made_alone(self, cause: GroupMadeAlone) -> Finding:
         called, others = cause.culprits, who(cause.waiting)
         there = (
@@ -100,10 +100,10 @@ class NewGroupOrder(StandstillCheck):
             why=f"{_WHY}From there on {who(called)} and {others} count groups differently, and the next group, or this "
             "one, waits for ranks that do not come.",
             fix=_FIX,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(GroupCircle)
+    @reports(GroupCircle)
     def _circle(self, cause: GroupCircle) -> Finding:
         shown = {rank: f"ranks {fold_ranks(group)}" for rank, group in list(cause.groups.items())[:_SHOWN]}
         chain = ", ".join(f"rank {rank} for {group}" for rank, group in shown.items())
@@ -114,10 +114,10 @@ class NewGroupOrder(StandstillCheck):
             "Ranks that share groups have to use them in one order.",
             fix="use the groups in the order in which they were made, on every rank; or start all with async_op=True, "
             "and wait for them afterwards",
-            **{**told_of(cause), "evidence": (*waits, *cause.states)},
+            **{**cause_fields(cause), "evidence": (*waits, *cause.states)},
         )
 
-    @tells(GroupsDisagree)
+    @reports(GroupsDisagree)
     def _disagree(self, cause: GroupsDisagree) -> Finding:
         (members, most), (other, fewer), *_ = cause.known
         return self.fail(
@@ -126,7 +126,7 @@ class NewGroupOrder(StandstillCheck):
             "orders, or leave some out, mean different groups by one number, and wait in them for each other.",
             fix="call dist.new_group for every group on every rank, in the same order, also where a rank is no member",
             **{
-                **told_of(cause),
+                **cause_fields(cause),
                 "evidence": tuple(
                     Evidence(f"group {cause.group} is of {who(one)}", by) for one, by in cause.known
                 ),

@@ -12,12 +12,12 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.frames import where_of
 from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
-from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, told_of, verb, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
+from ddpdoctor.check import reports
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.stall import tell_stall
+from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase
@@ -60,17 +60,17 @@ class CollectiveNotJoined(StandstillCheck):
     )
     log_words = ("failed to pass monitored",)
 
-    @tells(IsElsewhere)
+    @reports(IsElsewhere)
     def _elsewhere(self, cause: IsElsewhere) -> Finding:
         return self.fail(
             f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}",
             why="A collective ends when every rank of its group has joined it. The others give up at the timeout of "
             "the process group, and their errors speak of the collective and not of this line.",
             fix=f"see what it does at the line named here, and {_SAME_ORDER}",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(NeverCame)
+    @reports(NeverCame)
     def _never_came(self, cause: NeverCame) -> Finding:
         ranks, here = cause.culprits, cause.here
         waits = verb(here, "waits", "wait")
@@ -91,10 +91,10 @@ class CollectiveNotJoined(StandstillCheck):
             + (alone if len(here) == 1 < len(ranks) else ""),
             fix=f"see where {who(ranks)} is now: ddpdoctor hang, on its host; its last collective is told here\n"
             + _SAME_ORDER,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(LeftNoDump)
+    @reports(LeftNoDump)
     def _left_no_dump(self, cause: LeftNoDump) -> Finding:
         ranks, here = cause.culprits, cause.here
         return self.fail(
@@ -105,10 +105,10 @@ class CollectiveNotJoined(StandstillCheck):
             "looks the same.",
             fix=f"look for the end of {who(ranks)}: exit status, dmesg, the scheduler's log\n"
             "ddpdoctor explain LOG    # of its output",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(NoPartner)
+    @reports(NoPartner)
     def _no_partner(self, cause: NoPartner) -> Finding:
         peer = cause.peer.rank
         return self.fail(
@@ -116,10 +116,10 @@ class CollectiveNotJoined(StandstillCheck):
             why=f"A message has two ends. Rank {peer} never calls the other one: a condition on the rank, or on a "
             "value that the two do not share, lets one of them communicate and the other not.",
             fix="let both ends follow from the same values: what one sends, the other receives, in the same order",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(Unseen)
+    @reports(Unseen)
     def _unseen(self, cause: Unseen) -> Finding:
         ranks = cause.culprits
         was, has, runs = verb(ranks, "was", "were"), verb(ranks, "has", "have"), verb(ranks, "runs", "run")
@@ -130,10 +130,10 @@ class CollectiveNotJoined(StandstillCheck):
             fix="look at their own output; where they run on other hosts, keep what each host shows, and judge it "
             "together:\nddpdoctor hang --dump FOLDER     # on every host, into a folder that they share\n"
             "ddpdoctor hang FOLDER",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
-    @tells(NobodyLate)
+    @reports(NobodyLate)
     def _nobody_late(self, cause: NobodyLate) -> Finding:
         return self.fail(
             f"all of {who(cause.waiting)} wait in {cause.what}, and none is late",
@@ -143,7 +143,7 @@ class CollectiveNotJoined(StandstillCheck):
             "which stacks do not show.",
             fix="ddpdoctor check     # tries the same path with a live group\nNCCL_DEBUG=INFO names interface and "
             "transport; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME choose another",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -165,9 +165,9 @@ class CollectiveNotJoined(StandstillCheck):
         return [self._stopped(trace, stopped)]
 
     def examine_log(self, log: Log) -> Judgement:
-        return tell_stall(self, log)
+        return judge_stall(self, log)
 
-    @tells(LateInOutput)
+    @reports(LateInOutput)
     def _late_in_output(self, cause: LateInOutput) -> Finding:
         late, others = who(cause.culprits), cause.waiting
         waited = f", in which {who(others)} waited{for_seconds(cause.seconds)}" if others else ""
@@ -177,7 +177,7 @@ class CollectiveNotJoined(StandstillCheck):
             "branch on the rank's own data, a stuck DataLoader. Who waits is the victim.",
             fix=f"see where {late} was: py-spy dump of its process the next time, or\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of every rank",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:

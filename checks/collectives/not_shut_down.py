@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Family, Judgement, Passed, Role, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -71,8 +71,8 @@ class NotShutDown(Check):
     def examine_log(self, log: Log) -> Judgement:
         lines = log.find(_WARNED)
         if not lines:
-            return UNSAID
+            return NOT_IN_OUTPUT
         if log.failed:
             return Skipped("the job failed, and did not come to its end")
         headline = "the job ended without destroy_process_group"
-        return [self.info(headline, why=_WHY, fix=_FIX, **told_by(*lines[:8], role=Role.MESSENGER))]
+        return [self.info(headline, why=_WHY, fix=_FIX, **log_fields(*lines[:8], role=Role.MESSENGER))]

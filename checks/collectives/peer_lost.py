@@ -2,7 +2,7 @@ import re
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_another_service
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
@@ -48,13 +48,13 @@ class PeerLost(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        worker = log.told(_WORKER)
+        worker = log.search(_WORKER)
         if worker:
-            return [self._worker(*worker.by)]
+            return [self._worker(*worker.sources)]
         told = _survivors(log)
         stall = find_stall(log)
         if not told or not log.failed or (stall and stall.missing):  # who names the missing rank knows more
-            return UNSAID
+            return NOT_IN_OUTPUT
         texts = [survivor.text for survivor in told]
         named = sorted(
             {int(rank) for text in texts for found in _NAMED.findall(text) for rank in found if rank}
@@ -78,13 +78,13 @@ class PeerLost(Check):
                 f"look at {lost}: exit code in its launcher's summary, dmesg -T | grep -i -e killed -e xid on "
                 "its node",
                 confidence=Confidence.CERTAIN,
-                **told_by(*told[:_MOST], role=Role.MESSENGER, ranks=named),
+                **log_fields(*told[:_MOST], role=Role.MESSENGER, ranks=named),
             )
         ]
 
     def _ended(self, first: Ended, survivors: set[int], told: list[Line | Raised]) -> Finding:
         ranks = () if first.rank is None else (first.rank,)
-        said = told_by(first.line, *told[: _MOST - 1], role=Role.MESSENGER, ranks=ranks)
+        said = log_fields(first.line, *told[: _MOST - 1], role=Role.MESSENGER, ranks=ranks)
         return self.fail(
             f"rank {first.rank} ended with exit status {first.code} without an exception in this output, and "
             f"{ranks_phrase(survivors)} lost the connection to it",
@@ -106,7 +106,7 @@ class PeerLost(Check):
             fix="dmesg -T | grep -i 'killed process'; fewer workers\nDataLoader(..., num_workers=0) shows what "
             "it raises",
             confidence=Confidence.LIKELY,
-            **told_by(*told, role=Role.MESSENGER),
+            **log_fields(*told, role=Role.MESSENGER),
         )
 
 

@@ -3,11 +3,11 @@ import re
 from ddpdoctor import registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import Frame, is_of_script, where_of
-from ddpdoctor.blame.wording import others_wait, told_of, wait_phrase, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
+from ddpdoctor.check import reports
 from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.redact import quote
@@ -93,7 +93,7 @@ class RankFailedFirst(StandstillCheck):
     explained_by = ("DD005", "DD215", "DD224")
     """They know some exceptions better, and only by what led to them."""
 
-    @tells(FailedAndWaits)
+    @reports(FailedAndWaits)
     def _failed_and_waits(self, cause: FailedAndWaits) -> Finding:
         handled, place, ranks = cause.handled, cause.own_wait, who(cause.culprits)
         message = f" {quote(shorten(handled.message))}" if handled.message else ""
@@ -104,7 +104,7 @@ class RankFailedFirst(StandstillCheck):
             "first, which the others do not join. Its traceback shows at the timeout of the process group, if ever.",
             fix="look at the line named here; and call no collective where an exception may be under way:\n"
             "train()\ndist.barrier()     # behind the work, not in its finally\ndist.destroy_process_group()",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -130,37 +130,37 @@ class RankFailedFirst(StandstillCheck):
         first = first_cause(log)
         if first:
             return [self._raised(log, first)]
-        refused = log.told(_REFUSED) if log.failed else None
+        refused = log.search(_REFUSED) if log.failed else None
         if refused:
             return [self._never_began(log, refused)]
-        missed = log.told(*_NOT_STARTED)
+        missed = log.search(*_NOT_STARTED)
         if missed and not log.training and _ends_with(log, missed):
             return [self._not_started(missed)]
-        return UNSAID if log.failed else Passed(f"no line of {log.read} tells of a failure")
+        return NOT_IN_OUTPUT if log.failed else Passed(f"no line of {log.read} tells of a failure")
 
-    def _never_began(self, log: Log, told: Told) -> Finding:
+    def _never_began(self, log: Log, told: Reason) -> Finding:
         ranks = {one.rank for one in log.ended if one.code > 0 and one.rank is not None}
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} ended at once: {shorten(told.match[0])}",
             why="Python could not start the script, or the script did not take its arguments. No rank reached its "
             "process group.",
             fix="run the same command by hand without the launcher: python script.py ARGUMENTS",
-            **told_by(*told.by, role=Role.EXCEPTION, ranks=ranks),
+            **log_fields(told, role=Role.EXCEPTION, ranks=ranks),
         )
 
-    def _not_started(self, told: Told) -> Finding:
+    def _not_started(self, told: Reason) -> Finding:
         return self.fail(
             f"the job did not start: {shorten(told.match[0])}",
             why="What was to start the ranks could not begin, so that no rank said anything.",
             fix="run the command of that line by hand, in the same shell, container or allocation",
-            **told_by(*told.by, role=Role.EXCEPTION),
+            **log_fields(told, role=Role.EXCEPTION),
         )
 
     def _raised(self, log: Log, first: Raised) -> Finding:
         root = first.root
         ranks = ranks_of(log, root)
         others = "" if root is first else f", and was raised again as {first.kind}"
-        said = told_by(root, role=Role.EXCEPTION, ranks=ranks)
+        said = log_fields(root, role=Role.EXCEPTION, ranks=ranks)
         said["where"] = said["where"] or first.where  # what was raised again may have passed the script
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
@@ -217,9 +217,9 @@ def _telling(message: str) -> str:
     return next(iter(after), lines[0] if lines else "").strip()
 
 
-def _ends_with(log: Log, told: Told) -> bool:
+def _ends_with(log: Log, told: Reason) -> bool:
     """Whether the output ends soon after what was told."""
-    last = max(one.line.position if isinstance(one, Raised) else one.position for one in told.by)
+    last = max(one.line.position if isinstance(one, Raised) else one.position for one in told.sources)
     return log.last is not None and log.last.position - last <= _NEAR_THE_END
 
 

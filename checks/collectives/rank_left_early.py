@@ -1,8 +1,8 @@
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import EndedEarly
-from ddpdoctor.blame.wording import doing, others_wait, told_of, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, doing, others_wait, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
 from ddpdoctor.recorder.events.training import Backward
@@ -79,14 +79,14 @@ class RankLeftEarly(StandstillCheck):
             where=raised.at if raised else None,
         )
 
-    @tells(EndedEarly)
+    @reports(EndedEarly)
     def _ended(self, cause: EndedEarly) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
             why="A collective needs every rank of its group. A launcher takes 0 for success, so nothing ends the "
             "others before the timeout of the process group.",
             fix=_FIX,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:

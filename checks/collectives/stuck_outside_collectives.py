@@ -1,7 +1,7 @@
 from ddpdoctor.blame.causes import BlockedOutside
 from ddpdoctor.blame.place import Kind
-from ddpdoctor.blame.wording import all_do, others_wait, told_of, verb, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
@@ -57,7 +57,7 @@ class StuckOutsideCollectives(StandstillCheck):
     title = "no rank is blocked outside collectives"
     explained_by = ("DD005",)
 
-    @tells(BlockedOutside)
+    @reports(BlockedOutside)
     def _blocked(self, cause: BlockedOutside) -> Finding:
         ranks, waiting = cause.culprits, cause.waiting
         place = cause.state.place
@@ -70,7 +70,7 @@ class StuckOutsideCollectives(StandstillCheck):
             if waiting
             else "No rank is in a collective: all wait for something else, and nothing in the job brings it.",
             fix=_STOPPED if cause.state.stopped else _FIX.get(place.kind if place else Kind.ELSEWHERE, _LOOK),
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:

@@ -1,10 +1,10 @@
 from signal import SIGTERM
 
 from ddpdoctor.blame.causes import GaveUp
-from ddpdoctor.blame.wording import for_seconds, told_of, who
-from ddpdoctor.check import Check, tells
-from ddpdoctor.logs.log import UNSAID, Ended, Line, Log, Raised, told_by
-from ddpdoctor.logs.stall import find_stall, tell_stall
+from ddpdoctor.blame.wording import cause_fields, for_seconds, who
+from ddpdoctor.check import Check, reports
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Raised, log_fields
+from ddpdoctor.logs.stall import find_stall, judge_stall
 from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
 
 _COLLECT = (
@@ -40,16 +40,16 @@ class TimeoutUndetermined(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         if find_stall(log):
-            return tell_stall(self, log)
+            return judge_stall(self, log)
         # A launcher ends the others by SIGTERM after the first failure.
         ended = min(
             (one for one in log.ended if one.code), key=lambda one: one.code == -SIGTERM, default=None
         )
         if ended:
             return [self._ended(ended)]
-        return [self._hung(log.hung)] if log.hung else UNSAID
+        return [self._hung(log.hung)] if log.hung else NOT_IN_OUTPUT
 
-    @tells(GaveUp)
+    @reports(GaveUp)
     def _gave_up(self, cause: GaveUp) -> Finding:
         path = (
             "It was the first collective, which suggests the path between the ranks rather than the script. "
@@ -61,7 +61,7 @@ class TimeoutUndetermined(Check):
             why=f"Every rank that speaks waited at the same place, so none of them is to blame. "
             f"{path if cause.first else ''}A watchdog reports that time has run out, and not what kept the data.",
             fix=_COLLECT,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def _ended(self, ended: Ended) -> Finding:
@@ -89,5 +89,5 @@ class TimeoutUndetermined(Check):
             why=why,
             fix=_COLLECT,
             confidence=Confidence.CERTAIN,
-            **told_by(*told, role=Role.UNKNOWN, ranks=ranks),
+            **log_fields(*told, role=Role.UNKNOWN, ranks=ranks),
         )

@@ -1,12 +1,12 @@
 from typing import Any
 
 from ddpdoctor.blame.causes import OutOfBatches
-from ddpdoctor.blame.wording import place_phrase, told_of, verb, who
-from ddpdoctor.check import Check, tells
+from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
+from ddpdoctor.check import Check, reports
 from ddpdoctor.group.answers import replicas_differ, require_right_answers
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Role, Skipped
@@ -99,7 +99,7 @@ class UnevenBatches(Check):
             self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
         ] or Passed(_even(rounds[0]))
 
-    @tells(OutOfBatches)
+    @reports(OutOfBatches)
     def _out_of_batches(self, cause: OutOfBatches) -> Finding:
         waiting = cause.waiting
         return self.fail(
@@ -107,26 +107,26 @@ class UnevenBatches(Check):
             f"{verb(waiting, 'waits', 'wait')} in batch {cause.drawn + 1}, in {place_phrase(cause.waits_in)}",
             why=_WHY,
             fix=_FIX,
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
         waited = next((raised for raised in log.fatal if waited_in_vain(raised) and _in_join(raised)), None)
         if waited:
             return self._told(
-                "ranks ran out of batches at different steps", told_by(waited, role=Role.MESSENGER)
+                "ranks ran out of batches at different steps", log_fields(waited, role=Role.MESSENGER)
             )
         bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
-            return UNSAID
+            return NOT_IN_OUTPUT
         lines = [next(bar.line for bar in bars.values() if bar.total == total) for total in totals]
         counts = " and ".join(
             f"{ranks_phrase(rank for rank, bar in bars.items() if bar.total == total)} {total}"
             for total in totals
         )
         headline = f"ranks have different numbers of batches: {counts}"
-        return self._told(headline, told_by(*lines, role=Role.MESSENGER))
+        return self._told(headline, log_fields(*lines, role=Role.MESSENGER))
 
     def _told(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(

@@ -7,7 +7,7 @@ from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
@@ -103,7 +103,7 @@ class BackendUnavailable(Check):
                 why="A process group sends tensors only of the devices that its backends are for: nccl those on GPUs.",
                 fix=f"move the tensor to the {other} device first, or give a backend for each: "
                 'dist.init_process_group("cpu:gloo,cuda:nccl")',
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
         backend = groups.get("backend", "nccl").lower()
         without_gpu = "no GPUs found" in reason.match.string
@@ -113,7 +113,7 @@ class BackendUnavailable(Check):
             "NCCL is in CUDA builds for Linux only, and needs a GPU for each rank.",
             fix='dist.init_process_group("gloo") on machines without GPUs\n'
             "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
@@ -125,7 +125,7 @@ class DiskUnusable(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_FULL)
+        reason = log.search(_FULL)
         if reason and not _SHARED_MEMORY.search(reason.match.string):
             return self.fail(
                 "a file could not be written to its end: the disk or the quota is full",
@@ -134,17 +134,17 @@ class DiskUnusable(Check):
                 confidence=Confidence.LIKELY
                 if "write failed" in reason.match[0] or "unexpected pos" in reason.match[0]
                 else Confidence.CERTAIN,
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
-        reason = log.told(_UNWRITABLE)
-        return self._told_unwritable(reason) if reason else UNSAID
+        reason = log.search(_UNWRITABLE)
+        return self._told_unwritable(reason) if reason else NOT_IN_OUTPUT
 
-    def _told_unwritable(self, reason: Told) -> Finding:
+    def _told_unwritable(self, reason: Reason) -> Finding:
         return self.fail(
             f"a file could not be written: {reason.match[0]}",
             why=_WHY_UNWRITABLE,
             fix=_FIX_UNWRITABLE,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _unwritable(self, host: Host, error: int) -> Finding:

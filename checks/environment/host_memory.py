@@ -3,7 +3,7 @@ from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, size
@@ -80,31 +80,31 @@ class HostMemory(Check):
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_OOM_KILLER)
+        reason = log.search(_OOM_KILLER)
         if reason:
             killed = [end.rank for end in log.ended if end.code == -signal.SIGKILL and end.rank is not None]
-            details = told_by(*reason.by, role=Role.SYSTEM, ranks=killed or None)
+            details = log_fields(reason, role=Role.SYSTEM, ranks=killed or None)
             return self._told("the out-of-memory killer ended a process of the job", details)
-        reason = log.told(_OVER_ITS_LIMIT)
+        reason = log.search(_OVER_ITS_LIMIT)
         if reason:
-            details = told_by(*reason.by, role=Role.SYSTEM)
+            details = log_fields(reason, role=Role.SYSTEM)
             return self._told("a scheduler or supervisor ended the job for its memory", details)
-        reason = log.told(_REFUSED)
+        reason = log.search(_REFUSED)
         if reason:
-            return self._told("the host ran out of memory", told_by(*reason.by))
+            return self._told("the host ran out of memory", log_fields(reason))
         return self._silent_kill(log)
 
     def _silent_kill(self, log: Log) -> Judgement:
         """SIGKILL with no sender named: on a training host that is nearly always the out-of-memory killer."""
-        killed = log.told(_WORKER_KILLED)
+        killed = log.search(_WORKER_KILLED)
         if killed:
             text = "a DataLoader worker was killed by SIGKILL, most likely because the host ran out of memory"
-            return self._told(text, told_by(*killed.by), Confidence.LIKELY)
+            return self._told(text, log_fields(killed), Confidence.LIKELY)
         first = first_death(log)
         if first is None or first.code != -signal.SIGKILL or log.first(_ANOTHER_SENDER):
-            return UNSAID
+            return NOT_IN_OUTPUT
         who = "a process" if first.rank is None else f"rank {first.rank}"
-        details = told_by(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
+        details = log_fields(first.line, role=Role.DEATH, ranks=() if first.rank is None else (first.rank,))
         text = f"{who} was killed by SIGKILL, most likely because the host ran out of memory"
         return self._told(text, details, Confidence.LIKELY)
 

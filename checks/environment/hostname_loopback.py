@@ -3,7 +3,7 @@ import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import UNSAID, Log, Raised, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_another_service
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
@@ -73,7 +73,7 @@ class HostnameLoopback(Check):
         return Passed(f"host name {quote(host.hostname)} resolves to {', '.join(addresses)}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_UNRESOLVED)
+        reason = log.search(_UNRESOLVED)
         if reason and not _is_of_the_web(reason) and (log.failed or _asks_to_the_end(log)):
             name = reason.match["name"]
             return self.fail(
@@ -84,12 +84,12 @@ class HostnameLoopback(Check):
                 "know it looks again and again, until the rendezvous times out.",
                 fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the name with the node's own "
                 "address to /etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
-        reason = log.told(_DIALS_ITSELF)
-        return self._told_loopback(reason) if reason else UNSAID
+        reason = log.search(_DIALS_ITSELF)
+        return self._told_loopback(reason) if reason else NOT_IN_OUTPUT
 
-    def _told_loopback(self, reason: Told) -> Finding:
+    def _told_loopback(self, reason: Reason) -> Finding:
         address = reason.match["address"] or reason.match["own"]
         number = address.startswith("0.")
         return self.fail(
@@ -103,7 +103,7 @@ class HostnameLoopback(Check):
             "name to its "
             "address in /etc/hosts on all nodes, with no 127.0.x.x entry for it: getent hosts $(hostname)",
             confidence=Confidence.CERTAIN if number else Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _unresolved(self, host: Host) -> Finding:
@@ -131,9 +131,9 @@ class HostnameLoopback(Check):
         )
 
 
-def _is_of_the_web(reason: Told) -> bool:
+def _is_of_the_web(reason: Reason) -> bool:
     """Whether the name is that of a server somewhere, and of no rank."""
-    raised = (source for source in reason.by if isinstance(source, Raised))
+    raised = (source for source in reason.sources if isinstance(source, Raised))
     return bool(_WEB.search(reason.match.string)) or any(map(is_of_another_service, raised))
 
 

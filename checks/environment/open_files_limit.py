@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.plan import Plan
 
@@ -67,7 +67,7 @@ class OpenFilesLimit(Check):
             "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
             fix="ulimit -n 65536     # before the launcher, on every node\n"
             'torch.multiprocessing.set_sharing_strategy("file_system")',
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
 

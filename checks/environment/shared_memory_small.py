@@ -6,7 +6,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Disk
-from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
@@ -78,17 +78,17 @@ class SharedMemorySmall(Check):
         return Passed(f"/dev/shm has {size(shm.free)} of {size(shm.total)} free")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
+        reason = log.search(_NO_SPACE, _WORKERS_BUS_ERROR, _FULL)
         if reason:
-            return self._told(told_by(*reason.by), Confidence.CERTAIN)
+            return self._told(log_fields(reason), Confidence.CERTAIN)
         full = next((raised for raised in log.fatal if _of_multiprocessing(raised)), None)
         if full:
-            return self._told(told_by(full), Confidence.CERTAIN)
+            return self._told(log_fields(full), Confidence.CERTAIN)
         ended = next((end for end in log.ended if end.code == -signal.SIGBUS), None)
         if ended is None:
-            return UNSAID
+            return NOT_IN_OUTPUT
         ranks = () if ended.rank is None else (ended.rank,)
-        return self._told(told_by(ended.line, ranks=ranks), Confidence.LIKELY)
+        return self._told(log_fields(ended.line, ranks=ranks), Confidence.LIKELY)
 
     def _told(self, details: dict[str, Any], confidence: Confidence) -> Finding:
         return self.fail(

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Judgement, Passed, Role
 
 _GUESSED = (
@@ -33,7 +33,7 @@ class BarrierDeviceUnknown(Check):
     def examine_log(self, log: Log) -> Judgement:
         lines = log.find(_GUESSED)
         if not lines:
-            return UNSAID
+            return NOT_IN_OUTPUT
         if log.training:
             return Passed("barriers guessed the GPU of their rank, and training went on")
         report = self.fail if log.hung or log.waits else self.info
@@ -44,5 +44,5 @@ class BarrierDeviceUnknown(Check):
             fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
             'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
             confidence=Confidence.LIKELY,
-            **told_by(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
+            **log_fields(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
         )

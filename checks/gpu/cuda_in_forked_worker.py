@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Judgement, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -50,6 +50,6 @@ class CudaInForkedWorker(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_FORKED)
+        reason = log.search(_FORKED)
         headline = "a forked process used CUDA after its parent had"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import show_value
@@ -112,5 +112,5 @@ class DeviceOrdinal(Check):
             "a rank sees no GPU" if re.search(_NONE, reason.match[0]) else headline,
             why=_WHY,
             fix=_FIX,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

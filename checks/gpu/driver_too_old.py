@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
@@ -65,7 +65,7 @@ class DriverTooOld(Check):
             "was built for a newer one.",
             fix="nvidia-smi     # the CUDA version that the driver knows\n"
             "upgrade the driver, or install a torch for that CUDA version",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:

@@ -2,7 +2,7 @@ import re
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Line, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import ranks_phrase
@@ -93,14 +93,14 @@ class EveryRankOnGpu0(Check):
                     lines[int(row["pid"])] = line
         strangers = sorted(pid for pid, used in gpus.items() if 0 in used and len(used) > 1)
         if len(strangers) < 2:
-            return UNSAID  # processes on GPU 0 alone may be jobs of their own
+            return NOT_IN_OUTPUT  # processes on GPU 0 alone may be jobs of their own
         return self.fail(
             f"{len(strangers)} processes that work on other GPUs hold memory on GPU 0 too",
             why="Something put tensors on GPU 0 in every process: a checkpoint loaded without map_location, which "
             "restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
             fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
             confidence=Confidence.LIKELY,
-            **told_by(*(lines[pid] for pid in strangers)),
+            **log_fields(*(lines[pid] for pid in strangers)),
         )
 
 

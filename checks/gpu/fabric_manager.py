@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
 _FABRIC = (
@@ -40,5 +40,5 @@ class FabricManager(Check):
             "the driver, or left the fabric in a bad state after a GPU was reset.",
             fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
             "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

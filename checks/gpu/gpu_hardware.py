@@ -7,7 +7,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visibility
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import sysfs_name
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, shorten
 
@@ -93,16 +93,16 @@ class GpuHardware(Check):
         return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
 
     def examine_log(self, log: Log) -> Judgement:
-        return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or UNSAID
+        return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or NOT_IN_OUTPUT
 
-    def _in_output(self, bus: str, reason: Told) -> Finding:
+    def _in_output(self, bus: str, reason: Reason) -> Finding:
         return self.fail(
             f"a GPU reported a hardware error: {reason.match[0]}",
             why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset or replaced.",
             fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
             "keep the node out of the next launch: sbatch --exclude NODE ...",
             about=Kind.GPU.of(bus) if bus else (),
-            **told_by(*reason.by, role=Role.SYSTEM),
+            **log_fields(reason, role=Role.SYSTEM),
         )
 
     def _judge(self, gpu: Gpu) -> Iterator[Finding]:

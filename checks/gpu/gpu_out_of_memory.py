@@ -2,7 +2,7 @@ import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -64,7 +64,7 @@ class GpuOutOfMemory(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_OUT)
-        details = told_by(*reason.by)
+        details = log_fields(reason)
         who = ranks_phrase(details["ranks"]) if details["ranks"] else "a rank"
         return self.fail(
             f"{who} ran out of memory on {_gpu(reason.match.string)}{_tried(reason.match.string)}",

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, Raised, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Judgement
 
 _FAULT = (
@@ -38,12 +38,12 @@ class KernelFault(Check):
     )  # fmt: skip
 
     def examine_log(self, log: Log) -> Judgement:
-        fault = log.told(_FAULT)
+        fault = log.search(_FAULT)
         if fault is None:
-            return UNSAID
-        reason = log.told(_ASSERT) or fault
+            return NOT_IN_OUTPUT
+        reason = log.search(_ASSERT) or fault
         asserted = reason.match.re.pattern == _ASSERT
-        raised = next((source for source in reason.by if isinstance(source, Raised)), None)
+        raised = next((source for source in reason.sources if isinstance(source, Raised)), None)
         where = " in the code that its traceback shows" if raised and raised.frames else ""
         return self.fail(
             f"a GPU kernel asserted {reason.match['fault']!r}"
@@ -53,5 +53,5 @@ class KernelFault(Check):
             "collective, is the messenger, and NCCL is not at fault.",
             fix="CUDA_LAUNCH_BLOCKING=1 torchrun ...     # the traceback then ends at the call\n"
             "compute-sanitizer python train.py; after a device-side assert look at labels and indices first",
-            **told_by(*reason.by, *fault.by),
+            **log_fields(reason, fault),
         )

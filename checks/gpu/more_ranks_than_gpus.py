@@ -4,7 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import plural, ranks_phrase
@@ -99,7 +99,7 @@ class MoreRanksThanGpus(Check):
             why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
             "GPUs, or where the script does not choose the GPU by LOCAL_RANK before the first collective.",
             fix=_FIX,
-            **told_by(*reason.by, ranks=ranks),
+            **log_fields(reason, ranks=ranks),
         )
 
     def _too_many(self, host: Host, visible: int) -> Finding:

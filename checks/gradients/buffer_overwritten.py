@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
@@ -69,7 +69,7 @@ class BufferOverwritten(Check):
             fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
             "model(torch.cat([a, b]))",
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _overwritten(

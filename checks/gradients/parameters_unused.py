@@ -2,10 +2,10 @@ import re
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import GradientsMissing
-from ddpdoctor.blame.wording import told_of, verb, who
-from ddpdoctor.check import tells
+from ddpdoctor.blame.wording import cause_fields, verb, who
+from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
@@ -72,7 +72,7 @@ class ParametersUnused(StandstillCheck):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
 
-    @tells(GradientsMissing)
+    @reports(GradientsMissing)
     def _came_out_alone(self, cause: GradientsMissing) -> Finding:
         ranks, others = cause.culprits, cause.waiting
         return self.fail(
@@ -83,13 +83,13 @@ class ParametersUnused(StandstillCheck):
             "the others wait up to the timeout of the process group.",
             fix="use them on every rank in every step, a term of weight zero is enough: loss + 0 * unused.sum()\n"
             "or, where skipping is intended: DistributedDataParallel(model, find_unused_parameters=True)",
-            **told_of(cause),
+            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(*self.raises)
-        found = [match for source in reason.by for match in _INDICES.finditer(source.text)]
-        ranks = {int(match["rank"]) for match in found} | set(told_by(*reason.by)["ranks"])
+        found = [match for source in reason.sources for match in _INDICES.finditer(source.text)]
+        ranks = {int(match["rank"]) for match in found} | set(log_fields(reason)["ranks"])
         missing = " ".join(match["which"].strip() for match in found[:1])
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
         return self.fail(
@@ -99,7 +99,7 @@ class ParametersUnused(StandstillCheck):
             fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they are "
             "never used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
             "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
-            **told_by(*reason.by, ranks=ranks),
+            **log_fields(reason, ranks=ranks),
         )
 
     def _unused(

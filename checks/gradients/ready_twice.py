@@ -1,7 +1,7 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
@@ -63,10 +63,10 @@ class ReadyTwice(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(*self.raises)
-        found = next((m for source in reason.by if (m := _INDEX.search(source.text))), None)
+        found = next((m for source in reason.sources if (m := _INDEX.search(source.text))), None)
         which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
         headline = f"the gradient of {which} arrived twice in one backward"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by))
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason))
 
 
 def _name(recording: Recording, raised: Raised) -> str:

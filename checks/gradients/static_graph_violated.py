@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -54,6 +54,6 @@ class StaticGraphViolated(Check):
         return Passed("the graph stayed the same in every step")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(*self.raises)
+        reason = log.search(*self.raises)
         headline = "the graph of a model wrapped with static_graph=True changed"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
 _NOT_INITIALIZED = r"Default process group has not been initialized"
@@ -37,5 +37,5 @@ class GroupNotInitialized(Check):
             "later, was skipped, or the script was not started by a launcher.",
             fix="torchrun --standalone --nproc-per-node 1 train.py     # a group of one\n"
             "or no SyncBatchNorm and DistributedSampler in a run without a group: if dist.is_initialized(): ...",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

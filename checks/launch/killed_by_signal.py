@@ -5,7 +5,7 @@ from dataclasses import replace
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
@@ -124,58 +124,58 @@ class KilledBySignal(Check):
         return [replace(found, explained_by=_LEAD_ELSEWHERE) if first.is_victim else found]
 
     def examine_log(self, log: Log) -> Judgement:
-        launcher = log.told(*_TO_LAUNCHER)
+        launcher = log.search(*_TO_LAUNCHER)
         if launcher:
             number = _number(launcher.match["signal"])
             if number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
                 return self._told_launcher(log, launcher, number)
-        sender = log.told(_SCHEDULER)
+        sender = log.search(_SCHEDULER)
         if sender:
             return self._told_scheduler(sender)
-        worker = log.told(_WORKER)
+        worker = log.search(_WORKER)
         if worker:
             return self._told_worker(worker)
         first = first_death(log)
         if first is None or (-first.code == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST))):
-            return UNSAID  # the watchdog aborts a process whose collective did not end, or that lost a peer
+            return NOT_IN_OUTPUT  # the watchdog aborts a process whose collective did not end, or that lost a peer
         who = "a process" if first.rank is None else f"rank {first.rank}"
         why, fix = _CAUSES.get(-first.code, _UNKNOWN)
-        last = log.told(*_LAST_WORDS)
+        last = log.search(*_LAST_WORDS)
         ranks = () if first.rank is None else (first.rank,)
         return self.fail(
             f"{who} was killed by {_name(-first.code)}",
             why=why,
             fix=fix,
             confidence=Confidence.LIKELY,
-            **told_by(first.line, *(last.by if last else ()), role=Role.DEATH, ranks=ranks),
+            **log_fields(first.line, *(last.sources if last else ()), role=Role.DEATH, ranks=ranks),
         )
 
-    def _told_scheduler(self, reason: Told) -> Finding:
+    def _told_scheduler(self, reason: Reason) -> Finding:
         return self.fail(
             f"the scheduler ended the job: {reason.match[0]}",
             why="The job was stopped from outside, at its time limit, for another job, or by hand. Whether "
             "it was at work until then, or hung, its last lines before that show.",
             fix="sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
             "a longer --time, or checkpoints at intervals and --requeue",
-            **told_by(*reason.by, role=Role.DEATH),
+            **log_fields(reason, role=Role.DEATH),
         )
 
-    def _told_worker(self, reason: Told) -> Finding:
+    def _told_worker(self, reason: Reason) -> Finding:
         number = SIGNALS[reason.match["name"]]
         why, fix = _CAUSES.get(number, _UNKNOWN)
         return self.fail(
-            f"a DataLoader worker was killed by {_name(number)}", why=why, fix=fix, **told_by(*reason.by)
+            f"a DataLoader worker was killed by {_name(number)}", why=why, fix=fix, **log_fields(reason)
         )
 
-    def _told_launcher(self, log: Log, reason: Told, number: int) -> Finding:
-        sender = log.told(_SCHEDULER)
+    def _told_launcher(self, log: Log, reason: Reason, number: int) -> Finding:
+        sender = log.search(_SCHEDULER)
         by = f", which the scheduler sent: {sender.match[0]}" if sender else ""
         why, fix = _CAUSES.get(number, _UNKNOWN)
         return self.fail(
             f"the launcher was ended by {_name(number)}{by}",
             why=f"{why} Nothing in the training failed; the launcher passed the signal on to its ranks.",
             fix=fix,
-            **told_by(*reason.by, *(sender.by if sender else ()), role=Role.DEATH),
+            **log_fields(reason, *(sender.sources if sender else ()), role=Role.DEATH),
         )
 
     def _finding(

@@ -5,7 +5,7 @@ from ddpdoctor.group.places import contradictions as contradictions_of_group
 from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.variables import whole_number
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
@@ -112,7 +112,7 @@ class LaunchVariables(Check):
             why=f"Launchers set {name} for every rank. A script that is started by python itself, or through "
             "a shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
             fix="torchrun --standalone --nproc-per-node 4 train.py",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _wrong(self, wrong: list[str], variables: Mapping[str, str], *names: str) -> Finding:

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 from ddpdoctor.redact import quote
 
@@ -43,5 +43,5 @@ class LauncherTakesOption(Check):
             why="A launcher reads every option up to the script's name as its own, and looks among the "
             "script's options too for what may be the beginning of one of its own.",
             fix="torchrun LAUNCHER-OPTIONS -- train.py SCRIPT-OPTIONS; or rename the script's option",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

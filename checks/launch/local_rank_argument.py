@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
 _REJECTED = r"(?:unrecognized arguments:.*?|[Nn]o such option:? )(?P<option>--local[-_]rank)\b"
@@ -37,5 +37,5 @@ class LocalRankArgument(Check):
             "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
             fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
             'parser.add_argument("--local-rank", "--local_rank", type=int)',
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

@@ -6,7 +6,7 @@ from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import quote_command
 
@@ -82,15 +82,15 @@ class PortInUse(Check):
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_TAKEN) or log.told(_DENIED)
+        reason = log.search(_TAKEN) or log.search(_DENIED)
         if reason is None or (log.training and not log.failed):  # training has no port before its group
-            return UNSAID
+            return NOT_IN_OUTPUT
         if reason.match.re.pattern == _DENIED:
             return self.fail(
                 "the launcher was not allowed to listen on the master port",
                 why="Ports below 1024 are for processes with the right to them, which a training has not.",
                 fix="torchrun --standalone ... on one node takes any free port; --master-port for one above 1024",
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
         match = _PORT.search(reason.match.string)
         port = next(filter(None, match.groups())) if match else ""
@@ -104,7 +104,7 @@ class PortInUse(Check):
             fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
             f"see who has it: {listener}",
             about=Kind.PORT.of(port) if port else (),
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _not_held(self, port: int) -> Finding:

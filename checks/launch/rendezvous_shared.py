@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Judgement
 
 _CLOSED = r"RendezvousClosedError|rendezvous .{0,80}(?:has been|is) closed"
@@ -31,14 +31,14 @@ class RendezvousShared(Check):
     log_words = ("store based barrier", "store-based barrier", "RendezvousClosedError")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_TOO_MANY)
+        reason = log.search(_TOO_MANY)
         if reason and int(reason.match["came"]) > int(reason.match["all"]):
             headline = f"{reason.match['came']} ranks joined a store made for {reason.match['all']}"
             why = "Ranks of another launch joined too: a torchrun for each task of srun, a launcher inside a launcher, "
         else:
-            reason = log.told(_CLOSED)
+            reason = log.search(_CLOSED)
             if reason is None:
-                return UNSAID
+                return NOT_IN_OUTPUT
             headline = "the rendezvous was closed before this job joined it"
             why = "An earlier job with the same id has ended there and left its state, or another node gave up: "
         return self.fail(
@@ -47,5 +47,5 @@ class RendezvousShared(Check):
             fix="srun --ntasks-per-node 1 torchrun ...     # one launcher on each node\n"
             "torchrun --rdzv-id $SLURM_JOB_ID --master-port PORT ...     # an id and a port of its own",
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

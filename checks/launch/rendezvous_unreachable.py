@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
@@ -147,7 +147,7 @@ class RendezvousUnreachable(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_CLIENTS, _BARRIER)
+        reason = log.search(_CLIENTS, _BARRIER)
         if reason and int(reason.match["came"]) < int(reason.match["all"]):
             came, expected = reason.match["came"], reason.match["all"]
             return self.fail(
@@ -156,12 +156,12 @@ class RendezvousUnreachable(Check):
                 "starting, or cannot reach it: their own output says why, and this one cannot.",
                 fix="look at the output of the missing ranks: did their launch fail, does their node run, is "
                 "a process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
-        reason = log.told(_TIMED_OUT, _STORE_REFUSED)
-        return self._told_unreachable(reason) if reason else UNSAID
+        reason = log.search(_TIMED_OUT, _STORE_REFUSED)
+        return self._told_unreachable(reason) if reason else NOT_IN_OUTPUT
 
-    def _told_unreachable(self, reason: Told) -> Finding:
+    def _told_unreachable(self, reason: Reason) -> Finding:
         groups = reason.match.groupdict()
         address = groups.get("address") or ""
         return self.fail(
@@ -176,7 +176,7 @@ class RendezvousUnreachable(Check):
             f"from another node: nc -vz {address or 'MASTER_ADDR'} {groups.get('port') or 'MASTER_PORT'}; on "
             "node 0: getent hosts $(hostname)",
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
 

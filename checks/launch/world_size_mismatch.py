@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import show_value
@@ -81,7 +81,7 @@ class WorldSizeMismatch(Check):
             "launcher.",
             fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
             "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _contradiction(

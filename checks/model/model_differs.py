@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
@@ -73,9 +73,9 @@ class ModelDiffers(Check):
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(*self.raises)
+        reason = log.search(*self.raises)
         headline = "DistributedDataParallel refused a model that is not the same on every rank"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
@@ -51,9 +51,9 @@ class NothingToTrain(Check):
         return Passed("every wrapped module has parameters to train")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(*self.raises)
+        reason = log.search(*self.raises)
         headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
-        return self.fail(headline, why=_WHY, fix=_FIX, **told_by(*reason.by)) if reason else UNSAID
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
 
     def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         failed = [wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed]

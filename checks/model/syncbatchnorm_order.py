@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
@@ -71,7 +71,7 @@ class SyncbatchnormOrder(Check):
             "group's backend, and a model that was converted before it was wrapped.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
             "model = DistributedDataParallel(model, device_ids=[local_rank])",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:

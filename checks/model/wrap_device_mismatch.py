@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
@@ -102,7 +102,7 @@ class WrapDeviceMismatch(Check):
         reason = log.reason(*self.raises)
         clause, why, fix = next(rest for words, *rest in _CAUSES if words in reason.match.string)
         return self.fail(
-            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **told_by(*reason.by)
+            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **log_fields(reason)
         )
 
     def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:

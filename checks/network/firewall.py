@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Confidence, Judgement
 
 _NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]{1,80}?)\]?<(?P<port>\d+)>.{0,60}timed out"
@@ -34,7 +34,7 @@ class Firewall(Check):
     log_words = ("Call to connect failed", "onnect to ", "onnecting to ", "timed out connecting")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_NCCL, _GLOO) or log.reason(_UNNAMED)
+        reason = log.search(_NCCL, _GLOO) or log.reason(_UNNAMED)
         groups = reason.match.groupdict()
         address, port = groups.get("address") or "ADDRESS", groups.get("port") or "PORT"
         return self.fail(
@@ -46,5 +46,5 @@ class Firewall(Check):
             fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
             "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, or the security group's",
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

@@ -4,7 +4,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Interface
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Level, Passed, Skipped
 from ddpdoctor.redact import quote, show_value
 
@@ -54,11 +54,11 @@ class GlooInterface(Check):
         return self._finding(host, value, " and ".join(problems))
 
     def examine_log(self, log: Log) -> Judgement:
-        mention = log.told(_UNKNOWN_NAME)
+        mention = log.search(_UNKNOWN_NAME)
         if mention:
             text = f"gloo found no interface {quote(mention.match['name'])}"
             why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
-            return self._told(text, why, told_by(*mention.by))
+            return self._told(text, why, log_fields(mention))
         reason = log.reason(_LOOPBACK, _UNRESOLVED)
         address = reason.match.groupdict().get("address")
         text = (
@@ -67,7 +67,7 @@ class GlooInterface(Check):
             else "gloo found no address for its own host"
         )
         why = "Without GLOO_SOCKET_IFNAME gloo looks up the host's own name, and /etc/hosts often has it at 127.0.1.1. "
-        return self._told(text, why, told_by(*reason.by))
+        return self._told(text, why, log_fields(reason))
 
     def _told(self, headline: str, why: str, details: dict[str, Any]) -> Finding:
         return self.fail(

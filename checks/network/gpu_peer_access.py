@@ -7,7 +7,7 @@ from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
-from ddpdoctor.logs.log import UNSAID, Log, Told, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural
 
@@ -78,7 +78,7 @@ class GpuPeerAccess(Check):
         ] or Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_EXHAUSTED)
+        reason = log.search(_EXHAUSTED)
         if reason:
             return self.fail(
                 "a GPU had no peer mapping left for one more GPU",
@@ -86,12 +86,12 @@ class GpuPeerAccess(Check):
                 "GPUs maps all of them to each other.",
                 fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
                 "NCCL_P2P_DISABLE=1 goes without peer access",
-                **told_by(*reason.by),
+                **log_fields(reason),
             )
-        reason = log.told(_REFUSED)
+        reason = log.search(_REFUSED)
         if reason is None and self._silent_after_start(log):
-            reason = log.told(_COMPLETE, _CONNECTED)
-        return self._told_hang(log, reason) if reason else UNSAID
+            reason = log.search(_COMPLETE, _CONNECTED)
+        return self._told_hang(log, reason) if reason else NOT_IN_OUTPUT
 
     def _silent_after_start(self, log: Log) -> bool:
         """Whether every link is GPU to GPU, all is connected, and then nothing more comes although more should."""
@@ -104,7 +104,7 @@ class GpuPeerAccess(Check):
         )
         return untold and (log.hung is not None or begun or bool(log.waits))
 
-    def _told_hang(self, log: Log, reason: Told) -> Finding:
+    def _told_hang(self, log: Log, reason: Reason) -> Finding:
         consumer = bool(log.find(_CONSUMER))
         return self.fail(
             "the GPUs were connected by peer access, and the first collective did not end",
@@ -123,7 +123,7 @@ class GpuPeerAccess(Check):
                 "iommu=pt or off on the kernel's command line: lspci -vvv | grep ACSCtl"
             ),
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
     def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Judgement
 from ddpdoctor.redact import show_value
 
@@ -35,11 +35,11 @@ class IbGidIndex(Check):
     log_words = ("Got completion", "ibv_modify_qp")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_UNANSWERED, _REFUSED)
+        reason = log.search(_UNANSWERED, _REFUSED)
         if reason is None or log.training:  # a connection that has worked was lost, which is DD705
-            return UNSAID
+            return NOT_IN_OUTPUT
         used = {value for facts in log.nccl.values() for name, value in facts.variables if name == VARIABLE}
-        details = told_by(*reason.by)
+        details = log_fields(reason)
         if used:
             shown = show_value(VARIABLE, ", ".join(sorted(used)))
             details["evidence"] = (*details["evidence"], Evidence(f"{VARIABLE}={shown} in this run"))

@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
@@ -76,7 +76,7 @@ class IbMemlock(Check):
             "from a login shell.",
             fix="ulimit -l     # inside the job; it has to say unlimited\n"
             "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )
 
 

@@ -4,7 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural
@@ -70,19 +70,19 @@ class IbTransportError(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_EVENT)
+        reason = log.search(_EVENT)
         if reason:
             return self.fail(
                 f"an InfiniBand port reported {quote(reason.match['event'].strip())}",
                 why="The link went down, or the adapter failed, while the job ran. NCCL gives up on the connection.",
                 fix="ibstat; ibdev2netdev; dmesg -T | grep -i mlx\nhave cable, transceiver and switch port "
                 "checked; NCCL_IB_HCA leaves a port out",
-                **told_by(*reason.by, role=Role.SYSTEM),
+                **log_fields(reason, role=Role.SYSTEM),
             )
-        reason = log.told(_COMPLETION)
+        reason = log.search(_COMPLETION)
         # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
         if reason is None or (reason.match["status"] == "12" and not log.training):
-            return UNSAID
+            return NOT_IN_OUTPUT
         status = int(reason.match["status"])
         meaning = _STATUS.get(status, "an error of the transport")
         return self.fail(
@@ -93,7 +93,7 @@ class IbTransportError(Check):
             "perfquery, the switch\n"
             "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",
             confidence=Confidence.LIKELY,
-            **told_by(*reason.by, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
+            **log_fields(reason, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
         )
 
     def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:

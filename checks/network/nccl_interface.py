@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.nccl_settings import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.redact import show_value
 
@@ -77,14 +77,14 @@ class NcclInterface(Check):
         return Passed(f"{VARIABLE} matches {_names(matched)}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_NONE_FOUND, _NO_ADDRESS)
+        reason = log.search(_NONE_FOUND, _NO_ADDRESS)
         if reason:
-            return self._told(log, "NCCL found no network interface", told_by(*reason.by))
-        reason = log.told(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
+            return self._told(log, "NCCL found no network interface", log_fields(reason))
+        reason = log.search(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
         if reason is None:
-            return UNSAID
+            return NOT_IN_OUTPUT
         text = f"NCCL took interface {reason.match['interface']}, which does not lead to other nodes"
-        return self._told(log, text, told_by(*reason.by), Confidence.LIKELY)
+        return self._told(log, text, log_fields(reason), Confidence.LIKELY)
 
     def _told(
         self, log: Log, text: str, details: dict[str, Any], confidence: Confidence = Confidence.CERTAIN

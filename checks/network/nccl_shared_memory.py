@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, told_by
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
 _FAILED = (
@@ -40,5 +40,5 @@ class NcclSharedMemory(Check):
             "seen from the other rank's container.",
             fix="ls -ld /dev/shm; df -h /dev/shm     # in the container of each rank\n"
             "docker run --ipc=host ... ; NCCL_SHM_DISABLE=1 to see whether the job runs without",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

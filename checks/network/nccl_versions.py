@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
@@ -66,19 +66,19 @@ class NcclVersions(Check):
         return [self._other(copies, version) for copies in others.values()] or Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_FOREIGN)
+        reason = log.search(_FOREIGN)
         if reason:
             text = f"the libnccl that was loaded has no {reason.match['symbol']}, which torch needs"
-            return self._told(text, told_by(*reason.by))
-        reason = log.told(_MISMATCH)
+            return self._told(text, log_fields(reason))
+        reason = log.search(_MISMATCH)
         if reason:
-            return self._told("ranks loaded different versions of NCCL", told_by(*reason.by))
+            return self._told("ranks loaded different versions of NCCL", log_fields(reason))
         lines = log.find(_VERSION)
         different = {match[1]: line for line in lines if (match := re.search(_VERSION, line.text))}
         if len(different) < 2 or not log.failed:
-            return UNSAID
+            return NOT_IN_OUTPUT
         return self._told(
-            f"ranks loaded NCCL {' and '.join(sorted(different))}", told_by(*different.values())
+            f"ranks loaded NCCL {' and '.join(sorted(different))}", log_fields(*different.values())
         )
 
     def _told(self, headline: str, details: dict[str, Any]) -> Finding:

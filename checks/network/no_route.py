@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Judgement
 
 _DIALS = r"[Cc]onnect(?:ing)?(?: to)? "
@@ -37,9 +37,9 @@ class NoRoute(Check):
     log_words = ("onnect to ", "onnecting to ", "connect [", "No route to host", "Network is unreachable")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.told(_LINK_LOCAL, _NO_ROUTE)
+        reason = log.search(_LINK_LOCAL, _NO_ROUTE)
         if reason is None or "[c10d]" in reason.match.string:  # the store's address is DD004's
-            return UNSAID
+            return NOT_IN_OUTPUT
         address = reason.match["address"]
         local = address.startswith(("169.254.", "fe80:"))
         return self.fail(
@@ -52,5 +52,5 @@ class NoRoute(Check):
             "this node is not in.",
             fix="ip -br address     # on every node: the interface of the network that they share\n"
             "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nip route get ADDRESS     # where it would go",
-            **told_by(*reason.by),
+            **log_fields(reason),
         )

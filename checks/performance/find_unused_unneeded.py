@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import UNSAID, Log, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Trace
@@ -78,9 +78,9 @@ class FindUnusedUnneeded(Check):
     def examine_log(self, log: Log) -> Judgement:
         line = log.first(_UNNEEDED)
         if line is None:
-            return UNSAID
+            return NOT_IN_OUTPUT
         return self.warn(
-            "find_unused_parameters=True found no unused parameter", why=_WHY, fix=_FIX, **told_by(line)
+            "find_unused_parameters=True found no unused parameter", why=_WHY, fix=_FIX, **log_fields(line)
         )
 
 

@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.record import GroupRecord
-from ddpdoctor.logs.log import UNSAID, Log
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import escape
@@ -81,7 +81,7 @@ class SlowTransport(Check):
         slow = _hosts(process for process, network in networks.items() if network == "Socket")
         fast = _hosts(process for process, network in networks.items() if network != "Socket") - slow
         if not networks:
-            return UNSAID
+            return NOT_IN_OUTPUT
         if not slow or not fast:
             return Passed(f"NCCL uses the network {listing(sorted(set(networks.values())))} on every host")
         return self._fell_back(sorted(slow), networks)

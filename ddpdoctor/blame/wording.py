@@ -38,8 +38,8 @@ def who(ranks: Iterable[int]) -> str:
     return f"{len(known)} ranks ({phrase[len('ranks ') : _LONGEST_WHO].rpartition(', ')[0]}, ...)"
 
 
-def told_of(cause: Cause) -> dict[str, Any]:
-    """The fields of a finding that are so for every cause: ``self.fail(..., **told_of(cause))``."""
+def cause_fields(cause: Cause) -> dict[str, Any]:
+    """The fields of a finding that are so for every cause: ``self.fail(..., **cause_fields(cause))``."""
     return {
         "ranks": cause.culprits or cause.waiting,
         "where": cause.where,

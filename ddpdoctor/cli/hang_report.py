@@ -64,7 +64,7 @@ def _finding(looked: Looked) -> Finding | None:
         return None
     slow = looked.state is JobState.SLOW
     cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
-    finding = registry.by_cause(type(cause)).tell(cause) if cause else None
+    finding = registry.by_cause(type(cause)).report(cause) if cause else None
     return None if finding and slow and finding.level is Level.FAIL else finding
 
 

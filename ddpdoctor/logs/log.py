@@ -23,7 +23,7 @@ _INSTALLED = re.compile(
 )
 
 
-UNSAID = Skipped("the output contains nothing about it")
+NOT_IN_OUTPUT = Skipped("the output contains nothing about it")
 """The judgement where no line is about the problem, which is no bill of health."""
 
 
@@ -109,6 +109,11 @@ class Ended:
     pid: int | None = None
     host: str = ""
 
+    @property
+    def who(self) -> str:
+        """``rank 2``, or ``a process`` where its rank is not known."""
+        return "a process" if self.rank is None else f"rank {self.rank}"
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -144,11 +149,11 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Told:
+class Reason:
     """What a line, an exception, or both say of a problem."""
 
     match: re.Match[str]
-    by: tuple[Line | Raised, ...]
+    sources: tuple[Line | Raised, ...]
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,7 @@ class Log:
         """The first such line."""
         return next(iter(self.find(*patterns)), None)
 
-    def told(self, *patterns: str) -> Told | None:
+    def search(self, *patterns: str) -> Reason | None:
         """Where the output says one of these, as the reason of an end: in an exception, or in a line.
 
         An exception that was caught and a line after which training went on are passed over.
@@ -193,21 +198,17 @@ class Log:
         candidates = [
             candidate for candidate in (self._in_exception(patterns), self._in_line(patterns)) if candidate
         ]
-        return (
-            Told(
-                candidates[0].match,
-                tuple(dict.fromkeys(by for candidate in candidates for by in candidate.by)),
-            )
-            if candidates
-            else None
-        )
+        if not candidates:
+            return None
+        sources = (source for candidate in candidates for source in candidate.sources)
+        return Reason(candidates[0].match, tuple(dict.fromkeys(sources)))
 
-    def _in_exception(self, patterns: Sequence[str]) -> Told | None:
+    def _in_exception(self, patterns: Sequence[str]) -> Reason | None:
         for raised in self.fatal:
             for link in raised.chain:
                 match = _first_match(patterns, link.text)
                 if match:
-                    return Told(match, (link, *self._alike(link, patterns)))
+                    return Reason(match, (link, *self._alike(link, patterns)))
         return None
 
     def _alike(self, first: Raised, patterns: Sequence[str]) -> Iterator[Raised]:
@@ -221,40 +222,40 @@ class Log:
                     ranks.add(link.rank)
                     yield link
 
-    def reason(self, *patterns: str) -> Told:
-        """:meth:`told`, for a check that has nothing else to look for.
+    def reason(self, *patterns: str) -> Reason:
+        """:meth:`search`, for a check that has nothing else to look for.
 
         Raises:
             NotMeasured: the output does not say any of these.
         """
-        mention = self.told(*patterns)
+        mention = self.search(*patterns)
         if mention is None:
-            raise NotMeasured(UNSAID.reason)
+            raise NotMeasured(NOT_IN_OUTPUT.reason)
         return mention
 
-    def each(self, subject: str, *patterns: str) -> dict[str, Told]:
-        """:meth:`told`, for each thing that the lines speak of: the first group of the regular expression ``subject``.
+    def each(self, subject: str, *patterns: str) -> dict[str, Reason]:
+        """:meth:`search`, for each thing that the lines speak of, which is the first group of the pattern ``subject``.
 
         What no such line speaks of goes by an empty name, and is told only where nothing else is.
         """
-        first = self.told(*patterns)
-        by_subject: dict[str, Told] = {}
+        first = self.search(*patterns)
+        by_subject: dict[str, Reason] = {}
         for match in self._in_lines(patterns):
             if about := re.search(subject, match.match.string):
                 by_subject.setdefault(about[1], match)
         return by_subject or ({"": first} if first else {})
 
-    def _in_line(self, patterns: Sequence[str]) -> Told | None:
+    def _in_line(self, patterns: Sequence[str]) -> Reason | None:
         return next(self._in_lines(patterns), None)
 
-    def _in_lines(self, patterns: Sequence[str]) -> Iterator[Told]:
+    def _in_lines(self, patterns: Sequence[str]) -> Iterator[Reason]:
         caught = {link.line.position for raised in self.raised if raised.survived for link in raised.chain}
         for line in self.lines:
             if line.position in caught:
                 continue
             match = _first_match(patterns, line.text)
             if match and not self._got_over(line) and not is_help(line.text):
-                yield Told(match, (line,))
+                yield Reason(match, (line,))
 
     def _got_over(self, line: Line) -> bool:
         """Whether the training went on after this line, or says at its end that it is done.
@@ -305,26 +306,29 @@ def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:
     return next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
 
 
-def told_by(
-    *told: Line | Raised, role: Role = Role.CAUSE, ranks: Iterable[int] | None = None
+def log_fields(
+    *origins: Line | Raised | Ended | Reason, role: Role = Role.CAUSE, ranks: Iterable[int] | None = None
 ) -> dict[str, Any]:
-    """The fields of a finding that rests on these lines and exceptions.
+    """The fields of a finding that rests on these lines, exceptions and ends of processes.
 
-    ``self.fail(headline, why=..., fix=..., **told_by(line))`` fills in ranks, where, evidence and seen.
+    ``self.fail(headline, why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and seen.
     """
-    lines = sorted({_line_of(source) for source in told}, key=lambda line: line.position)
+    parts = [
+        part for origin in origins for part in (origin.sources if isinstance(origin, Reason) else (origin,))
+    ]
+    lines = sorted({_line_of(part) for part in parts}, key=lambda line: line.position)
     sighting = lines[0].seen(role)
-    if role is Role.EXCEPTION and isinstance(told[0], Raised):
+    if role is Role.EXCEPTION and isinstance(parts[0], Raised):
         # What names a problem may stand in the last line of the exception's message.
-        sighting = replace(sighting, position=sighting.position + told[0].message.count("\n"))
-    named = {source.rank for source in told if source.rank is not None} if ranks is None else set(ranks)
+        sighting = replace(sighting, position=sighting.position + parts[0].message.count("\n"))
+    named = {part.rank for part in parts if part.rank is not None} if ranks is None else set(ranks)
     return {
         "ranks": tuple(sorted(named)),
-        "where": next((source.where for source in told if isinstance(source, Raised) and source.where), None),
+        "where": next((part.where for part in parts if isinstance(part, Raised) and part.where), None),
         "evidence": tuple(line.evidence for line in lines[:_MOST_QUOTES]),
         "seen": sighting,
     }
 
 
-def _line_of(source: Line | Raised) -> Line:
-    return source.line if isinstance(source, Raised) else source
+def _line_of(part: Line | Raised | Ended) -> Line:
+    return part if isinstance(part, Line) else part.line

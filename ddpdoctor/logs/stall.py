@@ -9,14 +9,14 @@ from typing import Any
 
 from ddpdoctor.blame.causes import AloneInOutput, GaveUp, LateInOutput, WorkInOutput
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import UNSAID, Line, Log, Progress, Raised, Wait, told_by
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Progress, Raised, Wait, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.model import Confidence, Judgement, Role
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
 _GAVE_UP = re.compile(r"(?:Timed out waiting|wait timeout after) (\d+)ms")
-_MOST_TOLD = 6
+_MOST_SOURCES = 6
 """Lines on which a finding rests."""
 _MISSED = re.compile(r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier")
 
@@ -32,15 +32,15 @@ class Stall:
     """The ranks that a survivor named as missing."""
 
 
-def tell_stall(check: Check, log: Log) -> Judgement:
+def judge_stall(check: Check, log: Log) -> Judgement:
     """The finding of a check that tells why ranks gave up; it rests on the lines that tell of it."""
     stall = find_stall(log)
     if stall is None or type(stall.cause) not in check.causes:
-        return UNSAID
+        return NOT_IN_OUTPUT
     undetermined = type(stall.cause) is GaveUp
-    finding = check.tell(stall.cause)
+    finding = check.report(stall.cause)
     role = Role.UNKNOWN if undetermined else Role.MESSENGER
-    return [replace(finding, **told_by(*stall.told[:_MOST_TOLD], role=role, ranks=finding.ranks))]
+    return [replace(finding, **log_fields(*stall.told[:_MOST_SOURCES], role=role, ranks=finding.ranks))]
 
 
 def find_stall(log: Log) -> Stall | None:

@@ -22,10 +22,10 @@ class StandstillCheck(Check):
         cause = cause_of_run(trace)
         if cause is None:
             return self.examine_ended(trace)
-        teller = registry.by_cause(type(cause))
-        if teller.code != self.code:
-            raise NotMeasured(f"the job stands still ({teller.code})")
-        return [self.tell(cause)]
+        reporting = registry.by_cause(type(cause))
+        if reporting.code != self.code:
+            raise NotMeasured(f"the job stands still ({reporting.code})")
+        return [self.report(cause)]
 
     def examine_ended(self, trace: Trace) -> Judgement:
         """What this check says of a run that does not stand still."""

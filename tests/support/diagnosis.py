@@ -60,7 +60,7 @@ class Diagnosis:
 
 
 def told(cause: Cause | None) -> Diagnosis | None:
-    return Diagnosis(cause, registry.by_cause(type(cause)).tell(cause)) if cause else None
+    return Diagnosis(cause, registry.by_cause(type(cause)).report(cause)) if cause else None
 
 
 def diagnosis_of(trace: Trace) -> Diagnosis | None:
