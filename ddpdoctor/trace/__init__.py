@@ -106,8 +106,7 @@ class Trace:
     @property
     def broken(self) -> str | None:
         """Why the run did not get to its end, in a clause; None where every rank did."""
-        missing = [one.rank for one in self.ranks if not one.finished]
-        if not missing:
+        if all(rank.finished for rank in self.ranks):
             return None
         if self.out_of_time:
             return "the time limit was reached"
@@ -124,10 +123,18 @@ class Trace:
         Raises:
             NotMeasured: it saw no process group.
         """
-        seen = {one.rank: one.recording for one in self.ranks if one.recording is not None}
-        if not any(recording.groups for recording in seen.values()):
+        recordings = {rank.rank: rank.recording for rank in self.ranks if rank.recording is not None}
+        if not any(recording.groups for recording in recordings.values()):
             raise NotMeasured("the script initialized no process group")
-        return seen
+        return recordings
+
+    def recordings_of_several(self) -> dict[int, Recording]:
+        """:meth:`recordings` of several ranks, for what only a comparison can show.
+
+        Raises:
+            NotMeasured: it saw no process group, or one rank alone.
+        """
+        return _several(self.recordings())
 
     def training(self) -> dict[int, Recording]:
         """The recordings of the ranks that took part in training.
@@ -135,10 +142,10 @@ class Trace:
         Raises:
             NotMeasured: no rank took a step of an optimizer.
         """
-        seen = {rank: one for rank, one in self.recordings().items() if one.steps or one.trailing}
-        if not any(recording.steps for recording in seen.values()):
+        trained = {rank: recording for rank, recording in self.recordings().items() if recording.all_steps}
+        if not any(recording.steps for recording in trained.values()):
             raise NotMeasured("no optimizer took a step")
-        return seen
+        return trained
 
     def training_of_several(self) -> dict[int, Recording]:
         """:meth:`training` of several ranks, for what only a comparison can show.
@@ -146,10 +153,7 @@ class Trace:
         Raises:
             NotMeasured: no training, or one rank alone.
         """
-        seen = self.training()
-        if len(seen) < 2:
-            raise NotMeasured("needs at least two ranks")
-        return seen
+        return _several(self.training())
 
     def first_to_break(self) -> RankTrace | None:
         """The rank that broke before the others.
@@ -157,9 +161,9 @@ class Trace:
         Who says no more than that a peer is gone is the victim of one that was killed without a word, and
         among those who failed by themselves the clock tells.
         """
-        somebody_left = any(one.finished for one in self.ranks)
-        broke = (one for one in self.ranks if one.broke)
-        return min(broke, key=lambda one: _order_of_blame(one, somebody_left), default=None)
+        somebody_left = any(rank.finished for rank in self.ranks)
+        broke = (rank for rank in self.ranks if rank.broke)
+        return min(broke, key=lambda rank: _order_of_blame(rank, somebody_left), default=None)
 
     def values(self, name: str) -> dict[int, Any]:
         """One value of the summaries by rank, complete.
@@ -169,15 +173,21 @@ class Trace:
         """
         if self.broken:
             raise NotMeasured(self.broken)
-        if not all(name in one.summary for one in self.ranks):
-            raise NotMeasured(f"the script does not tell its {name.replace('_', ' ')}")
-        return {one.rank: one.summary[name] for one in self.ranks}
+        if not all(name in rank.summary for rank in self.ranks):
+            raise NotMeasured(f"the script does not report its {name.replace('_', ' ')}")
+        return {rank.rank: rank.summary[name] for rank in self.ranks}
 
 
-def _order_of_blame(one: RankTrace, somebody_left: bool) -> tuple[bool, float, int]:
-    if one.failure is None:
+def _several(recordings: dict[int, Recording]) -> dict[int, Recording]:
+    if len(recordings) < 2:
+        raise NotMeasured("needs at least two ranks")
+    return recordings
+
+
+def _order_of_blame(rank: RankTrace, somebody_left: bool) -> tuple[bool, float, int]:
+    if rank.failure is None:
         # A launcher's SIGTERM ends the others when one has broken; any other signal came before them all.
-        terminated = one.exit_code == -signal.SIGTERM
+        terminated = rank.exit_code == -signal.SIGTERM
         # Victims of a rank that had left break before the launcher ends who still waits; else somebody sent it.
-        return terminated, math.inf if terminated and somebody_left else 0.0, one.rank
-    return one.failure.of_a_victim, one.failure.time, one.rank
+        return terminated, math.inf if terminated and somebody_left else 0.0, rank.rank
+    return rank.failure.of_a_victim, rank.failure.time, rank.rank

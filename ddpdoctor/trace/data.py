@@ -18,6 +18,7 @@ from ddpdoctor.recorder.events.data import (
 )
 from ddpdoctor.trace.numbers import read_numbers
 from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.training import TrainingStep
 
 
 @dataclass(frozen=True)
@@ -67,40 +68,56 @@ class Split:
     """The loader that each part went to."""
 
 
-def passes_of(record: Record, children: Iterable[Record]) -> Iterator[Pass]:
+def passes_of(
+    record: Record, children: Iterable[Record], steps: Sequence[TrainingStep] = ()
+) -> Iterator[Pass]:
     """The passes of a process.
 
     Args:
         children: the records of its worker processes.
+        steps: its training steps, which tell the passes that train from those that evaluate.
     """
     batches: dict[int, list[Batch]] = defaultdict(list)
     for batch in record.events(Batch):
         batches[batch.iteration].append(batch)
     workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
     pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
-    for one in record.events(Iteration):
-        looked_at = _looked_at(batches[one.id])
+    for iteration in record.events(Iteration):
+        drawn = batches[iteration.id]
+        digested = _digested(drawn)
+        training, evaluation = _purpose(iteration, record.last, steps)
         yield Pass(
-            loader=one.loader,
-            number=one.number,
-            at=one.at,
-            begin=one.begin,
-            end=one.end,
-            sampler=one.sampler,
-            indices=read_numbers(record.file, one.indices),
-            batches=one.batches,
-            drawn=one.taken if one.end is not None or not batches[one.id] else batches[one.id][-1].number,
-            ended=one.ended,
-            training=one.steps > 0,
-            content=tuple(batch.content or "" for batch in looked_at),
-            samples=tuple(sample for batch in looked_at for sample in batch.samples),
-            wait=one.wait,
-            workers=tuple(workers[pid] for pid in pids.get(one.id, ()) if pid in workers),
+            loader=iteration.loader,
+            number=iteration.number,
+            at=iteration.at,
+            begin=iteration.begin,
+            end=iteration.end,
+            sampler=iteration.sampler,
+            indices=read_numbers(record.file, iteration.indices),
+            batches=iteration.batches,
+            drawn=iteration.taken if iteration.end is not None or not drawn else drawn[-1].number,
+            ended=iteration.ended,
+            training=training,
+            evaluation=evaluation,
+            content=tuple(batch.content or "" for batch in digested),
+            samples=tuple(sample for batch in digested for sample in batch.samples),
+            wait=iteration.wait,
+            workers=tuple(workers[pid] for pid in pids.get(iteration.id, ()) if pid in workers),
         )
 
 
-def _looked_at(batches: list[Batch]) -> list[Batch]:
-    """The batches from the first on whose content was looked at."""
+def _purpose(iteration: Iteration, last: float, steps: Sequence[TrainingStep]) -> tuple[bool, bool]:
+    """Whether a pass trains, and whether it evaluates."""
+    begin, end = iteration.begin, last if iteration.end is None else iteration.end
+    updates = (update.time for step in steps for update in step.optimizer_steps)
+    if iteration.steps > 0 or any(begin <= time <= end for time in updates):
+        return True, False
+    forwards = (forward for step in steps for forward in step.forwards if begin <= forward.time <= end)
+    return False, any(not forward.grad or not forward.training for forward in forwards)
+
+
+def _digested(batches: list[Batch]) -> list[Batch]:
+    """The batches from the first on whose content was digested."""
     first: list[Batch] = []
     for batch in batches:
         if batch.content is None or batch.number != len(first) + 1:
@@ -111,17 +128,17 @@ def _looked_at(batches: list[Batch]) -> list[Batch]:
 
 def splits_of(record: Record) -> Iterator[Split]:
     """The datasets that were divided: by a call of random_split, or by several Subset objects over one."""
-    together: dict[object, list[Subset]] = defaultdict(list)
-    for part in record.events(Subset):
-        together[("over", part.data) if part.group is None else part.group].append(part)
+    splits: dict[object, list[Subset]] = defaultdict(list)
+    for subset in record.events(Subset):
+        splits[("over", subset.data) if subset.group is None else subset.group].append(subset)
     loaders = {part: loader.index for loader in reversed(record.events(Loader)) for part in loader.parts}
-    for parts in together.values():
-        if len(parts) > 1:
-            indices = [(part, read_numbers(record.file, part.indices)) for part in parts]
-            known = [(part, own) for part, own in indices if own is not None]
+    for subsets in splits.values():
+        if len(subsets) > 1:
+            indices = {subset.part: read_numbers(record.file, subset.indices) for subset in subsets}
+            known = {part: numbers for part, numbers in indices.items() if numbers is not None}
             yield Split(
-                at=parts[0].at,
-                samples=parts[0].samples or 0,
-                parts=tuple(own for _, own in known),
-                loaders=tuple(loaders.get(part.part) for part, _ in known),
+                at=subsets[0].at,
+                samples=subsets[0].samples or 0,
+                parts=tuple(known.values()),
+                loaders=tuple(loaders.get(part) for part in known),
             )

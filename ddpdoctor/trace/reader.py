@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
-from ddpdoctor.trace.derive import derive
 from ddpdoctor.trace.record import Record, lines_of
 from ddpdoctor.trace.recording import Recording, recording_of
 
@@ -33,27 +32,26 @@ def read_run(folder: Path, until: float = math.inf) -> Recorded:
     """
     read = (_Process.of(file, until) for file in sorted(folder.glob("*.jsonl")))
     processes = [process for process in read if process]
-    own = {process.start.pid: process for process in processes}
+    by_pid = {process.start.pid: process for process in processes}
     for process in processes:
-        parent = own.get(process.start.parent)
+        parent = by_pid.get(process.start.parent)
         if parent is None or parent is process or process.record.events(GroupEvent):
             continue
-        if (
-            parent.given_rank == process.given_rank
-        ):  # a worker inherits it; a rank's is not that of its launcher
-            parent.children.append(process)
-            own.pop(process.start.pid)
-    return _sort([process.recording() for process in own.values()])
+        if parent.given_rank == process.given_rank:  # a worker inherits it; a rank's is not its launcher's
+            parent.children.append(process.record)
+            by_pid.pop(process.start.pid)
+    return _sort([recording_of(process.record, process.children) for process in by_pid.values()])
 
 
 def _sort(recordings: list[Recording]) -> Recorded:
     ranks: dict[int, Recording] = {}
     # After a restart the last counts; where several took one rank, it is those that were given another that went wrong.
-    for recording in sorted(recordings, key=lambda one: (_took_another(one), one.started)):
+    for recording in sorted(recordings, key=lambda it: (_took_another(it), it.started)):
         if recording.rank is not None and (recording.groups or recording.rank not in ranks):
             ranks[recording.rank] = recording
-    rest = [one for one in recordings if one.rank is None and not one.script.endswith(_LAUNCHERS)]
-    return Recorded(dict(sorted(ranks.items())), tuple(rest))
+    others = (recording for recording in recordings if recording.rank is None)
+    others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
+    return Recorded(dict(sorted(ranks.items())), tuple(others))
 
 
 def _took_another(recording: Recording) -> bool:
@@ -69,7 +67,8 @@ class _Process:
 
     record: Record
     start: Start
-    children: list[_Process] = field(default_factory=list)
+    children: list[Record] = field(default_factory=list)
+    """The records of its workers."""
 
     @classmethod
     def of(cls, file: Path, until: float) -> _Process | None:
@@ -82,7 +81,3 @@ class _Process:
     def given_rank(self) -> str | None:
         """RANK in its environment."""
         return self.start.environ.get("RANK")
-
-    def recording(self) -> Recording:
-        """It as checks read it, with what its forked children saw as its workers."""
-        return derive(recording_of(self.record, [child.record for child in self.children]))

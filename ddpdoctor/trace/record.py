@@ -42,14 +42,14 @@ class Record:
         """What cannot be read, of the kinds that were asked for."""
         self._lines: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
         self._sites: dict[int, Where] = {}
-        self._decoded: dict[type[Event], dict[Any, tuple[int, Event]]] = {}
+        self._decoded: dict[type[Event], list[tuple[int, Any]]] = {}
+        self._events: dict[type[Event], tuple[Any, ...]] = {}
         for position, line in enumerate(lines):
             begins = head(line)
             if begins is not None and begins[1] <= until:
                 self._lines[begins[0]].append((position, line))
                 self.last = max(self.last, begins[1])
-        for site in self._read(Site).values():
-            place = site[1]
+        for _, place in self._read(Site):
             self._sites[place.number] = Where(short_path(place.file), place.line, place.function)
 
     @classmethod
@@ -57,25 +57,32 @@ class Record:
         """One that holds these events, without a file."""
         record = cls()
         for position, event in enumerate(events):
-            record._decoded.setdefault(type(event), {})[position] = position, event
+            record._decoded.setdefault(type(event), []).append((position, event))
         return record
+
+    def by_kind(self) -> dict[type[Event], tuple[Any, ...]]:
+        """The events of all kinds that were asked for so far."""
+        return {kind: self.events(kind) for kind in self._decoded}
 
     def events(self, kind: type[E]) -> tuple[E, ...]:
         """All events of a kind in their order; of one that was written again, the last."""
-        return tuple(event for _, event in self._known(kind).values())
+        if kind not in self._events:
+            self._events[kind] = tuple(event for _, event in self._known(kind))
+        return self._events[kind]
 
     def together(self, *kinds: type[Event]) -> list[Any]:
         """The events of several kinds in their order."""
-        found = [pair for kind in kinds for pair in self._known(kind).values()]
-        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+        positioned = [pair for kind in kinds for pair in self._known(kind)]
+        return [event for _, event in sorted(positioned, key=lambda pair: pair[0])]
 
-    def _known(self, kind: type[E]) -> dict[Any, tuple[int, E]]:
+    def _known(self, kind: type[Event]) -> list[tuple[int, Any]]:
         if kind not in self._decoded:
-            self._decoded[kind] = dict(self._read(kind))
-        return self._decoded[kind]  # type: ignore[return-value]
+            self._decoded[kind] = list(self._read(kind))
+        return self._decoded[kind]
 
-    def _read(self, kind: Any) -> dict[Any, tuple[int, Any]]:
-        found: dict[Any, tuple[int, Any]] = {}
+    def _read(self, kind: Any) -> Iterable[tuple[int, Any]]:
+        """The events with their positions; one that was written again keeps its first."""
+        events: dict[Any, tuple[int, Any]] = {}
         name = getattr(kind, "KEY", "")
         for position, line in self._lines.get(kind.__name__, ()):
             try:
@@ -84,5 +91,5 @@ class Record:
                 self.malformed.append(str(wrong))
                 continue
             key = getattr(event, name) if name else position
-            found[key] = found.get(key, (position,))[0], event
-        return found
+            events[key] = events.get(key, (position,))[0], event
+        return events.values()

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Generic
 
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
-from ddpdoctor.recorder.events.training import Collective, Exact, Forward, Optimizer, Wrapper
+from ddpdoctor.recorder.events.training import Backward, Collective, Exact, Forward, Optimizer, Wrapper
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import TrainingStep, steps_of
+
+
+class Events(Generic[E]):
+    """An attribute of a recording: all its events of a kind, in their order."""
+
+    def __init__(self, kind: type[E]) -> None:
+        self.kind = kind
+
+    def __get__(self, recording: Recording, owner: type[Recording]) -> tuple[E, ...]:
+        return recording.events(self.kind)
 
 
 @dataclass(frozen=True)
@@ -32,25 +44,14 @@ class Recording:
     """What makes one of its times, which are its host's, into seconds since the epoch."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The launcher's variables when it started."""
-    groups: tuple[GroupEvent, ...] = ()
-    wrappers: tuple[Wrapper, ...] = ()
-    optimizers: tuple[Optimizer, ...] = ()
     steps: tuple[TrainingStep, ...] = ()
     """The training steps that were written down: all of a short run; of a long one the first, and then some."""
     step_count: int = 0
     """How many training steps there were."""
     trailing: TrainingStep | None = None
     """What came after the last update: forwards and backwards whose gradients no optimizer used."""
-    loaders: tuple[Loader, ...] = ()
     passes: tuple[Pass, ...] = ()
     splits: tuple[Split, ...] = ()
-    saves: tuple[Save, ...] = ()
-    loads: tuple[Load, ...] = ()
-    state_loads: tuple[StateLoad, ...] = ()
-    collectives: tuple[Collective, ...] = ()
-    """All that the script issued, inside training steps and outside; of a line that comes often not every one."""
-    files: tuple[FileEvent, ...] = ()
-    devices: tuple[Device, ...] = ()
     raised: Raised | None = None
     exit: Exit | None = None
     last: float = 0.0
@@ -58,9 +59,28 @@ class Recording:
     record: Record = field(default_factory=Record)
     """All its events."""
 
+    groups = Events(GroupEvent)
+    wrappers = Events(Wrapper)
+    optimizers = Events(Optimizer)
+    loaders = Events(Loader)
+    saves = Events(Save)
+    loads = Events(Load)
+    state_loads = Events(StateLoad)
+    collectives = Events(Collective)
+    """All that the script issued, inside training steps and outside; of a line that comes often not every one."""
+    devices = Events(Device)
+
     def events(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""
         return self.record.events(kind)
+
+    @cached_property
+    def files(self) -> tuple[FileEvent, ...]:
+        """Files that it wrote, made, removed or locked, without those of ``torch.save``."""
+        saved = {save.path for save in self.saves}
+        return tuple(
+            file for file in self.events(FileEvent) if file.action != "write" or file.path not in saved
+        )
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -69,10 +89,30 @@ class Recording:
         lines = (Note("record", f"{len(unread)} of its lines cannot be read: {unread[0]}"),) if unread else ()
         return (*self.events(Note), *lines)
 
+    @cached_property
+    def all_steps(self) -> tuple[TrainingStep, ...]:
+        """The training steps that were written down, and what came after the last update."""
+        return (*self.steps, self.trailing) if self.trailing else self.steps
+
     @property
+    def forwards(self) -> tuple[Forward, ...]:
+        """The forwards in :attr:`all_steps`."""
+        return tuple(forward for step in self.all_steps for forward in step.forwards)
+
+    @property
+    def backwards(self) -> tuple[Backward, ...]:
+        """The backwards in :attr:`all_steps`."""
+        return tuple(backward for step in self.all_steps for backward in step.backwards)
+
+    @cached_property
     def evaluation_forwards(self) -> tuple[Forward, ...]:
         """Forwards without autograd, inside training steps that were written down and outside; not every one."""
         return tuple(forward for forward in self.events(Forward) if not forward.grad)
+
+    @property
+    def training_passes(self) -> tuple[Pass, ...]:
+        """The passes in which an optimizer stepped."""
+        return tuple(pass_ for pass_ in self.passes if pass_.training)
 
     @property
     def exact(self) -> Exact | None:
@@ -90,13 +130,21 @@ class Recording:
         text = self.environ.get("RANK", "")
         return int(text) if text.isdigit() else None
 
+    def loader(self, index: int) -> Loader | None:
+        """The DataLoader with this index; None where it was not written down."""
+        return next((loader for loader in self.loaders if loader.index == index), None)
+
+    def wrapper(self, index: int | None) -> Wrapper | None:
+        """The wrapper with this index; None where it was not written down."""
+        return next((wrapper for wrapper in self.wrappers if wrapper.index == index), None)
+
 
 def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
     """What a record tells of its process, and those of its workers."""
     start = next(iter(record.events(Start)), Start(0, 0.0))
     raised = record.events(Raised)[-1:]
     steps, trailing, count = steps_of(record)
-    return Recording(
+    recording = Recording(
         pid=start.pid,
         host=start.host,
         torch=start.torch,
@@ -104,26 +152,16 @@ def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
         started=start.time,
         clock=start.began / 1e9 - start.time,
         environ=start.environ,
-        groups=record.events(GroupEvent),
-        wrappers=record.events(Wrapper),
-        optimizers=record.events(Optimizer),
         steps=tuple(steps),
         step_count=count,
         trailing=trailing,
-        collectives=record.events(Collective),
-        loaders=record.events(Loader),
-        passes=tuple(passes_of(record, children)),
         splits=tuple(splits_of(record)),
-        saves=record.events(Save),
-        loads=record.events(Load),
-        state_loads=record.events(StateLoad),
-        files=record.events(FileEvent),
-        devices=record.events(Device),
         raised=replace(raised[0], message=uncoloured(raised[0].message)) if raised else None,
         exit=_exit(record),
         last=record.last,
         record=record,
     )
+    return replace(recording, passes=tuple(passes_of(record, children, recording.all_steps)))
 
 
 def _exit(record: Record) -> Exit | None:

@@ -1,7 +1,6 @@
 """Every instance of a problem is a finding of its own, and what one line makes of many things is one."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.logs import explained, raised
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def judged(trace: Trace, *codes: str, hides: Callable[[Any], bool] = lambda finding: False) -> Merged:

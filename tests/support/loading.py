@@ -1,13 +1,12 @@
 """What ranks loaded, as plain data: passes with the samples that each rank draws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from tests.support.recordings import where
+from tests.support.recordings import replace, where
 
 RANDOM = Sampler("RandomSampler", shuffle=True)
 

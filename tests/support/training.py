@@ -1,7 +1,6 @@
 """Training that went wrong in one way, made from the right one of recordings.py."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.failure import Failure
@@ -10,7 +9,7 @@ from ddpdoctor.recorder.events.training import Backward, Forward, OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
-from tests.support.recordings import KEYS, recorded, recording, where
+from tests.support.recordings import KEYS, recorded, recording, replace, where
 
 LINE_OF_FORWARD, LINE_OF_BACKWARD, LINE_OF_UPDATE = 48, 49, 50
 

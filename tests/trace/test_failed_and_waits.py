@@ -1,7 +1,5 @@
 """Ranks that have failed and wait in a ``finally`` or an ``except``; and those that work on in there."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.blame.standstill import Handled, Process
@@ -10,7 +8,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 from tests.support.diagnosis import diagnosis_of
 from tests.support.judging import only_finding
-from tests.support.recordings import recording
+from tests.support.recordings import recording, replace
 from tests.support.standstills import backward, collective, hung, process, script, standstill
 
 SCRIPT = """\

@@ -1,6 +1,6 @@
 """The same instance of a problem on several ranks, and the names of what findings are about."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ddpdoctor.model import Evidence, Kind, Where
 from ddpdoctor.trace.instances import (
@@ -13,7 +13,7 @@ from ddpdoctor.trace.instances import (
     of_model,
     on_ranks,
 )
-from tests.support.recordings import recording, where
+from tests.support.recordings import recording, replace, where
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Verdicts of jobs of which ddpdoctor's own recorder saw what led to the standstill."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,7 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import KEYS, recorded, recording, step, where
+from tests.support.recordings import KEYS, recorded, recording, replace, step, where
 from tests.support.standstills import backward, collective, forward, hung, queue, standstill
 
 Change = Callable[[Recording], Recording]

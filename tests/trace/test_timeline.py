@@ -1,7 +1,5 @@
 """The timeline is a file of Chrome's trace events: what its format demands, and what people look for in it."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.blame.frames import Frame
@@ -11,7 +9,7 @@ from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace, timeline
 from tests.support.flight import half, ring, waiting, write_job
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.timelines import events_of
 
 

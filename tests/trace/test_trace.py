@@ -51,5 +51,5 @@ def test_values_of_a_broken_run_are_not_there(trace, reason):
 
 
 def test_values_that_the_script_does_not_tell_are_not_there():
-    with pytest.raises(NotMeasured, match="does not tell its grad norm"):
+    with pytest.raises(NotMeasured, match="does not report its grad norm"):
         healthy().values("grad_norm")

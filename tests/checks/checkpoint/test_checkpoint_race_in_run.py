@@ -1,13 +1,11 @@
 """DD401 on a training run."""
 
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 SAVE = Save("/jobs/last.pt", where(80), 20.0, 20.5, 4096)
 

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor import registry
@@ -7,7 +5,7 @@ from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.recorder.events.process import Raised
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 DIRECTORY = "PytorchStreamReader failed reading zip archive: failed finding central directory"
 LOAD = Load("/jobs/last.pt", where(82), 20.0, 20.1, error=f"RuntimeError: {DIRECTORY}")

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.recorder.events.process import Device
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def loading(device_of, own_of=lambda rank: rank, map_location=None):

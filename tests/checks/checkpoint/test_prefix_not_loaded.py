@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor import registry
@@ -7,7 +5,7 @@ from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.process import Raised
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 NAMES = ("weight", "bias")
 PREFIXED = ("module.weight", "module.bias")

@@ -1,9 +1,7 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 ENTRIES = ("model", "optimizer", "scheduler", "epoch")
 LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES)

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def saving(save_of, world_size=2, barriers=(), host_of=lambda rank: "node0"):

@@ -1,7 +1,6 @@
 """DD302, DD303, DD305, DD308 and DD310 on recorded runs: where ranks parted, and who left."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import check
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.traces import CLOSED_BY_PEER
 
 MISMATCH, ALONE, LEFT, DECIDED, KEPT = map(check, ("DD302", "DD303", "DD305", "DD308", "DD310"))

@@ -1,7 +1,5 @@
 """DD301 and DD304 on a training run."""
 
-from dataclasses import replace
-
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Finding, Source
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
@@ -9,7 +7,7 @@ from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recording, where
+from tests.support.recordings import recording, replace, where
 from tests.support.recordings import trace as trace_of
 from tests.support.standstills import script
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
@@ -165,7 +163,7 @@ def test_a_timeout_of_gloo_is_that_of_a_victim():
 
 
 def test_a_run_that_was_stopped_before_anybody_joined():
-    alone = RankTrace(0, stack=(script(12),), recording=Recording(groups=()))
+    alone = RankTrace(0, stack=(script(12),), recording=Recording())
     finding = only_finding("DD301", Source.RUN, broken(alone, timed_out=True))
     assert finding.headline == "no rank had joined a process group when the run was stopped after 4 s"
     assert "main (train.py:12)" in finding.evidence[0].text

@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import Forward
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 
 SHUFFLED = ((3, 1, 0, 2, 5, 4, 7, 6), (7, 6, 5, 4, 3, 2, 1, 0))
 SAME = {"samples": 8, "content": "c0ffee"}

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def dataset(content_of, samples_of=lambda rank: 8, replicas=None, sampler=None, world_size=2):

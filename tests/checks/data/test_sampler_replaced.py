@@ -1,12 +1,10 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.data import LoaderMade
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def replaced(name, training=True):

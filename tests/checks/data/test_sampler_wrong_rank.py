@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.process import GroupEvent, Raised
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def claiming(*places, world_size=None, change=None, content_of=lambda rank: "c0ffee"):

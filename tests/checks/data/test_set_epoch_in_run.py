@@ -1,7 +1,5 @@
 """DD103 on a training run."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Level, Source
@@ -9,7 +7,7 @@ from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import Wrapper
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import drawing
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 ORDERS = ((4, 0, 6, 2), (2, 6, 0, 4), (0, 2, 4, 6))
 LONG = (9, 4, 0, 6, 2, 8, 1, 3)

@@ -1,12 +1,10 @@
 """DD104 on a training run."""
 
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def divided(*shards, samples, seeds=(0, 0, 0), name="DistributedSampler", epochs=(0, 0, 0)):

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.trace.data import Split
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def split(*parts_of, loaders=(0, 7), change=None):

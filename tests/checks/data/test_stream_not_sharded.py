@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Worker
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import drawing
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 STREAM = {"streams": True, "samples": None, "dataset": "Lines"}
 

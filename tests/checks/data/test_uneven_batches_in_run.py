@@ -1,7 +1,5 @@
 """DD106 on a training run."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.blame.failure import Failure
@@ -9,7 +7,7 @@ from ddpdoctor.model import Confidence, Source
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 
 
 def uneven(*counts, change=None, **fields):

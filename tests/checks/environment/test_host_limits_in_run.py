@@ -1,6 +1,5 @@
 """DD018 and DD019 on recorded runs."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from ddpdoctor.recorder.events.process import Raised, Threads
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from tests.support.judging import ask, check
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 CPUS, DISK = check("DD018"), check("DD019")
 

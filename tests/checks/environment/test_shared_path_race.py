@@ -1,7 +1,5 @@
 """DD020 on recorded runs: files that several ranks write, and those who take turns."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Level, Passed, Skipped, Source
@@ -12,7 +10,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 CHECK = check("DD020")
 PATH = "/jobs/data/words.txt"

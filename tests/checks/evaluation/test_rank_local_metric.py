@@ -1,12 +1,10 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.files import Printed, Save
 from ddpdoctor.recorder.events.training import Collective, SchedulerStep
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 LINE = Printed(11.5, where(66), "accuracy 0.75")
 

@@ -1,7 +1,6 @@
 """DD801, DD802, DD803, DD806 and DD807 on recorded runs."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from ddpdoctor.recorder.events.process import Device, Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 CROWD, ORDINAL, FIRST, MEMORY, FORKED = map(check, ("DD801", "DD802", "DD803", "DD806", "DD807"))
 

@@ -1,8 +1,6 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Level, Source
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_UPDATE, backward, forward
 
 

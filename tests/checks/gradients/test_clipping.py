@@ -1,13 +1,11 @@
 """DD217 and DD218: gradients that are clipped too early."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Clip
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import backward, each_step, forward
 
 

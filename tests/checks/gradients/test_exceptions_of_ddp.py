@@ -1,12 +1,10 @@
 """DD213, DD215 and DD222: exceptions that DDP's gradients end in."""
 
-from dataclasses import replace
-
 from ddpdoctor import registry
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_FORWARD, forward, raising
 
 READY = (

@@ -1,14 +1,12 @@
 """DD228 and DD211 in a recorded run: what communication hooks, or scripts, made of the ranks' gradients."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Collective, HookedGradient
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 OWN = {0: (1.0, -2.0, 4.0), 1: (3.0, 0.0, -2.0)}
 MEAN = (2.0, -1.0, 1.0)

@@ -1,13 +1,11 @@
 """Weights that differ are the end of many diseases; the cause is what is told."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.model import Level, Source
-from tests.support.recordings import recorded
+from tests.support.recordings import recorded, replace
 from tests.support.training import backward, diverging, each_step, forward, with_update
 
 

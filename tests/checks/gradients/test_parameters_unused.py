@@ -1,9 +1,7 @@
-from dataclasses import replace
-
 from ddpdoctor import registry
 from ddpdoctor.model import Source
 from tests.support.judging import only_finding, passed
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_FORWARD, raising, with_update
 
 MESSAGE = (

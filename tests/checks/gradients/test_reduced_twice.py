@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import backward, each_step, with_update
 
 

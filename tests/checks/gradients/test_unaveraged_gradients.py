@@ -1,14 +1,12 @@
 """DD201, DD202 and DD207: a backward that no all-reduce followed, and why."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import Collective, Optimizer, Parameter, Wrapper
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import ask, only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import (
     LINE_OF_BACKWARD,
     backward,

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.blame.failure import Failure
@@ -11,7 +9,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import RankTrace, Trace
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, recording, where
+from tests.support.recordings import recorded, recording, replace, where
 
 
 def test_an_exported_address_that_does_not_resolve():

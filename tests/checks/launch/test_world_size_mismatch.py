@@ -1,6 +1,5 @@
 """DD005 on recorded runs: numbers and addresses that contradict torchrun's."""
 
-from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.model import Passed, Skipped, Source
@@ -8,7 +7,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 CHECK = check("DD005")
 AGENT = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none"}

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Buffers
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def evaluating(digest, *, broadcast=False, ranks=(0, 1), when="evaluation"):

@@ -1,8 +1,6 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_FORWARD, backward, diverging, each_step, forward, with_update
 
 

@@ -1,10 +1,8 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import KEYS, recorded, where
+from tests.support.recordings import KEYS, recorded, replace, where
 from tests.support.training import with_update
 
 

@@ -1,11 +1,9 @@
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, diverging, with_update
 
 SCORE = Collective(50.0, where(70), "all_gather", shape=(1,))

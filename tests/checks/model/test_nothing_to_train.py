@@ -1,12 +1,10 @@
 """DD223 on a training run."""
 
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
 from tests.support.judging import check, only_finding
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 REFUSED = (
     "DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient."

@@ -1,9 +1,7 @@
-from dataclasses import replace
-
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import each_step, raising
 
 

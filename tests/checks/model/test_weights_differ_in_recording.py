@@ -1,11 +1,9 @@
 """DD206 on what the recorder saw of a script."""
 
-from dataclasses import replace
-
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import StateLoad
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, diverging, with_update
 
 

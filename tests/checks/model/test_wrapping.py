@@ -1,7 +1,5 @@
 """DD221, DD223 and DD224: what DDP's constructor refuses, and what comes too late after it."""
 
-from dataclasses import replace
-
 import pytest
 
 from ddpdoctor import registry
@@ -9,7 +7,7 @@ from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import Conversion
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_FORWARD, raising
 
 NOTHING = (

@@ -1,7 +1,6 @@
 """DD601, DD602, DD603, DD604 and DD606 on recorded runs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
-from tests.support.recordings import recorded, step, where
+from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import with_update
 
 STRAGGLER, OFTEN, UNUSED, INPUT, LOGGING = map(check, ("DD601", "DD602", "DD603", "DD604", "DD606"))
