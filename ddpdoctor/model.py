@@ -150,7 +150,7 @@ class Finding:
     where: Where | None = None
     evidence: tuple[Evidence, ...] = ()
     confidence: Confidence = Confidence.CERTAIN
-    seen: Sighting | None = None
+    sighting: Sighting | None = None
     """Where in the job's output, for what was found there."""
     explained_by: tuple[str, ...] = ()
     """Codes of checks of whose findings this one may be a symptom; see :func:`ddpdoctor.judge.explains`."""

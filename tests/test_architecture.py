@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "check.py": ("ddpdoctor.model",),
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
-    "plan.py": (),
+    "launch.py": (),
     "report": (
         "ddpdoctor.model",
         "ddpdoctor.check",

@@ -4,7 +4,7 @@ from itertools import product
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
@@ -72,7 +72,7 @@ class CheckpointRace(Check):
         unshared = _unshared(values)
         wrong = {r: v for r, v in values.items() if r not in unshared and v["after"] != "whole"}
         if wrong:
-            return self._incomplete(wrong, ranks.plan.checkpoint_dir)
+            return self._incomplete(wrong, ranks.launch.checkpoint_dir)
         return Passed(_passed(values, unshared))
 
     def examine_run(self, trace: Trace) -> Judgement:

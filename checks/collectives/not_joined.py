@@ -14,7 +14,7 @@ from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall

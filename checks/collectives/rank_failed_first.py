@@ -5,7 +5,7 @@ from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import Frame, is_of_script, where_of
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
 from ddpdoctor.check import reports
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of

@@ -1,5 +1,5 @@
 from ddpdoctor.blame.causes import BlockedOutside
-from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
@@ -8,15 +8,16 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX = {
-    Kind.LOADER: "see what the worker does at the line named here; DataLoader(..., timeout=60) raises where a batch "
-    "does not come\nDataLoader(..., num_workers=0) runs the same code in the rank itself, where a traceback shows it",
-    Kind.LOCK: "see who holds what it waits for: a thread, or a process, that waits for this rank in turn\n"
+    PlaceKind.LOADER: "see what the worker does at the line named here; DataLoader(..., timeout=60) raises where a "
+    "batch does not come\nDataLoader(..., num_workers=0) runs the same code in the rank itself, where a "
+    "traceback shows it",
+    PlaceKind.LOCK: "see who holds what it waits for: a thread, or a process, that waits for this rank in turn\n"
     "acquire(timeout=60), get(timeout=60) raise where nobody comes",
-    Kind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
-    Kind.READ: "give the call a time limit, as socket.settimeout(60) does, and see who should write",
-    Kind.STORE: "see which rank should set that key, under that very name; a store with a timeout raises where none "
-    "does:\nstore.wait([key], timedelta(seconds=60))",
-    Kind.INPUT: "take the question out of the script: the ranks of a job have no terminal",
+    PlaceKind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
+    PlaceKind.READ: "give the call a time limit, as socket.settimeout(60) does, and see who should write",
+    PlaceKind.STORE: "see which rank should set that key, under that very name; a store with a timeout raises where "
+    "none does:\nstore.wait([key], timedelta(seconds=60))",
+    PlaceKind.INPUT: "take the question out of the script: the ranks of a job have no terminal",
 }
 _STOPPED = (
     "kill -CONT PID goes on with it; look who sent SIGSTOP: a debugger, a shell's Ctrl-Z, a job manager"
@@ -69,7 +70,9 @@ class StuckOutsideCollectives(StandstillCheck):
             "brings it."
             if waiting
             else "No rank is in a collective: all wait for something else, and nothing in the job brings it.",
-            fix=_STOPPED if cause.state.stopped else _FIX.get(place.kind if place else Kind.ELSEWHERE, _LOOK),
+            fix=_STOPPED
+            if cause.state.stopped
+            else _FIX.get(place.kind if place else PlaceKind.ELSEWHERE, _LOOK),
             **cause_fields(cause),
         )
 

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
-from ddpdoctor.group.answers import Wrong, wrong_answers
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.collective_results import Wrong, wrong_answers
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Family, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase, size
 

@@ -2,7 +2,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader, Sampler

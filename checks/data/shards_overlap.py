@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
 from ddpdoctor.text import plural, ranks_phrase

@@ -3,8 +3,8 @@ from typing import Any
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
 from ddpdoctor.check import Check, reports
-from ddpdoctor.group.answers import replicas_differ, require_right_answers
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain

@@ -3,7 +3,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
@@ -73,9 +73,9 @@ class BackendUnavailable(Check):
             return Skipped("no torch is installed for this Python")
         return [
             replace(finding, about=Kind.BACKEND.of(backend))
-            for backend in dict.fromkeys(_names(host.plan.backend))
+            for backend in dict.fromkeys(_names(host.launch.backend))
             if (finding := self._judge(host, build, backend))
-        ] or Passed(f"torch {build.version} has the backend {host.plan.backend}")
+        ] or Passed(f"torch {build.version} has the backend {host.launch.backend}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.IMPORT:

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.host.variables import whole_number
+from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Threads
@@ -39,13 +39,13 @@ class CpuOversubscribed(Check):
     title = "ranks and threads fit the CPUs"
 
     def examine_host(self, host: Host) -> Judgement:
-        nproc, granted = host.plan.nproc, _granted(host)
+        nproc, granted = host.launch.nproc, _granted(host)
         threads = _threads(host.environ.get("OMP_NUM_THREADS", ""))
         if threads > 1 and threads * nproc > FAR_ABOVE * granted:
             return self._too_many_threads(host, threads, granted)
         if nproc > granted:
             return self.info(
-                f"{plural(host.plan.nproc, 'rank')} share {_cpus(granted)}",
+                f"{plural(host.launch.nproc, 'rank')} share {_cpus(granted)}",
                 why="Ranks take turns on the CPUs, so this shows whether a job works, not how fast it is.",
                 fix=f"--nproc {max(1, int(granted))} to measure speed",
                 evidence=_evidence(host),
@@ -74,7 +74,7 @@ class CpuOversubscribed(Check):
         )
 
     def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:
-        nproc = host.plan.nproc
+        nproc = host.launch.nproc
         return self.warn(
             f"OMP_NUM_THREADS={threads} gives {plural(nproc, 'rank')} {threads * nproc} threads on {_cpus(granted)}",
             why="OpenMP's threads spin while they wait for each other. With far more threads than CPUs a "

@@ -69,7 +69,7 @@ class DiskUnusable(Check):
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
-        folder, system = host.plan.checkpoint_dir, host.system
+        folder, system = host.launch.checkpoint_dir, host.system
         if not system.exists(folder):
             return self.fail(
                 f"checkpoint folder {quote(folder)} does not exist",
@@ -148,7 +148,7 @@ class DiskUnusable(Check):
         )
 
     def _unwritable(self, host: Host, error: int) -> Finding:
-        folder = host.plan.checkpoint_dir
+        folder = host.launch.checkpoint_dir
         full = error in (errno.ENOSPC, errno.EDQUOT)
         reason = os.strerror(error).lower()
         return self.fail(
@@ -168,7 +168,7 @@ class DiskUnusable(Check):
         )
 
     def _tight(self, host: Host) -> Finding:
-        folder, disk = host.plan.checkpoint_dir, host.system.disk(host.plan.checkpoint_dir)
+        folder, disk = host.launch.checkpoint_dir, host.system.disk(host.launch.checkpoint_dir)
         few = disk is not None and 0 <= disk.free_inodes < TIGHT_INODES
         left = f"{disk.free_inodes} inodes" if disk and few else size(disk.free if disk else 0)
         return self.info(
@@ -182,7 +182,7 @@ class DiskUnusable(Check):
 
 
 def _space(host: Host) -> tuple[Evidence, ...]:
-    disk = host.system.disk(host.plan.checkpoint_dir)
+    disk = host.system.disk(host.launch.checkpoint_dir)
     if disk is None:
         return ()
     inodes = f", {disk.free_inodes} inodes free" if disk.free_inodes >= 0 else ""

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
-from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of, whole_number
+from ddpdoctor.host.known_variables import KNOWN, RENAMED, misspelling_of, whole_number
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Level, Passed
 from ddpdoctor.redact import show_value
 
@@ -82,7 +82,7 @@ class HarmfulVariable(Check):
             *self._debug(host),
             *self._misspelt(environ),
             *self._contradictory(environ),
-            *self._left_on(environ, nccl="nccl" in host.plan.backend),
+            *self._left_on(environ, nccl="nccl" in host.launch.backend),
             *self._renamed(environ),
         ]
         count = sum(name in KNOWN for name in environ)

@@ -63,7 +63,7 @@ class HostMemory(Check):
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
-        nproc = host.plan.nproc
+        nproc = host.launch.nproc
         free = _free(host)
         if free < LAUNCHER + TRAINING * nproc:
             return self._short(host, free)
@@ -123,7 +123,7 @@ class HostMemory(Check):
         )
 
     def _short(self, host: Host, free: int) -> Finding:
-        nproc = host.plan.nproc
+        nproc = host.launch.nproc
         starts = free >= LAUNCHER + IN_GROUP * nproc
         needed = LAUNCHER + (TRAINING if starts else IN_GROUP) * nproc
         report = self.warn if starts else self.fail

@@ -59,7 +59,7 @@ class HostnameLoopback(Check):
         addresses = host.system.resolve(host.hostname)
         if not addresses or host.hostname.isdigit():
             return self._unresolved(host)
-        if host.plan.nnodes > 1 and all(_is_loopback(address) for address in addresses):
+        if host.launch.nnodes > 1 and all(_is_loopback(address) for address in addresses):
             report = self.warn if _named_interface(host) else self.fail
             return report(
                 f"host name {quote(host.hostname)} resolves to {', '.join(addresses)} only, a loopback address",
@@ -115,7 +115,7 @@ class HostnameLoopback(Check):
             "they wait for a minute and fail."
         )
         fix = f"echo '{_own_address(host)} NAME' >> /etc/hosts, with the name that `hostname` prints"
-        if host.plan.nnodes == 1:
+        if host.launch.nnodes == 1:
             return self.info(
                 headline,
                 why=f"{why} With a fixed --master-addr the name is not used on one node.",
@@ -145,7 +145,7 @@ def _asks_to_the_end(log: Log) -> bool:
 
 def _named_interface(host: Host) -> bool:
     """Whether the group finds its interface without the host's name; NCCL never asks for it."""
-    return bool(host.environ.get("GLOO_SOCKET_IFNAME")) or host.plan.backend == "nccl"
+    return bool(host.environ.get("GLOO_SOCKET_IFNAME")) or host.launch.backend == "nccl"
 
 
 def _own_address(host: Host) -> str:

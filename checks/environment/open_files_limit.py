@@ -1,8 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
+from ddpdoctor.launch import Launch
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
-from ddpdoctor.plan import Plan
 
 FILES_OF_A_RANK = 96
 """What a training process keeps open: 10 with torch and a group of one, 30 more for 4 DataLoader workers (measured
@@ -45,14 +45,14 @@ class OpenFilesLimit(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         soft, hard = host.system.rlimit("NOFILE")
-        needed = _needed(host.plan)
+        needed = _needed(host.launch)
         if soft < 0:
             return Passed("the number of open files is not limited")
         if soft >= TIGHT * needed:
             return Passed(f"{soft} open files are allowed, a rank needs about {needed}")
         report = self.fail if soft < needed else self.info
         return report(
-            f"{soft} open files are allowed, a rank of {host.plan.world_size} needs about {needed}",
+            f"{soft} open files are allowed, a rank of {host.launch.world_size} needs about {needed}",
             why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
             'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
             fix=_fix(hard, TIGHT * needed),
@@ -71,9 +71,9 @@ class OpenFilesLimit(Check):
         )
 
 
-def _needed(plan: Plan) -> int:
-    peers = plan.world_size - 1
-    if "nccl" in plan.backend:
+def _needed(launch: Launch) -> int:
+    peers = launch.world_size - 1
+    if "nccl" in launch.backend:
         return FILES_OF_A_RANK + FILES_PER_PEER["nccl"] * min(peers, NCCL_PEERS)
     return FILES_OF_A_RANK + FILES_PER_PEER["gloo"] * peers
 

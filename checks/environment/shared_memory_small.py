@@ -61,11 +61,11 @@ class SharedMemorySmall(Check):
         if shm is None:
             return Skipped("this system has no /dev/shm")
         leaked = list(_leaked(host))
-        if shm.free < COMFORTABLE * host.plan.nproc:
-            nccl = "nccl" in host.plan.backend and host.plan.nproc > 1 and shm.free < NCCL_NEEDS
+        if shm.free < COMFORTABLE * host.launch.nproc:
+            nccl = "nccl" in host.launch.backend and host.launch.nproc > 1 and shm.free < NCCL_NEEDS
             report = self.fail if shm.free < FULL else self.warn if nccl else self.info
             return report(
-                f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.plan.nproc, 'rank')}",
+                f"/dev/shm has {size(shm.free)} of {size(shm.total)} free for {plural(host.launch.nproc, 'rank')}",
                 why="DataLoader workers pass batches through /dev/shm, and NCCL uses it where GPUs talk through host "
                 "memory. Where it runs full, a worker dies with a bus error, or NCCL does not start.",
                 fix="docker run --shm-size=8g ... (or --ipc=host); without a container: mount -o "

@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Process
 from ddpdoctor.judge import NotMeasured
@@ -120,7 +120,7 @@ def _gpus_by_pid(host: Host) -> dict[int, list[int]]:
 
 def _only_holds_port(host: Host, process: Process, gpus: Mapping[int, list[int]]) -> bool:
     """Whether the check of the master port names this process already."""
-    listeners = host.system.listeners(host.plan.master_port)
+    listeners = host.system.listeners(host.launch.master_port)
     return process.pid not in gpus and any(
         listener.process and listener.process.pid == process.pid for listener in listeners
     )

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 

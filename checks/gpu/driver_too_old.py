@@ -72,7 +72,7 @@ class DriverTooOld(Check):
         wanted = int((torch.cuda or "").partition(".")[0])
         oldest = _OLDEST_DRIVER.get(wanted)
         # Ranks on gloo can do without a GPU.
-        report = self.fail if host.plan.backend == "nccl" else self.warn
+        report = self.fail if host.launch.backend == "nccl" else self.warn
         return report(
             f"driver {host.gpus.driver} supports CUDA {known}, and torch is built for CUDA {torch.cuda}",
             why="A driver runs programs of its own major version of CUDA and of older ones. This torch finds "

@@ -49,7 +49,7 @@ class MoreRanksThanGpus(Check):
         reason = _why_not(host)
         if reason:
             return Skipped(reason)
-        nproc, visible = host.plan.nproc, visible_gpus(host)
+        nproc, visible = host.launch.nproc, visible_gpus(host)
         lost = [gpu for gpu in visibility(host).gpus if gpu.lost]
         if nproc <= len(visible):
             return Passed(f"{plural(nproc, 'rank')}, {plural(len(visible), 'visible GPU')}")
@@ -107,7 +107,7 @@ class MoreRanksThanGpus(Check):
         present = f"{plural(len(host.gpus.devices), 'GPU')} in this machine"
         limit = f"{VARIABLE} is not set" if value is None else f"{VARIABLE}={show_value(VARIABLE, value)}"
         return self.fail(
-            f"{plural(host.plan.nproc, 'rank')} on {plural(visible, 'visible GPU')}",
+            f"{plural(host.launch.nproc, 'rank')} on {plural(visible, 'visible GPU')}",
             why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
             "detected', ranks beyond the last one with 'invalid device ordinal'.",
             fix=f"torchrun --nproc-per-node {visible} ..."
@@ -120,8 +120,8 @@ class MoreRanksThanGpus(Check):
 def _why_not(host: Host) -> str | None:
     if host.gpus.absent:
         return host.gpus.absent
-    if host.plan.backend != "nccl":
-        return f"the backend is {host.plan.backend}, whose ranks may share a device"
+    if host.launch.backend != "nccl":
+        return f"the backend is {host.launch.backend}, whose ranks may share a device"
     if visibility(host).problem:
         return f"{VARIABLE} is malformed (DD802)"
     if is_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE")):

@@ -2,8 +2,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.answers import replicas_differ, require_right_answers
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS

@@ -1,13 +1,13 @@
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.places import contradictions as contradictions_of_group
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.group.launch_variables import contradictions as contradictions_of_group
 from ddpdoctor.host import Host
-from ddpdoctor.host.variables import whole_number
+from ddpdoctor.host.known_variables import whole_number
+from ddpdoctor.launch import Launch
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
-from ddpdoctor.plan import Plan
 from ddpdoctor.redact import show_value
 
 OF_ONE_RANK = (
@@ -78,7 +78,7 @@ class LaunchVariables(Check):
         malformed = [self._wrong([text], variables, name) for name, text in _malformed(variables)]
         if malformed:
             return malformed
-        if contradictions := list(_contradictions(variables, host.environ, host.plan)):
+        if contradictions := list(_contradictions(variables, host.environ, host.launch)):
             return self._wrong(contradictions, variables)
         left = [name for name in OF_ONE_RANK if name in variables]
         if not left:
@@ -154,7 +154,9 @@ def _malformed(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
 
 
-def _contradictions(variables: Mapping[str, str], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
+def _contradictions(
+    variables: Mapping[str, str], environ: Mapping[str, str], launch: Launch
+) -> Iterator[str]:
     number = {name: int(value) for name, value in variables.items() if name != "MASTER_ADDR"}
     for rank, size in PAIRS:
         if rank in number and size in number and number[rank] >= number[size]:
@@ -164,16 +166,16 @@ def _contradictions(variables: Mapping[str, str], environ: Mapping[str, str], pl
     if _launched(environ) == "Slurm":
         yield from _against_slurm(number, environ)
     elif not _launched(environ):
-        yield from _against_plan(number, environ, plan)
+        yield from _against_launch(number, environ, launch)
 
 
-def _against_plan(number: Mapping[str, int], environ: Mapping[str, str], plan: Plan) -> Iterator[str]:
+def _against_launch(number: Mapping[str, int], environ: Mapping[str, str], launch: Launch) -> Iterator[str]:
     size, local = number.get("WORLD_SIZE"), number.get("LOCAL_WORLD_SIZE")
-    from_operator = _by_operator(environ) and not plan.explicit & {"nnodes", "node_rank"}
-    if size is not None and size not in (plan.world_size, plan.nnodes) and not from_operator:
-        yield f"WORLD_SIZE={size} is exported, but the launch asked for has {plan.world_size} ranks"
-    if local is not None and local != plan.nproc:
-        yield f"LOCAL_WORLD_SIZE={local} is exported, but the launch asked for has {plan.nproc} ranks on this node"
+    from_operator = _by_operator(environ) and not launch.explicit & {"nnodes", "node_rank"}
+    if size is not None and size not in (launch.world_size, launch.nnodes) and not from_operator:
+        yield f"WORLD_SIZE={size} is exported, but the launch asked for has {launch.world_size} ranks"
+    if local is not None and local != launch.nproc:
+        yield f"LOCAL_WORLD_SIZE={local} is exported, but the launch asked for has {launch.nproc} ranks on this node"
 
 
 def _against_slurm(number: Mapping[str, int], environ: Mapping[str, str]) -> Iterator[str]:

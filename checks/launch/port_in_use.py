@@ -2,7 +2,7 @@ import errno
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener, Process
 from ddpdoctor.judge import NotMeasured
@@ -44,14 +44,14 @@ class PortInUse(Check):
     log_words = ("in use", "EADDRINUSE", "EACCES", "failed to bind")
 
     def examine_host(self, host: Host) -> Judgement:
-        plan = host.plan
-        if plan.node_rank != 0:
+        launch = host.launch
+        if launch.node_rank != 0:
             return Skipped("rank 0 listens on another node")
-        error = host.system.try_bind("", plan.master_port)
-        if error == errno.EADDRINUSE and not host.system.listeners(plan.master_port):
-            error = host.system.try_bind("", plan.master_port)  # another check tried it at the same moment
+        error = host.system.try_bind("", launch.master_port)
+        if error == errno.EADDRINUSE and not host.system.listeners(launch.master_port):
+            error = host.system.try_bind("", launch.master_port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            port = host.plan.master_port
+            port = host.launch.master_port
             owners = host.system.listeners(port)
             known = [owner.process for owner in owners if owner.process]
             free = host.system.free_port()
@@ -67,9 +67,9 @@ class PortInUse(Check):
         if error in (errno.EACCES, errno.EPERM):
             return self._privileged(host)
         low, high = _ephemeral_range(host)
-        if low <= plan.master_port <= high:
+        if low <= launch.master_port <= high:
             return self._ephemeral(host, low, high)
-        return Passed(f"port {plan.master_port} is free")
+        return Passed(f"port {launch.master_port} is free")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         use = ranks.port
@@ -127,20 +127,20 @@ class PortInUse(Check):
     def _privileged(self, host: Host) -> Finding:
         start = host.system.read_text(UNPRIVILEGED_PORT_START)
         return self.fail(
-            f"port {host.plan.master_port} may not be bound by this user",
+            f"port {host.launch.master_port} may not be bound by this user",
             why=f"Ports below {(start or '1024').strip()} are reserved for root, so rank 0 cannot listen there.",
             fix=f"torchrun --master-port {host.system.free_port()} ...",
-            about=Kind.PORT.of(host.plan.master_port),
+            about=Kind.PORT.of(host.launch.master_port),
         )
 
     def _ephemeral(self, host: Host, low: int, high: int) -> Finding:
-        port = host.plan.master_port
+        port = host.launch.master_port
         return self.info(
             f"port {port} lies inside the ephemeral range {low}-{high}",
             why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that "
             f"happens to hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
             fix=f"torchrun --master-port {host.system.free_port()} ...",
-            about=Kind.PORT.of(host.plan.master_port),
+            about=Kind.PORT.of(host.launch.master_port),
         )
 
 

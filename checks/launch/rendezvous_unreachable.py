@@ -2,7 +2,7 @@ import ipaddress
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
@@ -59,8 +59,8 @@ class RendezvousUnreachable(Check):
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
-        exported = None if "master_addr" in host.plan.explicit else host.environ.get("MASTER_ADDR")
-        name, address = ("MASTER_ADDR", exported) if exported else ("--master-addr", host.plan.master_addr)
+        exported = None if "master_addr" in host.launch.explicit else host.environ.get("MASTER_ADDR")
+        name, address = ("MASTER_ADDR", exported) if exported else ("--master-addr", host.launch.master_addr)
         shown = f"{name} {show_value('MASTER_ADDR', address)}"
         addresses = host.system.resolve(address)
         if not addresses:
@@ -74,8 +74,8 @@ class RendezvousUnreachable(Check):
         down = host.loopback_down
         if down and any(ipaddress.ip_address(one).is_loopback for one in addresses):
             return self._down(down, shown)
-        if host.plan.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in addresses):
-            return self._loopback(shown, host.plan.nnodes)
+        if host.launch.nnodes > 1 and all(ipaddress.ip_address(one).is_loopback for one in addresses):
+            return self._loopback(shown, host.launch.nnodes)
         return Passed(
             f"{shown} resolves to {addresses[0]}" if address != addresses[0] else f"{shown} is an address"
         )
@@ -101,15 +101,15 @@ class RendezvousUnreachable(Check):
             raise NotMeasured(ranks.broken or "torch was not imported")
         if ranks.stage is not Stage.JOIN:
             return Passed(
-                f"all {ranks.plan.world_size} ranks met on port {ranks.port.port if ranks.port else '?'}"
+                f"all {ranks.launch.world_size} ranks met on port {ranks.port.port if ranks.port else '?'}"
             )
         joined = [rank.rank for rank in ranks.ranks if rank.joined]
         missing = [rank.rank for rank in ranks.ranks if not rank.joined]
         return self.fail(
             f"{ranks_phrase(missing)} did not join the process group",
-            why=f"{ranks.broken}. A group begins when all of its {ranks.plan.world_size} ranks have come.",
-            fix=f"see whether every node reaches {quote(ranks.plan.master_addr)}: "
-            f"nc -vz {ranks.plan.master_addr} {ranks.plan.master_port}",
+            why=f"{ranks.broken}. A group begins when all of its {ranks.launch.world_size} ranks have come.",
+            fix=f"see whether every node reaches {quote(ranks.launch.master_addr)}: "
+            f"nc -vz {ranks.launch.master_addr} {ranks.launch.master_port}",
             ranks=tuple(missing),
             evidence=(
                 *((Evidence("joined", tuple(joined)),) if joined else ()),

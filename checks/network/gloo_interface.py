@@ -80,7 +80,7 @@ class GlooInterface(Check):
         )
 
     def _finding(self, host: Host, value: str, problem: str) -> Finding:
-        gloo = host.plan.backend == "gloo"
+        gloo = host.launch.backend == "gloo"
         usable = [
             interface.name
             for interface in host.interfaces
@@ -116,9 +116,9 @@ def _problems(host: Host, value: str) -> Iterator[str]:
             yield _unknown(host, entry)
         elif not found.addresses:
             yield f"names {entry}, which has no address"
-        elif host.plan.nnodes > 1 and found.loopback:
-            yield f"names the loopback interface {entry}, and the job has {host.plan.nnodes} nodes"
-        elif host.plan.nnodes > 1 and not found.up:
+        elif host.launch.nnodes > 1 and found.loopback:
+            yield f"names the loopback interface {entry}, and the job has {host.launch.nnodes} nodes"
+        elif host.launch.nnodes > 1 and not found.up:
             # On one node the kernel delivers to the address of an interface that is down.
             yield f"names {entry}, which is down"
 

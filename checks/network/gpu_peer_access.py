@@ -159,10 +159,10 @@ class GpuPeerAccess(Check):
 def _why_not(host: Host, visible: int, known: bool) -> str | None:
     if host.gpus.absent:
         return host.gpus.absent
-    if host.plan.backend != "nccl":
-        return f"the backend is {host.plan.backend}, which goes through host memory"
-    if min(visible, host.plan.nproc) < 2:
-        return f"{plural(visible, 'GPU')} visible, {plural(host.plan.nproc, 'rank')} on this node"
+    if host.launch.backend != "nccl":
+        return f"the backend is {host.launch.backend}, which goes through host memory"
+    if min(visible, host.launch.nproc) < 2:
+        return f"{plural(visible, 'GPU')} visible, {plural(host.launch.nproc, 'rank')} on this node"
     if not known:
         return "the driver does not say"
     if is_on(nccl_setting(host, "NCCL_P2P_DISABLE")):

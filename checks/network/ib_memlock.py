@@ -48,8 +48,8 @@ class IbMemlock(Check):
         devices = {port.device for port in host.infiniband}
         if not devices:
             return Skipped("this machine has no InfiniBand or RoCE adapter")
-        if host.plan.backend != "nccl":
-            return Skipped(f"the backend is {host.plan.backend}, which does not use InfiniBand")
+        if host.launch.backend != "nccl":
+            return Skipped(f"the backend is {host.launch.backend}, which does not use InfiniBand")
         if is_on(nccl_setting(host, "NCCL_IB_DISABLE")):
             return Skipped("NCCL_IB_DISABLE is set")
         soft, hard = host.system.rlimit("MEMLOCK")
@@ -57,7 +57,7 @@ class IbMemlock(Check):
             return Passed(f"locked memory is {'unlimited' if soft == -1 else f'limited to {size(soft)}'}")
         if _may_lock_anything(host):
             return Passed("this process may lock memory without limit (CAP_IPC_LOCK)")
-        report = self.fail if host.plan.nnodes > 1 else self.info
+        report = self.fail if host.launch.nnodes > 1 else self.info
         count = plural(len(devices), "InfiniBand or RoCE adapter")
         return report(
             f"locked memory is limited to {size(soft)}, and this machine has {count}",

@@ -62,7 +62,7 @@ class IbTransportError(Check):
         ports = _allowed(host)
         active = [port for port in ports if port.active]
         findings = []
-        if host.plan.backend == "nccl" and host.plan.nnodes > 1:
+        if host.launch.backend == "nccl" and host.launch.nnodes > 1:
             findings = self._links(ports, active)
         flapping = [port for port in active if port.counters.get("link_downed", 0) >= FLAPPING]
         return [*findings, *map(self._flapping, flapping)] or Passed(

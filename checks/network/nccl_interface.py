@@ -52,8 +52,8 @@ class NcclInterface(Check):
     log_words = ("interface found", "Bootstrap", "interface name", "with family", "usable interface")
 
     def examine_host(self, host: Host) -> Judgement:
-        if host.plan.backend != "nccl":
-            return Skipped(f"the backend is {host.plan.backend}, which does not read {VARIABLE}")
+        if host.launch.backend != "nccl":
+            return Skipped(f"the backend is {host.launch.backend}, which does not read {VARIABLE}")
         setting = nccl_setting(host, VARIABLE)
         if setting is None or len(setting.value) < 2:  # NCCL takes a single character for no value
             return self._judge_choice(host)
@@ -66,9 +66,9 @@ class NcclInterface(Check):
                 fix=_fix(host, setting),
                 evidence=_evidence(host),
             )
-        if host.plan.nnodes > 1 and all(interface.loopback for interface in matched):
+        if host.launch.nnodes > 1 and all(interface.loopback for interface in matched):
             return self.fail(
-                f"{_shown(setting)} matches only loopback, and the job has {host.plan.nnodes} nodes",
+                f"{_shown(setting)} matches only loopback, and the job has {host.launch.nnodes} nodes",
                 why="NCCL tells the other nodes to connect to this machine's loopback address. They connect "
                 "to themselves instead, and wait until the process group times out.",
                 fix=_fix(host, setting),
@@ -113,9 +113,9 @@ class NcclInterface(Check):
                 fix="ip link set lo up",
                 evidence=_evidence(host),
             )
-        if host.plan.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
+        if host.launch.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
             return self.fail(
-                f"NCCL has only {_names(chosen)} to use, and the job has {host.plan.nnodes} nodes",
+                f"NCCL has only {_names(chosen)} to use, and the job has {host.launch.nnodes} nodes",
                 why="Loopback and container bridges carry traffic inside this machine only. The other nodes "
                 "cannot reach this one, and wait until the process group times out.",
                 fix="run the container with the host's network (docker run --network host ...), or bring up "

@@ -3,7 +3,7 @@ from statistics import median
 from typing import Any, TypeAlias
 
 from ddpdoctor.check import Check
-from ddpdoctor.group.record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from ddpdoctor.bench.model import Bytes, Transformer
 from ddpdoctor.bench.setting import Setting
+from ddpdoctor.bench.transformer import Bytes, Transformer
 from ddpdoctor.group.measure.collectives import synchronize
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -63,7 +63,7 @@ class Timer:
         stepper = _Stepper(model, self._batches(batch_size), self._device)
         for _ in range(WARM_UP):
             stepper.step(synced=True)
-        block, blocks = self._plan(stepper, 2 if apart else 1)
+        block, blocks = self._launch(stepper, 2 if apart else 1)
         timings: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
         for _ in range(blocks):
             for kind in ("synced", "unsynced") if apart else ("synced",):
@@ -76,7 +76,7 @@ class Timer:
         while True:
             yield from loader
 
-    def _plan(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
+    def _launch(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
         """Steps of a block, and blocks, the same on every rank: what rank 0 needs for the time it has."""
         began = time.perf_counter()
         for _ in range(WARM_UP):

@@ -16,7 +16,7 @@ import psutil
 from ddpdoctor.bench.results import Results, put_together
 from ddpdoctor.bench.setting import Setting
 from ddpdoctor.files import read_json, write_json
-from ddpdoctor.job.launch import ENGINE_LOG, new_run_id, start_engine
+from ddpdoctor.job.guarded import ENGINE_LOG, new_run_id, start_engine
 from ddpdoctor.redact import escape
 from ddpdoctor.text import plural
 

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ddpdoctor.blame.place import Kind, Place, place_of
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.place import Place, PlaceKind, place_of
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.blame.thresholds import (
     HANG_SECONDS,
     LEAST_TIMEOUT,
@@ -29,7 +29,7 @@ from ddpdoctor.blame.thresholds import (
 )
 
 _WORKING = (Doing.COMPUTES, Doing.DISK)
-_OF_OTHERS = (Kind.STORE, Kind.INPUT)
+_OF_OTHERS = (PlaceKind.STORE, PlaceKind.INPUT)
 """What no process of the rank's own brings: another rank does, or a person."""
 
 
@@ -74,7 +74,7 @@ def rank_activity(
     wakes = rank.wakes > MOST_WAKES and rank.doing is not Doing.SLEEPS  # a FileStore sleeps between its looks
     if place is not None and place.waits:
         # Threads of NCCL spin while they wait; those of gloo read and write a large tensor, or over a slow network.
-        spins = not backend or (backend == "nccl" and place.kind is Kind.COLLECTIVE)
+        spins = not backend or (backend == "nccl" and place.kind is PlaceKind.COLLECTIVE)
         busy = rank.doing is Doing.DISK or (rank.doing is Doing.COMPUTES and not spins)
         return RankActivity.WORKS if goes_on or wakes or busy else RankActivity.WAITS
     by_others = place is not None and place.kind in _OF_OTHERS
@@ -89,7 +89,7 @@ def _works(worker: Process) -> bool:
 
 def standstill_state(standstill: Standstill) -> JobState:
     """What the ranks on these hosts did between the looks at them."""
-    ranks = [one for one in standstill.processes if one.role is Role.RANK]
+    ranks = [one for one in standstill.processes if one.role is ProcessRole.RANK]
     return job_state([rank_activity(rank, place_of(rank), _workers_of(rank, standstill)) for rank in ranks])
 
 
@@ -97,7 +97,7 @@ def _workers_of(rank: Process, standstill: Standstill) -> tuple[Process, ...]:
     return tuple(
         process
         for process in standstill.processes
-        if process.role is Role.WORKER and (process.host, process.rank) == (rank.host, rank.rank)
+        if process.role is ProcessRole.WORKER and (process.host, process.rank) == (rank.host, rank.rank)
     )
 
 

@@ -14,7 +14,7 @@ from ddpdoctor.blame.standstill import Doing, Process
 from ddpdoctor.model import Where
 
 
-class Kind(str, Enum):
+class PlaceKind(str, Enum):
     """What a process stands in."""
 
     COLLECTIVE = "collective"
@@ -41,17 +41,24 @@ class Kind(str, Enum):
 
 
 _PEERS = (
-    *(Kind.COLLECTIVE, Kind.PAIR, Kind.BACKWARD, Kind.FORWARD),
-    *(Kind.WRAP, Kind.JOIN, Kind.GROUP, Kind.DESTROY),
+    *(PlaceKind.COLLECTIVE, PlaceKind.PAIR, PlaceKind.BACKWARD, PlaceKind.FORWARD),
+    *(PlaceKind.WRAP, PlaceKind.JOIN, PlaceKind.GROUP, PlaceKind.DESTROY),
 )
-_BLOCKED = (Kind.LOADER, Kind.LOCK, Kind.CHILD, Kind.READ, Kind.INPUT, Kind.STORE)
+_BLOCKED = (
+    PlaceKind.LOADER,
+    PlaceKind.LOCK,
+    PlaceKind.CHILD,
+    PlaceKind.READ,
+    PlaceKind.INPUT,
+    PlaceKind.STORE,
+)
 
 
 @dataclass(frozen=True)
 class Place:
     """Where a process is."""
 
-    kind: Kind
+    kind: PlaceKind
     what: str
     """For a sentence: ``all_reduce``, ``backward``, ``Queue.get``; empty where only the line can be named."""
     where: Where | None = None
@@ -73,11 +80,11 @@ class Place:
 _PYTHON = re.compile(r"\.py[wi]?$|^<")
 _C10D = "torch/distributed/distributed_c10d.py"
 _NAMED = {
-    "init_process_group": (Kind.JOIN, "init_process_group"),
-    "new_group": (Kind.GROUP, "new_group"),
-    "new_subgroups": (Kind.GROUP, "new_subgroups"),
-    "new_subgroups_by_enumeration": (Kind.GROUP, "new_subgroups_by_enumeration"),
-    "destroy_process_group": (Kind.DESTROY, "destroy_process_group"),
+    "init_process_group": (PlaceKind.JOIN, "init_process_group"),
+    "new_group": (PlaceKind.GROUP, "new_group"),
+    "new_subgroups": (PlaceKind.GROUP, "new_subgroups"),
+    "new_subgroups_by_enumeration": (PlaceKind.GROUP, "new_subgroups_by_enumeration"),
+    "destroy_process_group": (PlaceKind.DESTROY, "destroy_process_group"),
 }
 OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
 """Operations of two ranks, which the others have no part in."""
@@ -90,23 +97,23 @@ _WAITING_IN = (
 """Files of torch whose innermost frame means that something is waited for that other ranks bring. Backward ends in
 ``autograd/graph.py``: the reducer waits for the other ranks' gradients below it, in C++."""
 _PATIENT = {
-    "cmd.py": Kind.INPUT,  # pdb's prompt
-    "queue.py": Kind.LOCK,
-    "threading.py": Kind.LOCK,
-    "filelock/": Kind.LOCK,
-    "multiprocessing/synchronize.py": Kind.LOCK,
-    "multiprocessing/queues.py": Kind.LOCK,
-    "multiprocessing/process.py": Kind.CHILD,
-    "multiprocessing/popen_fork.py": Kind.CHILD,
-    "multiprocessing/popen_spawn_posix.py": Kind.CHILD,
-    "subprocess.py": Kind.CHILD,
-    "concurrent/futures/": Kind.LOCK,
-    "asyncio/": Kind.LOCK,
-    "multiprocessing/connection.py": Kind.READ,
-    "selectors.py": Kind.READ,
-    "socket.py": Kind.READ,
-    "ssl.py": Kind.READ,
-    "http/client.py": Kind.READ,
+    "cmd.py": PlaceKind.INPUT,  # pdb's prompt
+    "queue.py": PlaceKind.LOCK,
+    "threading.py": PlaceKind.LOCK,
+    "filelock/": PlaceKind.LOCK,
+    "multiprocessing/synchronize.py": PlaceKind.LOCK,
+    "multiprocessing/queues.py": PlaceKind.LOCK,
+    "multiprocessing/process.py": PlaceKind.CHILD,
+    "multiprocessing/popen_fork.py": PlaceKind.CHILD,
+    "multiprocessing/popen_spawn_posix.py": PlaceKind.CHILD,
+    "subprocess.py": PlaceKind.CHILD,
+    "concurrent/futures/": PlaceKind.LOCK,
+    "asyncio/": PlaceKind.LOCK,
+    "multiprocessing/connection.py": PlaceKind.READ,
+    "selectors.py": PlaceKind.READ,
+    "socket.py": PlaceKind.READ,
+    "ssl.py": PlaceKind.READ,
+    "http/client.py": PlaceKind.READ,
 }
 """Files of Python whose innermost frame, in a process that waits, tells for what; the most telling first."""
 ASYNCHRONOUS = "the wait for an asynchronous collective"
@@ -142,12 +149,12 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     return Place(kind, what, where, fetching)
 
 
-def _gpu(process: Process) -> tuple[Kind, str] | None:
+def _gpu(process: Process) -> tuple[PlaceKind, str] | None:
     """A wait for the GPU, which waits for the collective that it was given."""
-    return (Kind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
+    return (PlaceKind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
 
 
-def _torch(below: Sequence[Frame]) -> tuple[Kind, str] | None:
+def _torch(below: Sequence[Frame]) -> tuple[PlaceKind, str] | None:
     """The operation of torch that the script called, where it waits for other ranks in there."""
     if not below or not _file(below[-1]).endswith(_WAITING_IN):
         return None
@@ -158,64 +165,64 @@ def _torch(below: Sequence[Frame]) -> tuple[Kind, str] | None:
         if file.endswith("torch/nn/parallel/distributed.py"):
             return _of_wrapper(below)
         if file.endswith(("torch/autograd/graph.py", "torch/autograd/__init__.py", "torch/_tensor.py")):
-            return Kind.BACKWARD, "backward"
+            return PlaceKind.BACKWARD, "backward"
         if file.endswith(_WAITING_IN) and not file.endswith("c10d_logger.py"):
-            return (Kind.PAIR if name in OF_TWO else Kind.COLLECTIVE), name
-    return Kind.COLLECTIVE, function(below[-1])
+            return (PlaceKind.PAIR if name in OF_TWO else PlaceKind.COLLECTIVE), name
+    return PlaceKind.COLLECTIVE, function(below[-1])
 
 
-def _of_wrapper(below: Sequence[Frame]) -> tuple[Kind, str]:
+def _of_wrapper(below: Sequence[Frame]) -> tuple[PlaceKind, str]:
     names = {function(frame) for frame in below if _file(frame).endswith("torch/nn/parallel/distributed.py")}
     if "forward" in names:
-        return Kind.FORWARD, "the forward of the wrapped model"
-    return Kind.WRAP, "the constructor of DistributedDataParallel"
+        return PlaceKind.FORWARD, "the forward of the wrapped model"
+    return PlaceKind.WRAP, "the constructor of DistributedDataParallel"
 
 
-def _python(below: Sequence[Frame], process: Process) -> tuple[Kind, str] | None:
+def _python(below: Sequence[Frame], process: Process) -> tuple[PlaceKind, str] | None:
     """What it waits for in Python's own library."""
     if not below or process.doing in (Doing.COMPUTES, Doing.DISK):
         return None
     if any("torch/utils/data/dataloader.py" in _file(frame) for frame in below) and _patient(below[-1]):
-        return Kind.LOADER, "the next batch of its DataLoader"
+        return PlaceKind.LOADER, "the next batch of its DataLoader"
     found = next((kind for frame in reversed(below) if (kind := _patient(frame))), None)
     if found is None or _patient(below[-1]) is None:
         return None
     kinds = [kind for frame in below if (kind := _patient(frame)) is not None]
-    kind = Kind.CHILD if Kind.CHILD in kinds else kinds[0]
+    kind = PlaceKind.CHILD if PlaceKind.CHILD in kinds else kinds[0]
     return kind, below[0].function
 
 
-def _patient(frame: Frame) -> Kind | None:
+def _patient(frame: Frame) -> PlaceKind | None:
     file = _file(frame)
     return next((kind for part, kind in _PATIENT.items() if f"/{part}" in f"/{file}"), None)
 
 
-def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[Kind, str]:
+def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[PlaceKind, str]:
     """What the script's own line does, where nothing of Python's stands below it."""
     text = source_line(frame) if innermost else ""
     asks = _STORE.search(text) if process.doing in (Doing.WAITS, Doing.SLEEPS) else None
     if asks:  # a FileStore sleeps between its looks
-        return Kind.STORE, f"store.{asks[1]}"
+        return PlaceKind.STORE, f"store.{asks[1]}"
     if process.doing is Doing.SLEEPS:
-        return Kind.SLEEP, "sleep"
+        return PlaceKind.SLEEP, "sleep"
     if any("c10d::" in name for name in process.native):
-        return Kind.COLLECTIVE, ASYNCHRONOUS
+        return PlaceKind.COLLECTIVE, ASYNCHRONOUS
     if process.doing is not Doing.WAITS:
-        return Kind.ELSEWHERE, ""
+        return PlaceKind.ELSEWHERE, ""
     call = process.call
     rules = (
-        (_WORK_WAIT.search(text), Kind.COLLECTIVE, ASYNCHRONOUS),
+        (_WORK_WAIT.search(text), PlaceKind.COLLECTIVE, ASYNCHRONOUS),
         (
             call.endswith("Synchronize") or (nccl and _ON_DEVICE.search(text)),
-            Kind.COLLECTIVE,
+            PlaceKind.COLLECTIVE,
             "the wait for its GPU",
         ),
-        ("input(" in text and "read" in call, Kind.INPUT, "input"),
-        (_LOCKS.search(text), Kind.LOCK, "a lock"),
-        ("read" in call or "poll" in call, Kind.READ, call),
-        (call, Kind.LOCK, call),
+        ("input(" in text and "read" in call, PlaceKind.INPUT, "input"),
+        (_LOCKS.search(text), PlaceKind.LOCK, "a lock"),
+        ("read" in call or "poll" in call, PlaceKind.READ, call),
+        (call, PlaceKind.LOCK, call),
     )
-    return next(((kind, what) for so, kind, what in rules if so), (Kind.ELSEWHERE, ""))
+    return next(((kind, what) for so, kind, what in rules if so), (PlaceKind.ELSEWHERE, ""))
 
 
 def source_line(frame: Frame) -> str:

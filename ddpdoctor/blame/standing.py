@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.blame.frames import function
 from ddpdoctor.blame.graph import End, Meeting
-from ddpdoctor.blame.place import Kind, Place
+from ddpdoctor.blame.place import Place, PlaceKind
 from ddpdoctor.blame.standstill import Doing, Process
 from ddpdoctor.model import Where
 
@@ -75,7 +75,7 @@ class Standing:
     @property
     def asks_store(self) -> bool:
         """Whether it waits for a key of the store, which another rank sets."""
-        return self.place is not None and self.place.kind is Kind.STORE
+        return self.place is not None and self.place.kind is PlaceKind.STORE
 
     @property
     def where(self) -> Where | None:
@@ -87,7 +87,7 @@ class Standing:
         """What it waits in, as all ranks have it that wait in the same."""
         assert self.place is not None
         kind, what = self.place.kind, self.place.what
-        if kind is Kind.PAIR:
+        if kind is PlaceKind.PAIR:
             return Meeting(
                 self.group, what=what, end=End(what, self.rank, -1 if self.peer is None else self.peer)
             )
@@ -96,7 +96,7 @@ class Standing:
     @property
     def stuck_worker(self) -> Process | None:
         """The DataLoader worker in the script's code, for which it waits; None where none is seen to be."""
-        if self.place is None or self.place.kind is not Kind.LOADER:
+        if self.place is None or self.place.kind is not PlaceKind.LOADER:
             return None
         return next((worker for worker in self.workers if is_loading(worker)), None)
 

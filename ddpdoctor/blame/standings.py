@@ -22,7 +22,7 @@ from ddpdoctor.blame.causes import (
 )
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.graph import WaitGraph
-from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standstill import Process, Standstill
 from ddpdoctor.blame.tree import lines, merge
@@ -72,7 +72,7 @@ class Standings:
     @staticmethod
     def _peer(standing: Standing) -> int:
         """The other end of the message in which a rank waits; -1 where it waits in none."""
-        is_message = standing.place is not None and standing.place.kind is Kind.PAIR
+        is_message = standing.place is not None and standing.place.kind is PlaceKind.PAIR
         return standing.peer if is_message and standing.peer is not None else -1
 
     def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
@@ -123,7 +123,7 @@ class Standings:
         """Whether a rank failed, or was ended by us: that tells what happened, and the others are its victims."""
         return any(one.failed or one.left == "shortened" for one in self.ranks.values())
 
-    def stands_in(self, rank: int, kind: Kind) -> bool:
+    def stands_in(self, rank: int, kind: PlaceKind) -> bool:
         """Whether a rank is in such a place."""
         place = self.ranks[rank].place
         return place is not None and place.kind is kind

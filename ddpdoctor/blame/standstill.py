@@ -14,7 +14,7 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.thresholds import MOST_WAKES
 
 
-class Role(str, Enum):
+class ProcessRole(str, Enum):
     """What a process is to its job."""
 
     RANK = "rank"
@@ -61,7 +61,7 @@ class Process:
     pid: int
     rank: int | None
     """In the whole job; of a worker, its rank's."""
-    role: Role = Role.RANK
+    role: ProcessRole = ProcessRole.RANK
     host: str = ""
     command: str = ""
     doing: Doing = Doing.UNKNOWN
@@ -114,4 +114,6 @@ class Standstill:
     @property
     def ranks(self) -> dict[int, Process]:
         """The process of each rank that was seen."""
-        return {one.rank: one for one in self.processes if one.role is Role.RANK and one.rank is not None}
+        return {
+            one.rank: one for one in self.processes if one.role is ProcessRole.RANK and one.rank is not None
+        }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddpdoctor.blame.causes import Cause
-from ddpdoctor.blame.place import Kind, Place, place_of
+from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.model import Where
@@ -18,10 +18,10 @@ _LEFT = {
     "os._exit": "ended by os._exit",
 }
 _SELF = {
-    Kind.LOADER: "waits for the next batch of its DataLoader",
-    Kind.INPUT: "waits for input on its standard input",
-    Kind.CHILD: "waits for a process that it started",
-    Kind.SLEEP: "sleeps",
+    PlaceKind.LOADER: "waits for the next batch of its DataLoader",
+    PlaceKind.INPUT: "waits for input on its standard input",
+    PlaceKind.CHILD: "waits for a process that it started",
+    PlaceKind.SLEEP: "sleeps",
 }
 _SEVERAL = {"waits": "wait", "is": "are", "sleeps": "sleep", "works": "work"}
 
@@ -113,7 +113,7 @@ def _verb(standing: Standing, place: Place) -> str:
     if place.kind in _SELF:
         return _SELF[place.kind]
     if place.blocks:
-        told = process is not None and place.kind is Kind.READ and process.call not in ("", place.what)
+        told = process is not None and place.kind is PlaceKind.READ and process.call not in ("", place.what)
         call = f", in {process.call}" if process is not None and told else ""
         return f"waits in {place.what}{call}"
     if process is not None and process.doing is Doing.COMPUTES:

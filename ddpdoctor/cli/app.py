@@ -90,9 +90,9 @@ def checks(
     ),
 ) -> None:
     """List every check: its code, what it verifies, where it looks."""
-    from ddpdoctor.cli import pages
+    from ddpdoctor.cli import check_pages
 
-    pages.write(pages.list_checks(format_.value))
+    check_pages.write(check_pages.list_checks(format_.value))
 
 
 @command(app, ExplainOptions)
@@ -101,10 +101,10 @@ def explain(options: ExplainOptions) -> int:
 
     Exit status for output: 0 nothing above info, 1 findings, 2 could not read.
     """
-    from ddpdoctor.cli import pages
+    from ddpdoctor.cli import check_pages
 
-    if pages.is_subject(options.subjects):
-        return pages.write(pages.explain(options.subjects[0]))
+    if check_pages.is_subject(options.subjects):
+        return check_pages.write(check_pages.explain(options.subjects[0]))
     from ddpdoctor.cli.explain import run_explain
 
     return run_explain(options)

@@ -9,13 +9,13 @@ from ddpdoctor.bench.report import to_json, to_text
 from ddpdoctor.bench.setting import HEADS, Setting, default_setting
 from ddpdoctor.bench.supervise import BenchFailed, run
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.launch import ranks_on
+from ddpdoctor.cli.launch_from_options import ranks_on
 from ddpdoctor.cli.options import BenchFormat, BenchOptions
-from ddpdoctor.cli.output import open_output, verify_picture, write_text
+from ddpdoctor.cli.report_output import open_output, verify_picture, write_text
 from ddpdoctor.host import Host
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.gpus import default_backend, visible_gpus
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.progress import Progress
 
 
@@ -25,7 +25,7 @@ def run_bench(options: BenchOptions) -> int:
     Raises:
         UsageError: an option asks for what cannot be, or a rank failed.
     """
-    host = Host(Plan())
+    host = Host(Launch())
     setting = _setting(host, options)
     picture = open_output(str(verify_picture(options.plot)), "--plot") if options.plot else None
     file = open_output(options.output)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ddpdoctor.cli.examination import examine
 from ddpdoctor.cli.options import CheckOptions
-from ddpdoctor.cli.output import ReportOutput
+from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.cli.request import request_of
 from ddpdoctor.progress import Progress
 

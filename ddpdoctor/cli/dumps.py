@@ -85,4 +85,5 @@ def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -
 
 
 def _is_messenger(verdict: Verdict) -> bool:
-    return all(one.seen and one.seen.role in (Role.MESSENGER, Role.UNKNOWN) for one in verdict.findings)
+    sightings = [finding.sighting for finding in verdict.findings]
+    return all(sighting and sighting.role in (Role.MESSENGER, Role.UNKNOWN) for sighting in sightings)

@@ -11,14 +11,14 @@ from ddpdoctor.check import Check
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder
+from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.measure import ORDER
-from ddpdoctor.group.record import GroupRecord
 from ddpdoctor.group.supervise import GroupRun
-from ddpdoctor.job.launch import new_run_id
+from ddpdoctor.job.guarded import new_run_id
+from ddpdoctor.job.job_folder import read_job, read_trace
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import Care, JobRun
-from ddpdoctor.job.run_folder import read_job, read_trace
-from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_plan
+from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source
 from ddpdoctor.progress import Progress
@@ -41,7 +41,7 @@ class _Examination(Judging):
     def __init__(self, request: Request, progress: Progress, folder: Path) -> None:
         super().__init__(request, folder)
         self.progress = progress
-        self.deadline = self.started + request.host.plan.timeout
+        self.deadline = self.started + request.host.launch.timeout
         self.job: JobRun | None = None
 
     def report(self) -> Report:
@@ -49,14 +49,16 @@ class _Examination(Judging):
         if self.request.earlier:
             self._judge_again(self.request.earlier)
             return self.compose()
-        plan = self.request.host.plan
+        launch = self.request.host.launch
         with ExitStack() as started:
             group_checks = self.request.checks(Source.GROUP)
             if group_checks:
                 # First of all, since importing torch takes longer than reading all facts of the host.
                 folder, system = self.subfolder("group"), self.request.host.system
                 measurements = _measurements(group_checks)
-                group = GroupRun(plan, measurements, folder, new_run_id(), system, if_orphaned=[self.folder])
+                group = GroupRun(
+                    launch, measurements, folder, new_run_id(), system, if_orphaned=[self.folder]
+                )
                 started.callback(group.stop)
             if self.request.job is None:
                 # Its ranks are held until nothing is timed any more, when torchrun has imported torch.
@@ -70,8 +72,8 @@ class _Examination(Judging):
         """Judge an earlier job by its folder."""
         found = read_job(folder)
         assert found is not None, f"{folder} is no job's"
-        job, plan = found
-        self.run = {"nproc": plan.nproc, "nnodes": plan.nnodes, "backend": plan.backend}
+        job, launch = found
+        self.run = {"nproc": launch.nproc, "nnodes": launch.nnodes, "backend": launch.backend}
         self.run["script"] = None if job.bundled else job.name
         self.judge_run(read_trace(folder), folder)
 
@@ -103,15 +105,15 @@ class _Examination(Judging):
             self.job.release()
 
     def _new_job(self) -> JobRun:
-        plan, folder = self.request.host.plan, self.subfolder(JOB_FOLDER)
+        launch, folder = self.request.host.launch, self.subfolder(JOB_FOLDER)
         job = self.request.job
         if job is None:
-            plan = trainer_plan(plan)
-            job = bundled_trainer(plan, folder)
+            launch = trainer_launch(launch)
+            job = bundled_trainer(launch, folder)
         follow = None if job.bundled else self.request.follow
         care = Care(self.request.options.hang_after, tell=self.progress.stage)
         torch, orphaned = self.request.host.torch_version, [self.folder]
-        return JobRun(job, plan, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
+        return JobRun(job, launch, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
 
     def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)
@@ -127,15 +129,15 @@ class _Examination(Judging):
         trace = self.job.finish(self._deadline_of_job())
         if self.request.job and self.request.job.recorder.exact:
             self.progress.stage(f"running {name} again, in one process")
-            plan, folder = self.request.host.plan, self.folder / JOB_FOLDER
+            launch, folder = self.request.host.launch, self.folder / JOB_FOLDER
             trace = replay(
-                self.request.job, plan, folder, self._deadline_of_job(), self.request.host.torch_version
+                self.request.job, launch, folder, self._deadline_of_job(), self.request.host.torch_version
             )
         self.judge_run(trace, self.folder / JOB_FOLDER)
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:
-            return min(self.deadline, trainer_deadline(self.request.host.plan))
+            return min(self.deadline, trainer_deadline(self.request.host.launch))
         limit = self.request.options.time_limit
         # The recorder ends it in order at a training step; by force, somewhat later.
         slack = 0.0 if self.request.job.recorder.full else TIME_LIMIT_SLACK
@@ -144,7 +146,7 @@ class _Examination(Judging):
     def _describe(self, record: GroupRecord) -> None:
         self.run["torch"] = record.torch or None
         self.run["hosts"] = len({rank.host for rank in record.ranks if rank.host}) or 1
-        if record.plan.backend != "nccl":
+        if record.launch.backend != "nccl":
             self.notes.append("no NCCL_DEBUG output: the backend is gloo, which has none")
 
 

@@ -12,7 +12,7 @@ from ddpdoctor import __version__, registry
 from ddpdoctor.cli.dumps import judge_dumps, take_apart, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
-from ddpdoctor.cli.output import ReportOutput, open_output, write_text
+from ddpdoctor.cli.report_output import ReportOutput, open_output, write_text
 from ddpdoctor.judge import Verdict, exit_status, merge
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import UnreadableInput, streams

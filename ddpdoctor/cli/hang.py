@@ -14,12 +14,12 @@ from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import Looked, report_of
 from ddpdoctor.cli.options import HangOptions
-from ddpdoctor.cli.output import ReportOutput, open_output, write_timeline, writing
+from ddpdoctor.cli.report_output import ReportOutput, open_output, write_timeline, writing
 from ddpdoctor.hang import attach, snapshots
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
-from ddpdoctor.job.run_folder import read_job, read_trace
+from ddpdoctor.job.job_folder import read_job, read_trace
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files, quote
 from ddpdoctor.text import quote_command, ranks_phrase

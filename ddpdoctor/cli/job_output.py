@@ -55,7 +55,7 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
     if died is None or died.code != -signal.SIGABRT:
         return False
     told = all(
-        finding.seen and finding.seen.role is Role.DEATH and died.line.evidence in finding.evidence
+        finding.sighting and finding.sighting.role is Role.DEATH and died.line.evidence in finding.evidence
         for finding in verdict.findings
     )
     return told and first.rank != (died.local_rank if died.rank is None else died.rank)

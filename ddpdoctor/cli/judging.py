@@ -10,7 +10,7 @@ from typing import Any
 from ddpdoctor import __version__, registry
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
-from ddpdoctor.cli.output import write_timeline
+from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
 from ddpdoctor.judge import Verdict, exit_status, merge, skip_all
 from ddpdoctor.judge import judge as judge_all
@@ -84,7 +84,7 @@ class Judging:
 
     def compose(self) -> Report:
         """All of it as one report."""
-        plan = self.request.host.plan
+        launch = self.request.host.launch
         merged = merge(self.verdicts, self.request.silencer.hides)
         self.notes += filter(None, [note_of(merged.silenced)])
         status = exit_status(merged.findings, merged.results, self.request.fail_on, self.unfinished)
@@ -92,9 +92,9 @@ class Judging:
             self.notes.append(f"the examination did not complete: {self.unfinished}")
         name = self.request.job.name if self.request.job else None
         run = {
-            "nproc": plan.nproc,
-            "nnodes": plan.nnodes,
-            "backend": plan.backend,
+            "nproc": launch.nproc,
+            "nnodes": launch.nnodes,
+            "backend": launch.backend,
             "torch": None,
             "script": name,
         }

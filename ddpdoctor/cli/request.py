@@ -11,17 +11,17 @@ from ddpdoctor import registry
 from ddpdoctor.check import Check
 from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.launch import launch_of
+from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import LONGEST, CheckOptions
-from ddpdoctor.cli.output import open_output
+from ddpdoctor.cli.report_output import open_output
 from ddpdoctor.cli.target import job_of, kind_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
-from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.run import Follow
-from ddpdoctor.job.run_folder import read_job
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import KEEP, RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.silence import Silencer
@@ -83,8 +83,8 @@ def request_of(options: CheckOptions) -> Request:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:
         raise UsageError(str(unknown)) from None
-    host = Host(Plan())
-    host = host.with_plan(_launch(options, host))
+    host = Host(Launch())
+    host = host.with_launch(_launch(options, host))
     job = job_of(options, _recorder(options))
     if job is None:
         _refuse_without_job(options)
@@ -98,22 +98,22 @@ def request_of(options: CheckOptions) -> Request:
     )
 
 
-def _launch(options: CheckOptions, host: Host) -> Plan:
-    plan = launch_of(options, host)
-    chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, plan.nproc))
+def _launch(options: CheckOptions, host: Host) -> Launch:
+    launch = launch_of(options, host)
+    chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, launch.nproc))
     # What the job may take is its own matter where its length was asked for.
     usual = LONGEST if options.full or options.time_limit else TIMEOUT
     return replace(
-        plan,
+        launch,
         backend=chosen.lower(),
         checkpoint_dir=_checkpoint_dir(options),
         timeout=options.timeout or usual,
-        explicit=plan.explicit | ({"backend"} if options.backend else set()),
+        explicit=launch.explicit | ({"backend"} if options.backend else set()),
     )
 
 
 def _recorder(options: CheckOptions) -> RecorderOptions:
-    if options.exact and (kind_of(options) is Kind.LINE or options.nnodes > 1):
+    if options.exact and (kind_of(options) is JobKind.LINE or options.nnodes > 1):
         raise UsageError("--exact runs the script in a single process: ddpdoctor check --exact train.py")
     usual = RecorderOptions()
     return RecorderOptions(

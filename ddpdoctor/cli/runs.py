@@ -13,7 +13,7 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.text import did_you_mean
 
 if TYPE_CHECKING:
-    from ddpdoctor.runs.run import Run
+    from ddpdoctor.runs.stored_run import Run
     from ddpdoctor.runs.summary import Summary
 
 app = typer.Typer(help="List, show, compare and draw the runs of `ddpdoctor train`.")
@@ -148,7 +148,7 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's metrics as an event file of TensorBoard."""
-    from ddpdoctor.cli.output import writing
+    from ddpdoctor.cli.report_output import writing
     from ddpdoctor.runs.tensorboard import NoTensorBoard
     from ddpdoctor.runs.tensorboard import export as export_run
 
@@ -163,7 +163,7 @@ def export(
 
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
-    from ddpdoctor.cli.output import verify_picture, writing
+    from ddpdoctor.cli.report_output import verify_picture, writing
     from ddpdoctor.runs import run_plots as pictures
 
     path = verify_picture(output)
@@ -191,7 +191,7 @@ def _write(
     """
     import json
 
-    from ddpdoctor.cli.output import write_out
+    from ddpdoctor.cli.report_output import write_out
     from ddpdoctor.runs import tables
 
     if format_ is RunFormat.JSON:

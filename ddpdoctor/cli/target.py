@@ -11,17 +11,17 @@ from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import LINE, JobOptions
-from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.text import quote_command
 
 
-def kind_of(options: JobOptions) -> Kind:
+def kind_of(options: JobOptions) -> JobKind:
     """What the words are."""
     if options.words and options.words[0] == LINE:
-        return Kind.LINE
-    return Kind.MODULE if options.module else Kind.SCRIPT
+        return JobKind.LINE
+    return JobKind.MODULE if options.module else JobKind.SCRIPT
 
 
 def job_of(options: JobOptions, recorder: RecorderOptions) -> Job | None:
@@ -31,10 +31,10 @@ def job_of(options: JobOptions, recorder: RecorderOptions) -> Job | None:
         UsageError: it is not there, or is not Python.
     """
     kind = kind_of(options)
-    words = tuple(options.words or ())[kind is Kind.LINE :]
-    if kind is Kind.MODULE:
+    words = tuple(options.words or ())[kind is JobKind.LINE :]
+    if kind is JobKind.MODULE:
         _verify_module(words)
-    elif words and kind is Kind.LINE:
+    elif words and kind is JobKind.LINE:
         _verify_line(words)
     elif words:
         _verify_script(words)

@@ -13,16 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
-from ddpdoctor.cli.launch import launch_of
+from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import TrainOptions
-from ddpdoctor.cli.output import write_out
+from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.cli.training_bar import TrainingBar
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
-from ddpdoctor.job.launch import Ending
-from ddpdoctor.job.output import Output
-from ddpdoctor.job.training import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.guarded import Ending
+from ddpdoctor.job.output_forwarding import Output
+from ddpdoctor.job.training_run import (
+    REFUSED,
+    BadConfiguration,
+    TrainingRun,
+    about,
+    bundled_configs,
+    read_config,
+)
+from ddpdoctor.launch import Launch
 from ddpdoctor.redact import quote
 from ddpdoctor.runs.mark_stopped import note_stopped
 from ddpdoctor.runs.run_progress import Follower
@@ -79,15 +86,15 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
         resolved = read_config(file, settings)
     except BadConfiguration as bad:
         raise UsageError(str(bad)) from None
-    plan, dry_run = launch_of_training(options, resolved["parallel"]), options.dry_run
+    launch, dry_run = launch_of_training(options, resolved["parallel"]), options.dry_run
     words = ["--config", str(file.absolute())] if file else []
     words += ["--dry-run", *settings] if dry_run else settings
-    made = _new_folder(resolved["run"]["name"]) if _needs_folder(resolved, plan, dry_run) else None
+    made = _new_folder(resolved["run"]["name"]) if _needs_folder(resolved, launch, dry_run) else None
     folder = resolved["run"]["folder"] or made
     words += [f"run.folder={made}"] if made else []
     scratch = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
     try:
-        run = TrainingRun(words, plan, scratch)
+        run = TrainingRun(words, launch, scratch)
         try:
             ending = _watch(run, Path(folder) if folder else None, options.quiet or dry_run)
         finally:
@@ -139,9 +146,9 @@ def _where(folder: str | Path | None) -> str:
     return f"; the run is in {folder}" if folder and any(Path(folder).glob("*")) else ""
 
 
-def _needs_folder(resolved: Mapping[str, Any], plan: Plan, dry_run: bool) -> bool:
+def _needs_folder(resolved: Mapping[str, Any], launch: Launch, dry_run: bool) -> bool:
     """Whether the run's folder is ours to make; over several nodes rank 0 makes it, which may be elsewhere."""
-    return not dry_run and plan.nnodes == 1 and not resolved["run"]["folder"]
+    return not dry_run and launch.nnodes == 1 and not resolved["run"]["folder"]
 
 
 def _new_folder(name: str) -> Path:
@@ -164,7 +171,7 @@ def _new_folder(name: str) -> Path:
     raise UsageError(f"{RUNS} has a thousand runs of this second")
 
 
-def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> Plan:
+def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> Launch:
     """The launch: what the command line leaves open is as configured, in the section ``parallel``.
 
     Raises:
@@ -178,7 +185,7 @@ def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> 
         master_addr=options.master_addr or address,
         master_port=options.master_port or configured["master_port"] or None,
     )
-    return launch_of(options, Host(Plan()))
+    return launch_of(options, Host(Launch()))
 
 
 def _nproc(options: TrainOptions, configured: Mapping[str, Any]) -> int | None:

@@ -14,7 +14,7 @@ from types import FrameType
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
-from ddpdoctor.cli.output import ReportOutput
+from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.cli.signals import handled
@@ -86,7 +86,7 @@ class _Watched:
         )
         return JobRun(
             job,
-            host.plan,
+            host.launch,
             folder,
             torch=host.torch_version,
             follow=self._output.follow(self._progress.hide),

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 
 @dataclass(frozen=True)
 class Context:
     """One rank's view of the live group, whose process group is initialised."""
 
-    plan: Plan
+    launch: Launch
     rank: int
     local_rank: int
     world_size: int

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.files import read_json, write_json
-from ddpdoctor.group import files
-from ddpdoctor.plan import Plan
+from ddpdoctor.group import rank_files
+from ddpdoctor.launch import Launch
 
 _POLL = 0.005
 _MONITOR_SECONDS = 0.02
@@ -27,13 +27,13 @@ def main(folder_name: str) -> None:
     """Import, wait, fork, and write how it ended."""
     folder = Path(folder_name)
     tempfile.tempdir = str(folder)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
-    order = read_json(folder / files.PLAN)
-    plan, measurements = Plan.from_json(order["plan"]), order["measurements"]
+    order = read_json(folder / rank_files.LAUNCH)
+    launch, measurements = Launch.from_json(order["launch"]), order["measurements"]
     _preload(measurements)
-    write_json(folder / files.READY, {"torch": sys.modules["torch"].__version__})
-    while (go := read_json(folder / files.GO)) is None:
+    write_json(folder / rank_files.READY, {"torch": sys.modules["torch"].__version__})
+    while (go := read_json(folder / rank_files.GO)) is None:
         time.sleep(_POLL)
-    write_json(folder / files.ENDED, _launch(plan, measurements, folder, go["port"]))
+    write_json(folder / rank_files.ENDED, _launch(launch, measurements, folder, go["port"]))
     sys.stderr.flush()
     # Tearing down an interpreter that has torch in it takes half a second and has nothing left to do.
     os._exit(0)
@@ -50,7 +50,7 @@ def _preload(measurements: list[str]) -> None:
         worker.measurement(name)
 
 
-def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:
+def _launch(launch: Launch, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -58,23 +58,23 @@ def _launch(plan: Plan, measurements: list[str], folder: Path, port: int) -> dic
     from ddpdoctor.group import worker
 
     config = LaunchConfig(
-        min_nodes=plan.nnodes,
-        max_nodes=plan.nnodes,
-        nproc_per_node=plan.nproc,
-        run_id=os.environ.get("DDPDOCTOR_RUN", "ddpdoctor") if plan.nnodes == 1 else "ddpdoctor",
+        min_nodes=launch.nnodes,
+        max_nodes=launch.nnodes,
+        nproc_per_node=launch.nproc,
+        run_id=os.environ.get("DDPDOCTOR_RUN", "ddpdoctor") if launch.nnodes == 1 else "ddpdoctor",
         rdzv_backend="static",
-        rdzv_endpoint=f"{plan.master_addr}:{port}",
-        rdzv_configs={"rank": plan.node_rank, "timeout": plan.timeout},
+        rdzv_endpoint=f"{launch.master_addr}:{port}",
+        rdzv_configs={"rank": launch.node_rank, "timeout": launch.timeout},
         max_restarts=0,
         monitor_interval=_MONITOR_SECONDS,
         start_method="fork",
         logs_specs=DefaultLogsSpecs(log_dir=str(folder / "output"), redirects=Std.ALL),
-        local_addr=plan.master_addr if plan.nnodes == 1 else None,
+        local_addr=launch.master_addr if launch.nnodes == 1 else None,
     )
     exit_codes = _watch_exit_codes()
     error = None
     try:
-        elastic_launch(config, worker.run)(plan.to_json(), measurements, str(folder))
+        elastic_launch(config, worker.run)(launch.to_json(), measurements, str(folder))
     except ChildFailedError:
         pass  # the ranks say themselves what became of them
     except Exception as failed:  # noqa: BLE001 - the launch itself failed: the command reports it

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ddpdoctor.group.record import PortUse
+from ddpdoctor.group.group_record import PortUse
 from ddpdoctor.host.system import System
 from ddpdoctor.job.guard import MARK
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 _LOOKS = 2
 
@@ -16,16 +16,16 @@ _LOOKS = 2
 class PortWatch:
     """Looks at the port of one group."""
 
-    def __init__(self, system: System, plan: Plan, run_id: str) -> None:
-        self._system, self._plan, self._run_id = system, plan, run_id
+    def __init__(self, system: System, launch: Launch, run_id: str) -> None:
+        self._system, self._launch, self._run_id = system, launch, run_id
         self._found_free = 0
-        self.use = PortUse(plan.master_port)
+        self.use = PortUse(launch.master_port)
 
     def choose(self) -> int:
         """The port for the ranks; another where the master port is taken, which a check reports."""
-        plan = self._plan
-        before = self._system.try_bind("", plan.master_port) if plan.node_rank == 0 else None
-        port = self._system.free_port() if before and plan.nnodes == 1 else plan.master_port
+        launch = self._launch
+        before = self._system.try_bind("", launch.master_port) if launch.node_rank == 0 else None
+        port = self._system.free_port() if before and launch.nnodes == 1 else launch.master_port
         self.use = PortUse(port, before=before)
         return port
 
@@ -36,7 +36,7 @@ class PortWatch:
             goes_on: whether rank 0 measures and nobody broke. A group that comes apart lets go of its port a moment
                 before its end is seen, so that it is not held counts only twice, of one that goes on afterwards.
         """
-        if self.use.during is not None or self._plan.node_rank != 0:
+        if self.use.during is not None or self._launch.node_rank != 0:
             return
         during = self._system.try_bind("", self.use.port)
         if during == 0:

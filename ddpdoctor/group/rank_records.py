@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from ddpdoctor.files import read_json
-from ddpdoctor.group import files
+from ddpdoctor.group import rank_files
+from ddpdoctor.group.group_record import Measured, RankRecord
 from ddpdoctor.group.rank_state import RankState
-from ddpdoctor.group.record import Measured, RankRecord
-from ddpdoctor.job.launch import ENGINE_LOG
+from ddpdoctor.job.guarded import ENGINE_LOG
 from ddpdoctor.logs import nccl_output
 from ddpdoctor.model import Evidence
 
@@ -40,10 +40,10 @@ def last_words(folder: Path) -> str:
 
 def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]:
     """The ranks of this host, and of the others where the group gathered them."""
-    ended = read_json(folder / files.ENDED) or {"exit_codes": {}}
+    ended = read_json(folder / rank_files.ENDED) or {"exit_codes": {}}
     here = [rank.record(ended["exit_codes"].get(str(rank.pid))) for rank in ranks]
     ours = {rank.rank for rank in ranks}
-    everything = read_json(folder / files.EVERYTHING) or []
+    everything = read_json(folder / rank_files.EVERYTHING) or []
     elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]
     return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
 

@@ -13,8 +13,8 @@ from typing import Any
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame, parse_faulthandler
 from ddpdoctor.files import GrowingFile
-from ddpdoctor.group import files
-from ddpdoctor.group.record import Measured, RankRecord
+from ddpdoctor.group import rank_files
+from ddpdoctor.group.group_record import Measured, RankRecord
 from ddpdoctor.hang.stacks import StacksUnavailable, take_stacks
 from ddpdoctor.host.proc import is_gone
 
@@ -122,7 +122,7 @@ def _own_stack(rank_state: RankState, folder: Path) -> tuple[Frame, ...]:
         return ()
     time.sleep(_FAULTHANDLER_SECONDS)
     return parse_faulthandler(
-        files.stack_file(folder, rank_state.rank).read_text(encoding="utf-8", errors="replace")
+        rank_files.stack_file(folder, rank_state.rank).read_text(encoding="utf-8", errors="replace")
     )
 
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, SPIN_SECONDS
 from ddpdoctor.files import GrowingFile, read_json, write_json
-from ddpdoctor.group import files
+from ddpdoctor.group import rank_files
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.port import PortWatch
 from ddpdoctor.group.rank_records import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
-from ddpdoctor.group.record import GroupRecord, Stage
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl_settings import debug_variables
 from ddpdoctor.host.system import System, loopback_down
-from ddpdoctor.job.launch import start_engine
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.guarded import start_engine
+from ddpdoctor.launch import Launch
 from ddpdoctor.text import quote_command
 
 POLL_SECONDS = 0.01
@@ -45,7 +45,7 @@ class GroupRun:
 
     def __init__(
         self,
-        plan: Plan,
+        launch: Launch,
         measurements: Iterable[str],
         folder: Path,
         run_id: str,
@@ -57,27 +57,29 @@ class GroupRun:
         Args:
             if_orphaned: folders that are removed where this process is killed before the end.
         """
-        self.plan, self.folder, self.system = plan, folder, system
+        self.launch, self.folder, self.system = launch, folder, system
         self.measurements = list(measurements)
         self.started = time.monotonic()
-        write_json(folder / files.PLAN, {"plan": plan.to_json(), "measurements": self.measurements})
-        debugging = debug_variables(system, folder) if plan.backend == "nccl" else {}
-        orphaned = (files.checkpoint_folder(folder, plan.checkpoint_dir), *if_orphaned)
+        write_json(
+            folder / rank_files.LAUNCH, {"launch": launch.to_json(), "measurements": self.measurements}
+        )
+        debugging = debug_variables(system, folder) if launch.backend == "nccl" else {}
+        orphaned = (rank_files.checkpoint_folder(folder, launch.checkpoint_dir), *if_orphaned)
         environ = {**system.environ, **debugging}
         self._process = start_engine("ddpdoctor.group.engine", folder, run_id, environ, orphaned)
-        first = plan.node_rank * plan.nproc
+        first = launch.node_rank * launch.nproc
         # Other nodes may be started by hand, a minute later.
-        join_seconds = JOIN_SECONDS if plan.nnodes == 1 else plan.timeout
+        join_seconds = JOIN_SECONDS if launch.nnodes == 1 else launch.timeout
         self._ranks = [
-            RankState(rank, GrowingFile(files.rank_file(folder, rank)), join_seconds)
-            for rank in range(first, first + plan.nproc)
+            RankState(rank, GrowingFile(rank_files.rank_file(folder, rank)), join_seconds)
+            for rank in range(first, first + launch.nproc)
         ]
         self._last_event = time.monotonic()
         self._observer = Observer()
         cpus = read_cgroup(system).granted(system.cpus()[1])
-        self._slowdown = max(1.0, plan.nproc / (RANKS_PER_CPU * cpus))
+        self._slowdown = max(1.0, launch.nproc / (RANKS_PER_CPU * cpus))
         """How many times its deadline a rank gets."""
-        self._port = PortWatch(system, plan, run_id)
+        self._port = PortWatch(system, launch, run_id)
         self._stack_note: str | None = None
         self._log: list[str] = []
         self._unwritable = False
@@ -86,7 +88,9 @@ class GroupRun:
     def stop(self) -> None:
         """End every process of the group, at once, and remove what a killed rank could not."""
         self._process.stop()
-        shutil.rmtree(files.checkpoint_folder(self.folder, self.plan.checkpoint_dir), ignore_errors=True)
+        shutil.rmtree(
+            rank_files.checkpoint_folder(self.folder, self.launch.checkpoint_dir), ignore_errors=True
+        )
 
     def finish(
         self,
@@ -122,7 +126,7 @@ class GroupRun:
     # -- before the ranks -------------------------------------------------------------------------------
 
     def _is_ready(self) -> bool:
-        return (self.folder / files.READY).exists()
+        return (self.folder / rank_files.READY).exists()
 
     def _has_ended(self) -> bool:
         return self._process.poll() is not None
@@ -140,12 +144,12 @@ class GroupRun:
 
     def _cannot_meet(self) -> str | None:
         """Why the ranks of one node would wait in vain for each other, where that is known beforehand."""
-        down = loopback_down(self.system.interfaces()) if self.plan.nnodes == 1 else None
+        down = loopback_down(self.system.interfaces()) if self.launch.nnodes == 1 else None
         return f"loopback interface {down} is down" if down else None
 
     def _go(self) -> None:
         """Start the ranks."""
-        write_json(self.folder / files.GO, {"port": self._port.choose()})
+        write_json(self.folder / rank_files.GO, {"port": self._port.choose()})
         self._last_event = time.monotonic()
         self._observer.touch()
 
@@ -170,7 +174,7 @@ class GroupRun:
                 return TIME_LIMIT, None
             if where != told:
                 told = where
-                stage(f"{self.plan.nproc} ranks: {where}")
+                stage(f"{self.launch.nproc} ranks: {where}")
             time.sleep(POLL_SECONDS)
 
     def _say_when_timed(self) -> None:
@@ -217,15 +221,15 @@ class GroupRun:
         idle = self._observer.idle_seconds(lambda: [rank.pid for rank in self._ranks])
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
         late = any(silent > one.limit * self._slowdown for one in self._unfinished())
-        spins = self.plan.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS
+        spins = self.launch.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS
         return late or spins or min(silent, idle) > HANG_SECONDS
 
     # -- afterwards -------------------------------------------------------------------------------------
 
     def _why_broken(self) -> str:
-        first = GroupRecord(self.plan, rank_records(self._ranks, self.folder)).first_to_break()
+        first = GroupRecord(self.launch, rank_records(self._ranks, self.folder)).first_to_break()
         if first is None:
-            ended = read_json(self.folder / files.ENDED) or {}
+            ended = read_json(self.folder / rank_files.ENDED) or {}
             return f"the group did not start: {ended.get('error') or last_words(self.folder) or 'no reason given'}"
         if not first.joined:
             return f"rank {first.rank} did not join"
@@ -233,11 +237,11 @@ class GroupRun:
         return f"rank {first.rank} {what} in {first.current or _LEAVING}"
 
     def _record(self, broken: str | None, hung: str | None) -> GroupRecord:
-        ready = read_json(self.folder / files.READY) or {}
+        ready = read_json(self.folder / rank_files.READY) or {}
         return GroupRecord(
-            plan=self.plan,
+            launch=self.launch,
             ranks=rank_records(self._ranks, self.folder),
-            backend=self.plan.backend,
+            backend=self.launch.backend,
             torch=ready.get("torch", ""),
             wanted=frozenset(self.measurements),
             stage=self._stage(),

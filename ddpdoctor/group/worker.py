@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 
 from ddpdoctor.files import write_json
-from ddpdoctor.group import files
+from ddpdoctor.group import rank_files
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.eager import without_compiler
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 DRAIN_SECONDS = 0.2
 """Pause before the process group goes. The destructor of ProcessGroupGloo joins its worker thread with the GIL
@@ -34,22 +34,22 @@ _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 
 
-def run(plan_values: dict[str, Any], measurements: Sequence[str], folder_name: str) -> int:
+def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name: str) -> int:
     """A rank's whole life. Called by torchrun's engine in a process forked from the preloaded parent."""
-    plan, folder = Plan.from_json(plan_values), Path(folder_name)
+    launch, folder = Launch.from_json(launch_values), Path(folder_name)
     rank = int(os.environ["RANK"])
-    events = files.EventWriter(files.rank_file(folder, rank))
-    _allow_stacks(files.stack_file(folder, rank))
+    events = rank_files.EventWriter(rank_files.rank_file(folder, rank))
+    _allow_stacks(rank_files.stack_file(folder, rank))
     # The engine's handlers were inherited by the fork; a rank ends at SIGTERM as any program does.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=plan.backend)
+    events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=launch.backend)
     try:
-        _join(plan)
+        _join(launch)
         events.write("joined")
         without_compiler()  # not earlier: init_process_group clears the caches of a compiler that is there
-        context = _context(plan, rank, folder, events)
+        context = _context(launch, rank, folder, events)
         measured = _measure(context, measurements, events)
-        if plan.nnodes > 1:
+        if launch.nnodes > 1:
             _share(context, measured)
     except BaseException as failed:
         events.write("failed", **_describe(failed))
@@ -68,23 +68,23 @@ def _allow_stacks(path: Path) -> None:
     faulthandler.register(signal.SIGUSR2, file=descriptor, all_threads=False)
 
 
-def _join(plan: Plan) -> None:
+def _join(launch: Launch) -> None:
     torch.set_num_threads(1)
     device_id = None
-    if plan.backend == "nccl":
+    if launch.backend == "nccl":
         device_id = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device_id)
-    dist.init_process_group(plan.backend, timeout=timedelta(seconds=plan.timeout), device_id=device_id)
+    dist.init_process_group(launch.backend, timeout=timedelta(seconds=launch.timeout), device_id=device_id)
 
 
-def _context(plan: Plan, rank: int, folder: Path, events: files.EventWriter) -> Context:
+def _context(launch: Launch, rank: int, folder: Path, events: rank_files.EventWriter) -> Context:
     local_rank = int(os.environ["LOCAL_RANK"])
     return Context(
-        plan=plan,
+        launch=launch,
         rank=rank,
         local_rank=local_rank,
         world_size=dist.get_world_size(),
-        device=torch.device("cuda", local_rank) if plan.backend == "nccl" else torch.device("cpu"),
+        device=torch.device("cuda", local_rank) if launch.backend == "nccl" else torch.device("cpu"),
         folder=folder,
         step=lambda text: events.write("step", step=text),
     )
@@ -95,7 +95,7 @@ def measurement(name: str) -> ModuleType:
     return importlib.import_module(f"ddpdoctor.group.measure.{name}")
 
 
-def _measure(context: Context, names: Sequence[str], events: files.EventWriter) -> dict[str, Any]:
+def _measure(context: Context, names: Sequence[str], events: rank_files.EventWriter) -> dict[str, Any]:
     modules = {name: measurement(name) for name in names}
     for name, module in modules.items():
         if hasattr(module, "begin"):
@@ -115,7 +115,7 @@ def _share(context: Context, measured: dict[str, Any]) -> None:
     context.step("gather the other hosts' results")
     everything = _gather({"host": socket.gethostname(), "measured": measured}, context)
     if context.local_rank == 0:
-        write_json(context.folder / files.EVERYTHING, everything)
+        write_json(context.folder / rank_files.EVERYTHING, everything)
 
 
 def _gather(value: Any, context: Context) -> list[Any]:

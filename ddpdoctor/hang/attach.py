@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.liveness import JobState, standstill_state
-from ddpdoctor.blame.standstill import Role, Standstill
+from ddpdoctor.blame.standstill import ProcessRole, Standstill
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
@@ -83,7 +83,7 @@ def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
 
 
 def _verify(standstill: Standstill) -> None:
-    ranks = [process for process in standstill.processes if process.role is Role.RANK]
+    ranks = [process for process in standstill.processes if process.role is ProcessRole.RANK]
     reasons = {rank.unseen for rank in ranks}
     if all(rank.unseen for rank in ranks):
         raise NoJob(f"no stack of any rank can be seen: {'; '.join(sorted(reasons))}")

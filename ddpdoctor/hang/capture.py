@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
-from ddpdoctor.hang.answers import Answer
 from ddpdoctor.hang.beats import handled_by
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.look import Look, look
+from ddpdoctor.hang.recorder_answers import Answer
 from ddpdoctor.hang.stacks import take_native
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.proc import descendants
@@ -76,7 +76,7 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
     return Process(
         pid,
         rank,
-        Role.WORKER if is_worker else Role.RANK,
+        ProcessRole.WORKER if is_worker else ProcessRole.RANK,
         platform.node(),
         _command(pid),
         doing=activity.doing(),

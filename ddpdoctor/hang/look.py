@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, is_of_recorder
 from ddpdoctor.blame.standstill import Doing
-from ddpdoctor.hang.answers import Answer, ask
 from ddpdoctor.hang.beats import recorders_threads
+from ddpdoctor.hang.recorder_answers import Answer, ask
 from ddpdoctor.hang.stacks import Seen, look_into
 from ddpdoctor.host.activity import Activity, Snapshot, snapshot
 from ddpdoctor.host.programs import program_of

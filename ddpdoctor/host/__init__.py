@@ -11,22 +11,22 @@ from ddpdoctor.host.infiniband import IbPort, read_ports
 from ddpdoctor.host.nvml import Gpus
 from ddpdoctor.host.system import Disk, Interface, Process, System, loopback_down
 from ddpdoctor.host.torch_build import TorchBuild, read_torch_build
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 __all__ = ["Host", "System"]
 
 
 class Host:
-    """What a host check sees: the plan, and each fact read from the system at most once."""
+    """What a host check sees: the launch, and each fact read from the system at most once."""
 
-    def __init__(self, plan: Plan, system: System | None = None) -> None:
-        self.plan = plan
+    def __init__(self, launch: Launch, system: System | None = None) -> None:
+        self.launch = launch
         self.system = system or System()
 
-    def with_plan(self, plan: Plan) -> Host:
-        """The same host, whose facts already read stay read, for another plan."""
+    def with_launch(self, launch: Launch) -> Host:
+        """The same host, whose facts already read stay read, for another launch."""
         other = copy(self)
-        other.plan = plan
+        other.launch = launch
         return other
 
     @cached_property

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.nvml import Gpus, read_gpus
-from ddpdoctor.plan import DEFAULT_MASTER_PORT
+from ddpdoctor.launch import DEFAULT_MASTER_PORT
 
 _EPHEMERAL_START = 32768
 """Where Linux begins to give ports to outgoing connections, unless it is told otherwise."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import ddpdoctor
 from ddpdoctor.job.torchrun import LOGS
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.text import quote_command
 
@@ -40,7 +40,7 @@ _RENAMED_IN = (2, 8)
 """The torch that gave the flight recorder's variable its name, and warns of the older one."""
 
 
-class Kind(str, Enum):
+class JobKind(str, Enum):
     """What the words of a job are."""
 
     SCRIPT = "script"
@@ -55,7 +55,7 @@ class Kind(str, Enum):
 class Job:
     """What is to be run."""
 
-    kind: Kind
+    kind: JobKind
     words: tuple[str, ...]
     """The script or module and its arguments; or the launch line."""
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
@@ -65,27 +65,27 @@ class Job:
     @property
     def name(self) -> str:
         """What the report calls it."""
-        if self.kind is Kind.LINE:
+        if self.kind is JobKind.LINE:
             return quote_command(self.words)
-        return f"-m {self.words[0]}" if self.kind is Kind.MODULE else self.words[0]
+        return f"-m {self.words[0]}" if self.kind is JobKind.MODULE else self.words[0]
 
-    def command(self, plan: Plan, folder: Path) -> list[str]:
+    def command(self, launch: Launch, folder: Path) -> list[str]:
         """The command line that runs it."""
-        if self.kind is Kind.LINE:
+        if self.kind is JobKind.LINE:
             return list(self.words)
-        module = ["-m"] if self.kind is Kind.MODULE else []
+        module = ["-m"] if self.kind is JobKind.MODULE else []
         held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
         patient = [] if self.bundled else ["--monitor-interval", _MONITOR_SECONDS]
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
-        return [*_torchrun(plan, folder), *patient, *module, "--", *held, *self.words]
+        return [*_torchrun(launch, folder), *patient, *module, "--", *held, *self.words]
 
-    def environ(self, plan: Plan, folder: Path, torch: str | None) -> dict[str, str]:
+    def environ(self, launch: Launch, folder: Path, torch: str | None) -> dict[str, str]:
         """The environment that it runs in.
 
         Args:
             torch: the version of the torch that is installed.
         """
-        own = dict(os.environ) if self.kind is Kind.LINE else _without_launch_defaults(os.environ)
+        own = dict(os.environ) if self.kind is JobKind.LINE else _without_launch_defaults(os.environ)
         if self.bundled:
             own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
         path = os.pathsep.join(filter(None, (str(_INJECT), own.get("PYTHONPATH"))))
@@ -94,7 +94,7 @@ class Job:
             **_flight_recorder(own, torch),
             **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
             **own,
-            **replace(self.recorder, record=str(folder / RECORD), nproc=plan.nproc).to_environment(),
+            **replace(self.recorder, record=str(folder / RECORD), nproc=launch.nproc).to_environment(),
             "PYTHONPATH": path,
         }
 
@@ -105,39 +105,39 @@ class Job:
         return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **own}
 
 
-def _torchrun(plan: Plan, folder: Path) -> list[str]:
+def _torchrun(launch: Launch, folder: Path) -> list[str]:
     options = {
-        "--nnodes": str(plan.nnodes),
-        "--nproc-per-node": str(plan.nproc),
+        "--nnodes": str(launch.nnodes),
+        "--nproc-per-node": str(launch.nproc),
         "--max-restarts": "0",
         "--log-dir": str(folder / LOGS),
         "--redirects": "3",
-        **_rendezvous(plan),
+        **_rendezvous(launch),
     }
     flat = [part for option in options.items() for part in option]
     # It takes a free port by itself, which no other process can snatch away in between.
-    standalone = ["--standalone"] if _is_standalone(plan) else []
+    standalone = ["--standalone"] if _is_standalone(launch) else []
     return [sys.executable, "-c", _TORCHRUN, *standalone, *flat]
 
 
-def _is_standalone(plan: Plan) -> bool:
-    chosen = plan.rendezvous or plan.explicit & {"master_addr", "master_port"}
-    return plan.standalone or (plan.nnodes == 1 and not chosen)
+def _is_standalone(launch: Launch) -> bool:
+    chosen = launch.rendezvous or launch.explicit & {"master_addr", "master_port"}
+    return launch.standalone or (launch.nnodes == 1 and not chosen)
 
 
-def _rendezvous(plan: Plan) -> dict[str, str]:
-    if _is_standalone(plan):
+def _rendezvous(launch: Launch) -> dict[str, str]:
+    if _is_standalone(launch):
         # Whether this host's name resolves is another check's matter.
         return {"--local-addr": "127.0.0.1"}
-    if plan.rendezvous:
+    if launch.rendezvous:
         return {
-            "--node-rank": str(plan.node_rank),
-            **{f"--rdzv-{name}": value for name, value in plan.rendezvous},
+            "--node-rank": str(launch.node_rank),
+            **{f"--rdzv-{name}": value for name, value in launch.rendezvous},
         }
     return {
-        "--node-rank": str(plan.node_rank),
-        "--master-addr": plan.master_addr,
-        "--master-port": str(plan.master_port),
+        "--node-rank": str(launch.node_rank),
+        "--master-addr": launch.master_addr,
+        "--master-port": str(launch.master_port),
     }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.blame.liveness import Observation, RankActivity, rank_activity
-from ddpdoctor.blame.place import Kind, Place, place_of
-from ddpdoctor.blame.standstill import Doing, Process, Role
+from ddpdoctor.blame.place import Place, PlaceKind, place_of
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole
 from ddpdoctor.blame.thresholds import (
     BUSY_SHARE,
     FLOW_WAKES,
@@ -24,7 +24,7 @@ from ddpdoctor.hang.beats import recorders_threads
 from ddpdoctor.hang.jobs import number_in
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import connected_outside, descendants, is_gone
-from ddpdoctor.job import watch
+from ddpdoctor.job import record_watch
 
 
 class RankObserver:
@@ -45,7 +45,7 @@ class RankObserver:
         """Ranks whose process has not recorded itself, by their process id."""
 
     def look(
-        self, now: float, ranks: Mapping[int, watch.Process], expected: Iterable[int]
+        self, now: float, ranks: Mapping[int, record_watch.Process], expected: Iterable[int]
     ) -> dict[int, Observation]:
         """Each rank that is there or should be."""
         missing = [rank for rank in expected if rank not in ranks]
@@ -55,11 +55,11 @@ class RankObserver:
         seen = {number: self._recorded(now, rank) for number, rank in ranks.items()}
         return seen | {number: self._unrecorded(number) for number in missing}
 
-    def vanished(self, ranks: Mapping[int, watch.Process]) -> bool:
+    def vanished(self, ranks: Mapping[int, record_watch.Process]) -> bool:
         """Whether a rank is gone that never said how it ended."""
         return any(not rank.ended and is_gone(rank.pid) for rank in ranks.values())
 
-    def place(self, rank: watch.Process) -> Place | None:
+    def place(self, rank: record_watch.Process) -> Place | None:
         """Where a rank stands, as it says itself."""
         if rank.beat is None:
             return None
@@ -68,7 +68,7 @@ class RankObserver:
         process = Process(rank.pid, rank.rank, doing=doing, call=call.text, stack=rank.beat.stack)
         return place_of(process, nccl=rank.backend == "nccl")
 
-    def _look_at(self, ranks: Mapping[int, watch.Process], missing: list[int]) -> None:
+    def _look_at(self, ranks: Mapping[int, record_watch.Process], missing: list[int]) -> None:
         if missing:
             by_rank = _pids_by_rank(self._guard)
             self.unrecorded = {rank: by_rank[rank] for rank in missing if rank in by_rank}
@@ -83,7 +83,7 @@ class RankObserver:
         job = (self._guard, *descendants(self._guard)) if sockets else ()
         self._outside = connected_outside(sockets, job) if sockets else set()
 
-    def _recorded(self, now: float, rank: watch.Process) -> Observation:
+    def _recorded(self, now: float, rank: record_watch.Process) -> Observation:
         if rank.ended:
             return Observation(RankActivity.LEFT, rank.moved)
         fresh = rank.beat is not None and now - rank.beat.time < FRESH_SECONDS
@@ -107,10 +107,10 @@ class RankObserver:
         workers = [self._process(child, LITTLE_SHARE) for child in children]
         activity = rank_activity(self._process(pid, little, backend), place, workers, backend)
         # Who waits for a child comes back when that does.
-        awaited = (pid, *children) if place is not None and place.kind is Kind.CHILD else (pid,)
+        awaited = (pid, *children) if place is not None and place.kind is PlaceKind.CHILD else (pid,)
         seen = [now for one in awaited if (now := self._observer.activity(one).after)]
         outside = [one for one in awaited if one in self._outside]
-        if activity is not RankActivity.BLOCKED or (place is not None and place.kind is Kind.STORE):
+        if activity is not RankActivity.BLOCKED or (place is not None and place.kind is PlaceKind.STORE):
             outside = []
         if any(map(self._receives, outside)):
             activity, outside = RankActivity.WORKS, []
@@ -126,7 +126,7 @@ class RankObserver:
         activity = self._observer.activity(pid)
         doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
         wakes = 0.0 if backend == "nccl" else activity.wakes
-        return Process(pid, None, Role.WORKER, doing=doing, call=activity.call.text, wakes=wakes)
+        return Process(pid, None, ProcessRole.WORKER, doing=doing, call=activity.call.text, wakes=wakes)
 
     def _receives(self, pid: int) -> bool:
         """Whether data come in a connection of which it reads: a poll also ends by its time limit."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.job.command import RECORD, Job
+from ddpdoctor.job.job_folder import EXACT, read_trace
 from ddpdoctor.job.run import JobRun
-from ddpdoctor.job.run_folder import EXACT, read_trace
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.trace import Trace
 
 
-def replay(job: Job, plan: Plan, folder: Path, deadline: float, torch: str | None) -> Trace:
+def replay(job: Job, launch: Launch, folder: Path, deadline: float, torch: str | None) -> Trace:
     """Replay the first update, where the first run left what it takes.
 
     Args:
@@ -28,5 +28,5 @@ def replay(job: Job, plan: Plan, folder: Path, deadline: float, torch: str | Non
         own = folder / EXACT
         own.mkdir()
         again = replace(job, recorder=replace(job.recorder, exact=str(folder / RECORD)))
-        JobRun(again, replace(plan, nproc=1), own, torch=torch, if_orphaned=[own]).finish(deadline)
+        JobRun(again, replace(launch, nproc=1), own, torch=torch, if_orphaned=[own]).finish(deadline)
     return read_trace(folder)

@@ -12,13 +12,13 @@ from typing import Protocol
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.blame.thresholds import HANG_SECONDS, START_SECONDS
 from ddpdoctor.job import torchrun
-from ddpdoctor.job.command import GATE, RECORD, Job, Kind
-from ddpdoctor.job.launch import Ending, new_run_id, start
-from ddpdoctor.job.output import Stream
-from ddpdoctor.job.run_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
+from ddpdoctor.job.guarded import Ending, new_run_id, start
+from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.trace import Trace
 
 END_SECONDS = 3.0
@@ -69,7 +69,7 @@ class JobRun:
     def __init__(
         self,
         job: Job,
-        plan: Plan,
+        launch: Launch,
         folder: Path,
         *,
         torch: str | None = None,
@@ -86,18 +86,18 @@ class JobRun:
             if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
             care: how it is looked after.
         """
-        self.job, self.plan, self.folder, self._care = job, plan, folder, care or Care()
-        write_job(folder, job, plan)
+        self.job, self.launch, self.folder, self._care = job, launch, folder, care or Care()
+        write_job(folder, job, launch)
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
         self._judgement = Judgement(JobState.MOVES)
         self._told: float | None = None
         """The failure of a rank after which the job was left alone."""
         self._running = start(
-            job.command(plan, folder),
+            job.command(launch, folder),
             folder=folder,
             run_id=new_run_id(),
-            environ=job.environ(plan, folder, torch),
+            environ=job.environ(launch, folder, torch),
             grace=self._care.grace,
             stdout=folder / OUT,
             stderr=folder / ERR,
@@ -105,7 +105,7 @@ class JobRun:
             passes_on=self._care.passes_on,
         )
         pid, hang_after, least = self._running.pid, self._care.hang_after, self._care.least
-        self._supervisor = Supervisor(job, plan, folder / RECORD, pid, hang_after, least)
+        self._supervisor = Supervisor(job, launch, folder / RECORD, pid, hang_after, least)
         self._follower = follow(self._streams) if follow else None
 
     def release(self) -> None:
@@ -167,7 +167,7 @@ class JobRun:
         if self._care.passes_on and failed and failed != self._told:
             return time.monotonic() - failed > self._care.victim_seconds
         # A launch line may wait in a queue, and other nodes may be started by hand.
-        may_wait = self._supervisor.is_line or self.plan.nnodes > 1
+        may_wait = self._supervisor.is_line or self.launch.nnodes > 1
         if self._supervisor.watch.ranks() or may_wait:
             return False
         return self._supervisor.idle_seconds() > START_SECONDS
@@ -213,6 +213,6 @@ class JobRun:
 
     def _streams(self) -> list[Stream]:
         """The files that hold the script's output; what torchrun itself says is not among them."""
-        if self.job.kind is Kind.LINE:
+        if self.job.kind is JobKind.LINE:
             return [Stream(self.folder / OUT, False), Stream(self.folder / ERR, True)]
-        return torchrun.streams(self.folder, self.plan, lambda _: self.plan.world_size > 1)
+        return torchrun.streams(self.folder, self.launch, lambda _: self.launch.world_size > 1)

@@ -13,11 +13,11 @@ from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.snapshots import write
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import descendants
-from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.job_folder import STANDSTILL
 from ddpdoctor.job.rank_observer import RankObserver
-from ddpdoctor.job.run_folder import STANDSTILL
-from ddpdoctor.job.watch import Process, Watch
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.record_watch import Process, Watch
+from ddpdoctor.launch import Launch
 from ddpdoctor.text import ranks_phrase
 
 TELL_SECONDS = 20.0
@@ -37,13 +37,13 @@ class Supervisor:
     def __init__(
         self,
         job: Job,
-        plan: Plan,
+        launch: Launch,
         record: Path,
         guard: int,
         hang_after: float | None = None,
         least: float = HANG_SECONDS,
     ) -> None:
-        self._job, self._plan, self._record, self._guard = job, plan, record, guard
+        self._job, self._launch, self._record, self._guard = job, launch, record, guard
         self.watch = Watch(record)
         self._ranks = RankObserver(guard, record)
         self._processes = Observer()
@@ -55,7 +55,7 @@ class Supervisor:
     @property
     def is_line(self) -> bool:
         """Whether the user's own launch line runs, so that only its processes know how many they are."""
-        return self._job.kind is Kind.LINE
+        return self._job.kind is JobKind.LINE
 
     def look(self) -> Judgement:
         """Read what is new, and say what to think of it."""
@@ -75,7 +75,7 @@ class Supervisor:
 
     def all_ended(self) -> bool:
         """Whether every rank has reached the end of its script."""
-        return self.watch.all_ended(None if self.is_line else self._plan.nproc)
+        return self.watch.all_ended(None if self.is_line else self._launch.nproc)
 
     def idle_seconds(self) -> float:
         """For how long no process of the job has worked; looked at only where records cannot tell."""
@@ -133,11 +133,11 @@ class Supervisor:
         """The ranks that this host should have."""
         if self._is_elsewhere(ranks):
             return range(0)  # a rendezvous may number the hosts as it likes
-        return range(_world_size(ranks) if self.is_line else max(self._plan.nproc, _world_size(ranks)))
+        return range(_world_size(ranks) if self.is_line else max(self._launch.nproc, _world_size(ranks)))
 
     def _is_elsewhere(self, ranks: dict[int, Process]) -> bool:
         if not self.is_line:
-            return self._plan.nnodes > 1
+            return self._launch.nnodes > 1
         here = max((one.given_local or 0 for one in ranks.values()), default=0) or len(ranks)
         return _world_size(ranks) > here and not any(one.local for one in ranks.values())
 

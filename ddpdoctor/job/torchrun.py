@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.files import read_json
-from ddpdoctor.job.output import Stream
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.output_forwarding import Stream
+from ddpdoctor.launch import Launch
 
 LOGS = "torchrun"
 """The folder, inside a job's, in which it keeps them."""
@@ -18,17 +18,17 @@ _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +
 """How its summary tells the exit status of a rank that failed."""
 
 
-def rank_folders(folder: Path, plan: Plan) -> list[tuple[int, Path]]:
+def rank_folders(folder: Path, launch: Launch) -> list[tuple[int, Path]]:
     """The ranks of this host with what it kept of each; of a rank that was started anew, one for each start."""
-    first = plan.node_rank * plan.nproc
+    first = launch.node_rank * launch.nproc
     folders = sorted((folder / LOGS).glob("*/attempt_*/*"))
     return [(first + int(folder.name), folder) for folder in folders if folder.name.isdigit()]
 
 
-def streams(folder: Path, plan: Plan, is_labelled: Callable[[int], bool]) -> list[Stream]:
+def streams(folder: Path, launch: Launch, is_labelled: Callable[[int], bool]) -> list[Stream]:
     """The files that hold the ranks' output, of which some ranks get a label."""
     found = []
-    for rank, own in rank_folders(folder, plan):
+    for rank, own in rank_folders(folder, launch):
         label = f"[rank {rank}] " if is_labelled(rank) else ""
         found += [Stream(own / OUT, False, label), Stream(own / ERR, True, label)]
     return found

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import ddpdoctor
-from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
 
 _LIMIT, _LIMIT_PER_RANK = 60.0, 5.0
@@ -24,23 +24,23 @@ def trainer_script() -> Path:
     return next(place / "trainer.py" for place in places if (place / "trainer.py").exists())
 
 
-def bundled_trainer(plan: Plan, folder: Path, script: Path | None = None) -> Job:
+def bundled_trainer(launch: Launch, folder: Path, script: Path | None = None) -> Job:
     """The trainer on this node's ranks.
 
     Args:
         folder: of the run; each rank leaves its summary there.
         script: another one to run with the trainer's options; the trainer itself where none is given.
     """
-    settings = (f"parallel.backend={plan.backend}", f"run.folder={folder / 'out'}", *_SHORT)
+    settings = (f"parallel.backend={launch.backend}", f"run.folder={folder / 'out'}", *_SHORT)
     words = (str(script or trainer_script()), *settings)
-    return Job(Kind.SCRIPT, words, RecorderOptions(full=True), bundled=True)
+    return Job(JobKind.SCRIPT, words, RecorderOptions(full=True), bundled=True)
 
 
-def trainer_plan(plan: Plan) -> Plan:
+def trainer_launch(launch: Launch) -> Launch:
     """The launch of it: on this node alone, whatever the job's is, and on a free port."""
-    return replace(plan, nnodes=1, node_rank=0, rendezvous=(), explicit=frozenset())
+    return replace(launch, nnodes=1, node_rank=0, rendezvous=(), explicit=frozenset())
 
 
-def trainer_deadline(plan: Plan) -> float:
+def trainer_deadline(launch: Launch) -> float:
     """When it has to be done if it begins now, on the monotonic clock."""
-    return time.monotonic() + _LIMIT + _LIMIT_PER_RANK * plan.nproc
+    return time.monotonic() + _LIMIT + _LIMIT_PER_RANK * launch.nproc

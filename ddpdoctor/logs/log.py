@@ -39,7 +39,7 @@ class Line:
     position: int = 0
     """Its place among all lines of all files, in the order in which they were written as far as that is known."""
 
-    def seen(self, role: Role = Role.CAUSE) -> Sighting:
+    def sighting(self, role: Role = Role.CAUSE) -> Sighting:
         """Where a finding that rests on this line was seen."""
         return Sighting(self.file, self.number, self.position, role)
 
@@ -311,13 +311,13 @@ def log_fields(
 ) -> dict[str, Any]:
     """The fields of a finding that rests on these lines, exceptions and ends of processes.
 
-    ``self.fail(headline, why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and seen.
+    ``self.fail(headline, why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and sighting.
     """
     parts = [
         part for origin in origins for part in (origin.sources if isinstance(origin, Reason) else (origin,))
     ]
     lines = sorted({_line_of(part) for part in parts}, key=lambda line: line.position)
-    sighting = lines[0].seen(role)
+    sighting = lines[0].sighting(role)
     if role is Role.EXCEPTION and isinstance(parts[0], Raised):
         # What names a problem may stand in the last line of the exception's message.
         sighting = replace(sighting, position=sighting.position + parts[0].message.count("\n"))
@@ -326,7 +326,7 @@ def log_fields(
         "ranks": tuple(sorted(named)),
         "where": next((part.where for part in parts if isinstance(part, Raised) and part.where), None),
         "evidence": tuple(line.evidence for line in lines[:_MOST_QUOTES]),
-        "seen": sighting,
+        "sighting": sighting,
     }
 
 

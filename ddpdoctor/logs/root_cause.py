@@ -30,7 +30,7 @@ def root_cause(findings: Sequence[Finding]) -> Finding | None:
 
 
 def _explains(finding: Finding) -> tuple[int, int, bool, str]:
-    sighting = finding.seen
+    sighting = finding.sighting
     if sighting is None:
         return 0, 0, False, finding.code
     standing = next(number for number, roles in enumerate(_ORDER) if sighting.role in roles)

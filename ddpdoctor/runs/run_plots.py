@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from ddpdoctor.picture import COLOURS, INK, label, legend, new_figure, save, style
-from ddpdoctor.runs.run import Run
+from ddpdoctor.runs.stored_run import Run
 from ddpdoctor.runs.summary import Summary
 
 if TYPE_CHECKING:

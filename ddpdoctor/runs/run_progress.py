@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor.files import GrowingFile, read_json
-from ddpdoctor.runs.run import Step
 from ddpdoctor.runs.run_reader import METRICS, RUN, parse_step
+from ddpdoctor.runs.stored_run import Step
 
 
 @dataclass(frozen=True)

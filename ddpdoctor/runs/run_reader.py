@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from ddpdoctor.runs.run import Evaluation, Run, Step
+from ddpdoctor.runs.stored_run import Evaluation, Run, Step
 from ddpdoctor.text import plural, size
 
 RUN, METRICS = "run.json", "metrics.jsonl"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.redact import escape, show_value
-from ddpdoctor.runs.run import Run
+from ddpdoctor.runs.stored_run import Run
 from ddpdoctor.runs.summary import Summary
 from ddpdoctor.table import ABSENT, number, share, table
 from ddpdoctor.text import duration, plural, quote_command, shorten, size

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.failure import tells_of_a_peer
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
-from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.trace.leaving import last_update
 from ddpdoctor.trace.loops import is_behind, name_of, share_a_loop
@@ -62,7 +62,9 @@ def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
     if process is None or process.handles is None or standing.place is None:
         return False
     handled = process.handles
-    if standing.place.kind not in (Kind.COLLECTIVE, Kind.DESTROY) or tells_of_a_peer(handled.message):
+    if standing.place.kind not in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY) or tells_of_a_peer(
+        handled.message
+    ):
         return False
     inside = _since(process.stack, handled.holder)
     if inside is None:

@@ -14,7 +14,7 @@ from ddpdoctor.blame.causes import (
     OutOfBatches,
 )
 from ddpdoctor.blame.frames import where_of
-from ddpdoctor.blame.place import Kind
+from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.blame.standings import Standings
 from ddpdoctor.blame.standstill import Standstill
@@ -40,7 +40,7 @@ from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, d
 from ddpdoctor.trace.standing_ranks import standings
 from ddpdoctor.trace.training import TrainingStep
 
-_AS_POINT = {Kind.BACKWARD: "backward", Kind.FORWARD: "forward", Kind.DESTROY: "left"}
+_AS_POINT = {PlaceKind.BACKWARD: "backward", PlaceKind.FORWARD: "forward", PlaceKind.DESTROY: "left"}
 
 
 class RecordedJob(Standings):
@@ -57,7 +57,7 @@ class RecordedJob(Standings):
 
     def groups_differ(self) -> Cause | None:
         """Whether somebody waits in new_group for ranks that made other groups, or none."""
-        called = [rank for rank in self.waiting if self.stands_in(rank, Kind.GROUP)]
+        called = [rank for rank in self.waiting if self.stands_in(rank, PlaceKind.GROUP)]
         others = [rank for rank in self.waiting if rank not in called]
         if not called:
             return None
@@ -125,7 +125,7 @@ class RecordedJob(Standings):
         known = {rank: self.recordings[rank] for rank in ranks if rank in self.recordings}
         if len(known) < len(ranks):
             return None
-        in_backward = [rank for rank in ranks if self.stands_in(rank, Kind.BACKWARD)]
+        in_backward = [rank for rank in ranks if self.stands_in(rank, PlaceKind.BACKWARD)]
         places = {rank: self.ranks[rank].where for rank in ranks}
         rules = (
             (self._gradients_missing, _without_average(known, in_backward)),
@@ -139,7 +139,7 @@ class RecordedJob(Standings):
         return self._by_sequence(known)
 
     def _gradients_missing(self, ranks: Sequence[int]) -> Cause:
-        others = tuple(rank for rank in self.ranks if self.stands_in(rank, Kind.BACKWARD))
+        others = tuple(rank for rank in self.ranks if self.stands_in(rank, PlaceKind.BACKWARD))
         step = _last_step(self.recordings[ranks[0]])
         where = step.backwards[-1].at if step else None
         return self.tell(GradientsMissing, ranks, waiting=others, where=where)
@@ -176,10 +176,10 @@ class RecordedJob(Standings):
         if not standing.waits or standing.place is None:
             return None
         kind, what, where = standing.place.kind, standing.place.what, standing.where
-        if kind is Kind.FORWARD:
+        if kind is PlaceKind.FORWARD:
             wrapper, learns = _forward_at(where, recording)
             return SequencePoint("forward", wrapper, where, recording.last, learns=learns)
-        name = "" if kind is Kind.BACKWARD else what
+        name = "" if kind is PlaceKind.BACKWARD else what
         return SequencePoint(_AS_POINT.get(kind, "collective"), name, where, recording.last)
 
 

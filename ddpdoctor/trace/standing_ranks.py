@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import takewhile
 
-from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Kind, Place, place_of
+from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Place, PlaceKind, place_of
 from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 
 _UNDER_WAY = {
-    "joining": (Kind.JOIN, "init_process_group"),
-    "making": (Kind.GROUP, "new_group"),
-    "destroy": (Kind.DESTROY, "destroy_process_group"),
+    "joining": (PlaceKind.JOIN, "init_process_group"),
+    "making": (PlaceKind.GROUP, "new_group"),
+    "destroy": (PlaceKind.DESTROY, "destroy_process_group"),
 }
 
 
@@ -29,7 +29,7 @@ def standings(trace: Trace) -> dict[int, Standing]:
     known = {*by_rank, *processes, *standstill.flight, *range(size)}
     workers: dict[int, list[Process]] = {}
     for process in standstill.processes:
-        if process.role is Role.WORKER and process.rank is not None:
+        if process.role is ProcessRole.WORKER and process.rank is not None:
             workers.setdefault(process.rank, []).append(process)
     return {
         rank: _standing(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
@@ -58,12 +58,12 @@ def _standing(
 
 def _with_call(standing: Standing, recording: Recording, place: Place) -> Standing:
     """The same with what the record tells of the call in which it stands."""
-    if place.kind in (Kind.BACKWARD, Kind.FORWARD):
+    if place.kind in (PlaceKind.BACKWARD, PlaceKind.FORWARD):
         groups = {wrapper.ranks for wrapper in recording.wrappers}
         return replace(standing, group=next(iter(groups)) if len(groups) == 1 else None)
-    if place.kind not in (Kind.COLLECTIVE, Kind.PAIR):
+    if place.kind not in (PlaceKind.COLLECTIVE, PlaceKind.PAIR):
         return standing
-    call = open_call(recording) or (_message(recording) if place.kind is Kind.PAIR else None)
+    call = open_call(recording) or (_message(recording) if place.kind is PlaceKind.PAIR else None)
     if call is None:
         return standing
     tensor = (call.shape, call.dtype) if call.shape and call.operation in OF_ONE_SIZE else ()
@@ -90,7 +90,7 @@ def _place(process: Process | None, recording: Recording | None) -> Place | None
     """By its stack; by its record where there is none."""
     place = place_of(process, nccl=_uses_nccl(recording)) if process is not None else None
     if place is not None and place.what == ASYNCHRONOUS and recording and (message := _message(recording)):
-        return replace(place, kind=Kind.PAIR, what=message.operation)
+        return replace(place, kind=PlaceKind.PAIR, what=message.operation)
     if place is not None or (process is not None and process.doing is Doing.STOPPED):
         return place
     return _recorded_place(recording) if recording is not None else None
@@ -107,10 +107,12 @@ def _recorded_place(recording: Recording) -> Place | None:
         kind, what = _UNDER_WAY[last.action]
         return Place(kind, what, last.at)
     if call := open_call(recording):
-        return Place(Kind.PAIR if call.operation in OF_TWO else Kind.COLLECTIVE, call.operation, call.at)
+        return Place(
+            PlaceKind.PAIR if call.operation in OF_TWO else PlaceKind.COLLECTIVE, call.operation, call.at
+        )
     wrapper = next((one for one in recording.wrappers if not one.ready and one.failed is None), None)
     if wrapper is not None:
-        return Place(Kind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
+        return Place(PlaceKind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
     return None
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.model import Confidence, Level, Source
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, skipped
@@ -83,7 +83,7 @@ def test_of_a_stuck_worker_the_line_in_the_dataset_is_named():
 
 def test_an_idle_worker_is_not_taken_for_the_stuck_one():
     idle = process(1, (torch("utils/data/_utils/worker.py", "_worker_loop"), python("queue.py", "get")))
-    found = judged(standstill({0: backward(20), 1: loader(18)}, replace(idle, role=Role.WORKER)))
+    found = judged(standstill({0: backward(20), 1: loader(18)}, replace(idle, role=ProcessRole.WORKER)))
     assert found.where is not None
     assert found.where.line == 18
 

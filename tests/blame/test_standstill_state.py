@@ -7,7 +7,7 @@ import pytest
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.liveness import JobState, RankActivity, rank_activity, standstill_state
 from ddpdoctor.blame.place import place_of
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from tests.support.standstills import backward, collective, loader, script
 
 MAIN = script(30)
@@ -84,7 +84,7 @@ def test_the_name_of_a_function_decides_nothing(name, doing):
 
 
 def test_a_loader_whose_worker_works_is_slow_and_not_stuck():
-    worker = replace(working(1), pid=200, role=Role.WORKER)
+    worker = replace(working(1), pid=200, role=ProcessRole.WORKER)
     waiting = (standing(0), standing(1, LOADER, call="poll of a pipe"))
     assert standstill_state(Standstill((*waiting, worker))) is JobState.SLOW
     stuck = replace(worker, doing=Doing.SLEEPS)

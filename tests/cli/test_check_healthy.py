@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ddpdoctor.job.launch import new_run_id, start
+from ddpdoctor.job.guarded import new_run_id, start
 from tests.support import faults
 from tests.support.command import SECONDS, Done, apart, check, ddpdoctor, environment, free_port
 from tests.support.processes import wait_until

@@ -49,7 +49,7 @@ def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     Path("train.py").write_text("")
     asked = request_of(CheckOptions(words=["train.py"]))
     assert (asked.options.select, asked.options.ignore) == (["DD1", "data"], ["DD103"])
-    assert (asked.host.plan.nproc, asked.fail_on) == (3, Level.FAIL)
+    assert (asked.host.launch.nproc, asked.fail_on) == (3, Level.FAIL)
     assert asked.job is not None
     assert asked.job.recorder.batches == 5
     given = CheckOptions(
@@ -57,7 +57,7 @@ def test_the_command_line_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     asked = request_of(given)
     assert (asked.options.select, asked.options.ignore) == (["run"], ["DD2"])
-    assert (asked.host.plan.nproc, asked.fail_on) == (2, Level.WARN)
+    assert (asked.host.launch.nproc, asked.fail_on) == (2, Level.WARN)
     assert asked.job is not None
     assert asked.job.recorder.batches == 9
 

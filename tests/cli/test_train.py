@@ -12,11 +12,11 @@ from ddpdoctor.cli import run
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.cli.training_bar import TrainingBar, describe
-from ddpdoctor.job.training import TrainingRun, about, bundled_configs
-from ddpdoctor.plan import Plan
-from ddpdoctor.runs.run import Step
+from ddpdoctor.job.training_run import TrainingRun, about, bundled_configs
+from ddpdoctor.launch import Launch
 from ddpdoctor.runs.run_progress import Position
 from ddpdoctor.runs.run_reader import DIED, find_runs, read_run
+from ddpdoctor.runs.stored_run import Step
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 
@@ -176,24 +176,24 @@ def test_the_bundled_configurations_are_listed_with_what_they_are(capsys):
 PARALLEL = {"world_size": None, "master_addr": "127.0.0.1", "master_port": None, "device": "cpu"}
 
 
-def plan_of(parallel=None, **options):
+def launch_of(parallel=None, **options):
     return launch_of_training(TrainOptions(**options), {**PARALLEL, **(parallel or {})})
 
 
 def test_the_ranks_are_those_asked_for_or_the_configurations_or_two():
-    assert plan_of().nproc == 2
-    assert plan_of({"world_size": 4}).nproc == 4
-    assert plan_of({"world_size": 4}, nproc=3).nproc == 3
-    nodes = plan_of({"world_size": 4}, nnodes=2, node_rank=1, master_addr="node0")
+    assert launch_of().nproc == 2
+    assert launch_of({"world_size": 4}).nproc == 4
+    assert launch_of({"world_size": 4}, nproc=3).nproc == 3
+    nodes = launch_of({"world_size": 4}, nnodes=2, node_rank=1, master_addr="node0")
     assert (nodes.nproc, nodes.node_rank, nodes.master_addr) == (2, 1, "node0")
 
 
 def test_torchrun_finds_a_port_unless_one_is_given():
-    assert plan_of().explicit == frozenset()
-    assert plan_of({"master_port": 29555}).explicit == {"master_port"}
-    named = plan_of({"master_port": 29555}, master_port=29556)
+    assert launch_of().explicit == frozenset()
+    assert launch_of({"master_port": 29555}).explicit == {"master_port"}
+    named = launch_of({"master_port": 29555}, master_port=29556)
     assert (named.master_port, named.explicit) == (29556, {"master_port"})
-    found = plan_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nnodes=2)
+    found = launch_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nnodes=2)
     assert found.rendezvous == (("backend", "c10d"), ("endpoint", "node0:29500"))
 
 
@@ -215,7 +215,7 @@ Root Cause (first observed failure):
 def failure(folder, launcher="", status=1, **errors):
     """What is said of a run that left this."""
     made = TrainingRun.__new__(TrainingRun)
-    made.plan, made.folder = Plan(nproc=2), folder
+    made.launch, made.folder = Launch(nproc=2), folder
     folder.mkdir(exist_ok=True)
     (folder / "launcher.log").write_text(launcher)
     for rank, (when, message) in errors.items():

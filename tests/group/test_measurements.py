@@ -17,8 +17,8 @@ from ddpdoctor.group.measure import (
     weights,
 )
 from ddpdoctor.group.trials import _tiles
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Finding, Source
-from ddpdoctor.plan import Plan
 from tests.support.group import run_group
 from tests.support.judging import ask, only_finding, passed, skipped
 
@@ -35,14 +35,14 @@ def findings(group) -> list[str]:
 
 @pytest.mark.parametrize("nproc", [1, 2, 3, 4])
 def test_a_healthy_group_has_no_finding(nproc, tmp_path):
-    group = run_group(nproc, *ALL, plan=plan(nproc, tmp_path))
+    group = run_group(nproc, *ALL, launch=launch(nproc, tmp_path))
     assert findings(group) == []
     assert "exact answer" in passed("DD313", Source.GROUP, group).text
     assert list(tmp_path.iterdir()) == []
 
 
-def plan(nproc, folder):
-    return Plan(nproc=nproc, checkpoint_dir=str(folder))
+def launch(nproc, folder):
+    return Launch(nproc=nproc, checkpoint_dir=str(folder))
 
 
 def only_on(sick: int, fault: Callable[[], None]) -> Callable[[int], None]:
@@ -197,7 +197,7 @@ def test_a_rank_that_sees_a_checkpoint_late():
 
 
 def test_a_folder_that_is_not_there_is_left_to_the_disk_check(tmp_path):
-    group = run_group(2, checkpoint, plan=plan(2, tmp_path / "absent"))
+    group = run_group(2, checkpoint, launch=launch(2, tmp_path / "absent"))
     assert "No such file or directory" in skipped("DD401", Source.GROUP, group).reason
 
 

@@ -3,7 +3,7 @@ import errno
 import pytest
 
 from ddpdoctor.group.port import PortWatch
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 
 class Binds:
@@ -30,13 +30,13 @@ class Binds:
     ],
 )
 def test_a_port_that_is_not_held_counts_of_a_group_that_goes_on(errors, goes_on, during):
-    watch, answers = PortWatch(Binds(*errors), Plan(), ""), iter(goes_on)
+    watch, answers = PortWatch(Binds(*errors), Launch(), ""), iter(goes_on)
     for _ in errors:
         watch.look(lambda: next(answers))
     assert watch.use.during == during
 
 
 def test_a_port_of_another_node_is_not_looked_at():
-    watch = PortWatch(Binds(), Plan(nnodes=2, node_rank=1), "")
+    watch = PortWatch(Binds(), Launch(nnodes=2, node_rank=1), "")
     watch.look(lambda: True)
     assert watch.look_after() == watch.use

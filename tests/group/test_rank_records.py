@@ -1,7 +1,7 @@
 """What is read from the folder of a group that ended."""
 
 from ddpdoctor.group.rank_records import last_words, log_lines
-from ddpdoctor.job.launch import ENGINE_LOG
+from ddpdoctor.job.guarded import ENGINE_LOG
 
 WARNING = """/v/torch/functional_tensor.py:368: UserWarning: Failed to initialize NumPy: No module named 'numpy'
   cpu = _conversion_method_template(device=torch.device("cpu"))

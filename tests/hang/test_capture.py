@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.hang import stacks
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.spawned import rank_of
@@ -100,7 +100,7 @@ def test_native_frames_below_its_own(seen):
 
 def test_what_a_rank_has_started_is_its_worker(seen):
     taken, by_name = seen
-    (worker,) = (one for one in taken.processes if one.role is Role.WORKER)
+    (worker,) = (one for one in taken.processes if one.role is ProcessRole.WORKER)
     assert (worker.rank, worker.command, worker.doing) == (
         by_name["a child"].rank,
         "sleep 1000",

@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Handled, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Handled, Process, ProcessRole, Standstill
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 
 FRAME = Frame("main", "/jobs/train.py", 12)
 FULL = Process(
-    *(101, 0, Role.RANK, "node-a", "python train.py", Doing.WAITS, "futex", (FRAME,), (FRAME, FRAME)),
+    *(101, 0, ProcessRole.RANK, "node-a", "python train.py", Doing.WAITS, "futex", (FRAME,), (FRAME, FRAME)),
     native=("c10d::Reducer::finalize_backward (libtorch_cpu.so)",),
     wakes=2.0,
     changes=True,

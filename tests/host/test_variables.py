@@ -1,6 +1,6 @@
 import pytest
 
-from ddpdoctor.host.variables import KNOWN, RENAMED, misspelling_of
+from ddpdoctor.host.known_variables import KNOWN, RENAMED, misspelling_of
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.plan import Plan
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.options import RecorderOptions
 
 FOLDER = Path("/run")
 
 
-def command(plan: Plan, kind: Kind = Kind.SCRIPT, *words: str) -> list[str]:
-    return Job(kind, words or ("train.py",)).command(plan, FOLDER)
+def command(launch: Launch, kind: JobKind = JobKind.SCRIPT, *words: str) -> list[str]:
+    return Job(kind, words or ("train.py",)).command(launch, FOLDER)
 
 
 def option(words: list[str], name: str) -> str:
@@ -25,37 +25,37 @@ def option(words: list[str], name: str) -> str:
 
 
 def test_a_script_on_one_node_takes_a_free_port() -> None:
-    words = command(Plan(nproc=4), Kind.SCRIPT, "train.py", "--log", "x")
+    words = command(Launch(nproc=4), JobKind.SCRIPT, "train.py", "--log", "x")
     assert "--standalone" in words
     assert option(words, "--nproc-per-node") == "4"
     assert words[-4:] == ["--", "train.py", "--log", "x"]
 
 
 def test_a_module() -> None:
-    assert command(Plan(), Kind.MODULE, "a.b", "-m")[-4:] == ["-m", "--", "a.b", "-m"]
+    assert command(Launch(), JobKind.MODULE, "a.b", "-m")[-4:] == ["-m", "--", "a.b", "-m"]
 
 
 def test_a_port_that_was_asked_for_is_taken() -> None:
-    words = command(Plan(master_port=1234, explicit=frozenset({"master_port"})))
+    words = command(Launch(master_port=1234, explicit=frozenset({"master_port"})))
     assert "--standalone" not in words
     assert option(words, "--master-port") == "1234"
-    assert "--standalone" in command(Plan(explicit=frozenset({"master_port"}), standalone=True))
+    assert "--standalone" in command(Launch(explicit=frozenset({"master_port"}), standalone=True))
 
 
 def test_nodes_meet_as_they_were_told() -> None:
-    words = command(Plan(nnodes=2, node_rank=1, master_addr="node0", master_port=1234))
+    words = command(Launch(nnodes=2, node_rank=1, master_addr="node0", master_port=1234))
     assert [option(words, name) for name in ("--nnodes", "--node-rank", "--master-addr")] == [
         "2",
         "1",
         "node0",
     ]
-    words = command(Plan(nnodes=2, rendezvous=(("backend", "c10d"), ("endpoint", "node0:1234"))))
+    words = command(Launch(nnodes=2, rendezvous=(("backend", "c10d"), ("endpoint", "node0:1234"))))
     assert option(words, "--rdzv-endpoint") == "node0:1234"
     assert "--master-addr" not in words
 
 
 def test_a_launch_line_runs_as_it_stands() -> None:
-    assert command(Plan(), Kind.LINE, "bash", "run.sh") == ["bash", "run.sh"]
+    assert command(Launch(), JobKind.LINE, "bash", "run.sh") == ["bash", "run.sh"]
 
 
 def test_torchruns_own_parser_leaves_the_scripts_options_alone() -> None:
@@ -76,37 +76,37 @@ def test_torchruns_own_parser_leaves_the_scripts_options_alone() -> None:
     parser.add_argument("script")
     parser.add_argument("rest", nargs=argparse.REMAINDER)
     mine = ["--log", "x", "--nproc", "9", "-h", "--", "--help"]
-    words = command(Plan(), Kind.SCRIPT, "train.py", *mine)
+    words = command(Launch(), JobKind.SCRIPT, "train.py", *mine)
     parsed = parser.parse_args(words[words.index("--nnodes") :])
     assert (parsed.script, parsed.rest) == ("train.py", mine)
 
 
-def environ(kind: Kind, torch: str | None = "2.13.0", **recorder: object) -> dict[str, str]:
-    return Job(kind, ("train.py",), RecorderOptions(**recorder)).environ(Plan(nproc=3), FOLDER, torch)  # type: ignore[arg-type]
+def environ(kind: JobKind, torch: str | None = "2.13.0", **recorder: object) -> dict[str, str]:
+    return Job(kind, ("train.py",), RecorderOptions(**recorder)).environ(Launch(nproc=3), FOLDER, torch)  # type: ignore[arg-type]
 
 
 def test_the_recorder_stands_in_front_of_the_users_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/mine:/yours")
-    ours, *users = environ(Kind.SCRIPT)["PYTHONPATH"].split(os.pathsep)
+    ours, *users = environ(JobKind.SCRIPT)["PYTHONPATH"].split(os.pathsep)
     assert (Path(ours) / "sitecustomize.py").exists()
     assert users == ["/mine", "/yours"]
     monkeypatch.delenv("PYTHONPATH")
-    assert environ(Kind.SCRIPT)["PYTHONPATH"] == ours  # an empty part would be the working directory
+    assert environ(JobKind.SCRIPT)["PYTHONPATH"] == ours  # an empty part would be the working directory
 
 
 def test_options_reach_the_recorder() -> None:
-    said = environ(Kind.SCRIPT, batches=3, rehearse=2, time_limit=9.5)
+    said = environ(JobKind.SCRIPT, batches=3, rehearse=2, time_limit=9.5)
     asked = ("RECORD", "BATCHES", "FULL", "TIME_LIMIT", "REHEARSE", "NPROC")
     assert [said[f"DDPDOCTOR_{name}"] for name in asked] == ["/run/record", "3", "0", "9.5", "2", "3"]
-    assert environ(Kind.SCRIPT)["DDPDOCTOR_REHEARSE"] == "0"  # whatever the run that started this one has
+    assert environ(JobKind.SCRIPT)["DDPDOCTOR_REHEARSE"] == "0"  # whatever the run that started this one has
 
 
 def test_ranks_of_a_rehearsal_do_not_each_take_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert environ(Kind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in environ(Kind.LINE)
+    assert environ(JobKind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environ(JobKind.LINE)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    assert environ(Kind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "6"
+    assert environ(JobKind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "6"
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_the_flight_recorder_is_on_under_the_name_that_this_torch_knows(
     both = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
     for one in both:
         monkeypatch.delenv(one, raising=False)
-    assert [one for one in both if one in environ(Kind.SCRIPT, torch)] == [name]
+    assert [one for one in both if one in environ(JobKind.SCRIPT, torch)] == [name]
     monkeypatch.setenv("TORCH_NCCL_TRACE_BUFFER_SIZE", "7")
-    said = environ(Kind.SCRIPT, torch)
+    said = environ(JobKind.SCRIPT, torch)
     assert (said.get("TORCH_FR_BUFFER_SIZE"), said["TORCH_NCCL_TRACE_BUFFER_SIZE"]) == (None, "7")
 
 
 def test_a_clusters_defaults_for_torchrun_do_not_reach_our_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PET_NNODES", "8")
-    assert "PET_NNODES" not in environ(Kind.SCRIPT)
-    assert environ(Kind.LINE)["PET_NNODES"] == "8"
+    assert "PET_NNODES" not in environ(JobKind.SCRIPT)
+    assert environ(JobKind.LINE)["PET_NNODES"] == "8"
 
 
 def test_a_job_survives_its_file() -> None:
-    job = Job(Kind.MODULE, ("a.b", "--x"), RecorderOptions(3, True, 4.5, 2), bundled=True)
+    job = Job(JobKind.MODULE, ("a.b", "--x"), RecorderOptions(3, True, 4.5, 2), bundled=True)
     assert from_plain(Job, json.loads(json.dumps(asdict(job)))) == job

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.job.launch import GUARD, new_run_id
+from ddpdoctor.job.guarded import GUARD, new_run_id
 from tests.support.processes import alive, carrying, running_below, wait_until
 
 IGNORES_SIGTERM = """

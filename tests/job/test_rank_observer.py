@@ -18,7 +18,7 @@ from ddpdoctor.blame.liveness import Observation, RankActivity
 from ddpdoctor.blame.thresholds import LOOK_SECONDS, OUTSIDE_SECONDS
 from ddpdoctor.hang.beats import Beat
 from ddpdoctor.job.rank_observer import RankObserver
-from ddpdoctor.job.watch import Process
+from ddpdoctor.job.record_watch import Process
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = (Frame("main", "/jobs/train.py", 3),)

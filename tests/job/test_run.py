@@ -8,11 +8,11 @@ import pytest
 
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.job import run
-from ddpdoctor.job.command import Job, Kind
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.job_folder import STANDSTILL
 from ddpdoctor.job.run import Care, JobRun
-from ddpdoctor.job.run_folder import STANDSTILL
 from ddpdoctor.job.supervise import Supervisor
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
 
 FORKS = Path(__file__).with_name("scripts") / "forks.py"
@@ -37,7 +37,7 @@ def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, care=Non
 
     monkeypatch.setattr(run, "Supervisor", Scripted)
     line = (sys.executable, "-c", "import time; time.sleep(1); print('to the end')")
-    job = JobRun(Job(Kind.LINE, line, RecorderOptions()), Plan(), folder, care=care)
+    job = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), folder, care=care)
     return job.finish(time.monotonic() + 60), looks
 
 
@@ -78,7 +78,7 @@ def test_a_job_that_stands_still_when_it_is_looked_at_is_ended(tmp_path, monkeyp
 def test_a_rank_whose_variables_change_between_its_sleeps_goes_on(tmp_path):
     line = (sys.executable, str(FORKS), "turns", str(tmp_path))
     (tmp_path / "run").mkdir()
-    trace = JobRun(Job(Kind.LINE, line, RecorderOptions()), Plan(), tmp_path / "run").finish(
+    trace = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), tmp_path / "run").finish(
         time.monotonic() + 120
     )
     assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)

@@ -13,10 +13,10 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.job.run import JobRun
-from ddpdoctor.job.trainer import bundled_trainer, trainer_plan, trainer_script
+from ddpdoctor.job.trainer import bundled_trainer, trainer_launch, trainer_script
 from ddpdoctor.judge import judge, merge
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Finding, Level, Outcome, Source
-from ddpdoctor.plan import Plan
 from ddpdoctor.trace import Trace
 from tests.support.processes import running_below, wait_until
 
@@ -26,9 +26,9 @@ SCRIPTS = Path(__file__).parent / "scripts"
 ROOT = Path(__file__).parents[2]
 
 
-def run_trainer(plan: Plan, folder: Path, deadline: float, script: Path | None = None) -> Trace:
+def run_trainer(launch: Launch, folder: Path, deadline: float, script: Path | None = None) -> Trace:
     """Start the trainer, or a script in its place, and wait for it."""
-    return JobRun(bundled_trainer(plan, folder, script), trainer_plan(plan), folder).finish(deadline)
+    return JobRun(bundled_trainer(launch, folder, script), trainer_launch(launch), folder).finish(deadline)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Trace]:
                 patch.setenv("PYTHONPATH", str(trainer_script().parent))
                 script = SCRIPTS / f"{name}.py" if name else None
                 deadline = time.monotonic() + seconds
-                traces[str(name)] = run_trainer(Plan(nproc=nproc), folder, deadline, script)
+                traces[str(name)] = run_trainer(Launch(nproc=nproc), folder, deadline, script)
             assert not running_below(folder)
         return traces[str(name)]
 
@@ -102,9 +102,7 @@ def test_weights_that_differ_are_found_and_an_abort_after_the_end_is_not(run):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_two_seconds_after_an_end_by_a_signal(tmp_path, number):
-    arguments = (
-        f"Plan(nproc=2), Path({str(tmp_path)!r}), time.monotonic() + 100, Path({str(SCRIPTS)!r}, 'hangs.py')"
-    )
+    arguments = f"Launch(nproc=2), Path({str(tmp_path)!r}), time.monotonic() + 100, Path({str(SCRIPTS)!r}, 'hangs.py')"
     code = f"from tests.job.test_trainer import *\nrun_trainer({arguments})"
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(trainer_script().parent)])}
     process = subprocess.Popen([sys.executable, "-c", code], env=environ, stderr=subprocess.DEVNULL)
@@ -116,7 +114,7 @@ def test_nothing_is_left_two_seconds_after_an_end_by_a_signal(tmp_path, number):
 
 
 def test_no_time_left_ends_at_once(tmp_path):
-    trace = run_trainer(Plan(nproc=2), tmp_path, time.monotonic())
+    trace = run_trainer(Launch(nproc=2), tmp_path, time.monotonic())
     assert trace.out_of_time
     assert trace.timed_out
     assert not running_below(tmp_path)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpdoctor.hang import answers
+from ddpdoctor.hang import recorder_answers
 from ddpdoctor.recorder import asked
 from ddpdoctor.recorder.asked import Asked, main_thread
 
@@ -70,14 +70,14 @@ def test_a_torch_without_flight_recorder(monkeypatch):
 
 def test_whoever_asks_gets_the_answers_to_his_own_question(session, tmp_path, monkeypatch):
     looking, pid = Asked(session), os.getpid()
-    monkeypatch.setattr(answers.time, "sleep", lambda seconds: looking.look())
-    (found,) = answers.ask(tmp_path, [pid]).values()
+    monkeypatch.setattr(recorder_answers.time, "sleep", lambda seconds: looking.look())
+    (found,) = recorder_answers.ask(tmp_path, [pid]).values()
     assert (found.pid, found.flight) == (pid, None)
     assert found.stack[-1].function.endswith("main_thread")
-    monkeypatch.setattr(answers.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(answers, "SECONDS", 0.0)
-    assert answers.ask(tmp_path, [pid]) == {}
+    monkeypatch.setattr(recorder_answers.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(recorder_answers, "SECONDS", 0.0)
+    assert recorder_answers.ask(tmp_path, [pid]) == {}
 
 
 def test_records_that_may_not_be_written_have_no_answers(tmp_path):
-    assert answers.ask(tmp_path / "absent", [1]) == {}
+    assert recorder_answers.ask(tmp_path / "absent", [1]) == {}

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ddpdoctor.job.watch import Watch
+from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.recorder import writer
 from ddpdoctor.recorder.writer import Writer
 from ddpdoctor.trace.record import lines_of

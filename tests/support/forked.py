@@ -20,13 +20,13 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.blame.liveness import JobState
-from ddpdoctor.job.command import RECORD, Job, Kind
+from ddpdoctor.job.command import RECORD, Job, JobKind
+from ddpdoctor.job.job_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
-from ddpdoctor.job.run_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.supervise import Supervisor
 from ddpdoctor.judge import judge, merge
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
-from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
 from tests.support.watcher import sitecustomize as watcher
@@ -81,14 +81,14 @@ def run_forked(
     run, work = folder / "run", folder / "work"
     work.mkdir(parents=True)
     (run / RECORD).mkdir(parents=True)
-    plan = Plan(nproc=nproc)
-    job = Job(Kind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
-    write_job(run, job, plan)
+    launch = Launch(nproc=nproc)
+    job = Job(JobKind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
+    write_job(run, job, launch)
     asked = replace(job.recorder, record=str(run / RECORD), nproc=nproc)
     variables = {**(asked.to_environment() if record else {}), **(environ or {})}
     began = time.monotonic()
     server = _server(slot)
-    supervisor = Supervisor(job, plan, run / RECORD, server.pid, hang_after) if hang_after else None
+    supervisor = Supervisor(job, launch, run / RECORD, server.pid, hang_after) if hang_after else None
     reply = server.ask(
         {
             "words": job.words,
@@ -134,8 +134,8 @@ def run_alone(script: Path, folder: Path, *arguments: str, seconds: float = SECO
     work.mkdir(parents=True)
     run.mkdir()
     line = ("env", f"--chdir={work}", sys.executable, str(script.resolve()), *arguments)
-    job = Job(Kind.LINE, line, RecorderOptions(**recorder))
-    trace = JobRun(job, Plan(), run).finish(time.monotonic() + seconds)
+    job = Job(JobKind.LINE, line, RecorderOptions(**recorder))
+    trace = JobRun(job, Launch(), run).finish(time.monotonic() + seconds)
     out, err = (run / name for name in ("stdout.log", "stderr.log"))
     ran = Ran(
         work, (trace.status,), (out.read_text(errors="replace"),), (err.read_text(errors="replace"),), ()

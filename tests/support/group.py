@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.record import GroupRecord, Measured, RankRecord
-from ddpdoctor.plan import Plan
+from ddpdoctor.group.group_record import GroupRecord, Measured, RankRecord
+from ddpdoctor.launch import Launch
 
 DEADLINE = 200.0
 _PAUSE_BEFORE_DESTROY = 0.2  # without it gloo's destructor aborts now and then
@@ -33,26 +33,26 @@ def record(measurement: str, values: Sequence[Any], **fields: Any) -> GroupRecor
         RankRecord(rank, host="node0", measured={name: Measured(one[rank]) for name, one in measured.items()})
         for rank in range(len(values))
     )
-    return GroupRecord(Plan(nproc=len(values)), ranks, wanted=frozenset(measured), **fields)
+    return GroupRecord(Launch(nproc=len(values)), ranks, wanted=frozenset(measured), **fields)
 
 
 def run_group(
     nproc: int,
     *modules: Any,
     fault: Callable[[int], None] | None = None,
-    plan: Plan | None = None,
+    launch: Launch | None = None,
 ) -> GroupRecord:
     """Run the measurements of ``modules`` on forked ranks; ``fault(rank)`` may break one first."""
     torch.set_num_threads(1)
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        plan = replace(plan or Plan(nproc=nproc, checkpoint_dir=folder), master_port=_free_port())
+        launch = replace(launch or Launch(nproc=nproc, checkpoint_dir=folder), master_port=_free_port())
         workers = [
-            fork.Process(target=_rank, args=(rank, plan, Path(folder), modules, fault))
+            fork.Process(target=_rank, args=(rank, launch, Path(folder), modules, fault))
             for rank in range(nproc)
         ]
         _run_until_done(workers)
-        return _gathered(plan, Path(folder), modules)
+        return _gathered(launch, Path(folder), modules)
 
 
 def _run_until_done(workers: Sequence[Any]) -> None:
@@ -67,9 +67,9 @@ def _run_until_done(workers: Sequence[Any]) -> None:
             worker.join()
 
 
-def _rank(rank: int, plan: Plan, folder: Path, modules: Sequence[Any], fault: Any) -> None:
+def _rank(rank: int, launch: Launch, folder: Path, modules: Sequence[Any], fault: Any) -> None:
     try:
-        done = _measure(rank, plan, folder, modules, fault)
+        done = _measure(rank, launch, folder, modules, fault)
         (folder / f"{rank}.json").write_text(json.dumps(done))
         time.sleep(_PAUSE_BEFORE_DESTROY)
         dist.destroy_process_group()
@@ -79,10 +79,10 @@ def _rank(rank: int, plan: Plan, folder: Path, modules: Sequence[Any], fault: An
         os._exit(0)
 
 
-def _measure(rank: int, plan: Plan, folder: Path, modules: Sequence[Any], fault: Any) -> dict[str, Any]:
-    os.environ.update(_variables(rank, plan))
-    dist.init_process_group("gloo", rank=rank, world_size=plan.nproc)
-    context = Context(plan, rank, rank, plan.nproc, torch.device("cpu"), folder, step=lambda text: None)
+def _measure(rank: int, launch: Launch, folder: Path, modules: Sequence[Any], fault: Any) -> dict[str, Any]:
+    os.environ.update(_variables(rank, launch))
+    dist.init_process_group("gloo", rank=rank, world_size=launch.nproc)
+    context = Context(launch, rank, rank, launch.nproc, torch.device("cpu"), folder, step=lambda text: None)
     if fault:
         fault(rank)
     for module in modules:
@@ -96,28 +96,28 @@ def _measure(rank: int, plan: Plan, folder: Path, modules: Sequence[Any], fault:
     return done
 
 
-def _variables(rank: int, plan: Plan) -> dict[str, str]:
+def _variables(rank: int, launch: Launch) -> dict[str, str]:
     numbers = {
         "RANK": rank,
-        "WORLD_SIZE": plan.nproc,
+        "WORLD_SIZE": launch.nproc,
         "LOCAL_RANK": rank,
-        "LOCAL_WORLD_SIZE": plan.nproc,
+        "LOCAL_WORLD_SIZE": launch.nproc,
         "GROUP_RANK": 0,
-        "MASTER_PORT": plan.master_port,
+        "MASTER_PORT": launch.master_port,
     }
-    return {**{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": plan.master_addr}
+    return {**{name: str(value) for name, value in numbers.items()}, "MASTER_ADDR": launch.master_addr}
 
 
-def _gathered(plan: Plan, folder: Path, modules: Sequence[Any]) -> GroupRecord:
+def _gathered(launch: Launch, folder: Path, modules: Sequence[Any]) -> GroupRecord:
     errors = [path.read_text() for path in sorted(folder.glob("*.error"))]
     assert not errors, errors[0]
     ranks = []
-    for rank in range(plan.nproc):
+    for rank in range(launch.nproc):
         path = folder / f"{rank}.json"
         assert path.exists(), f"rank {rank} did not finish in {DEADLINE:.0f} s"
         done = {name: Measured(**one) for name, one in json.loads(path.read_text()).items()}
         ranks.append(RankRecord(rank, host="node0", measured=done, finished=True))
-    return GroupRecord(plan, tuple(ranks), wanted=frozenset(_name(module) for module in modules))
+    return GroupRecord(launch, tuple(ranks), wanted=frozenset(_name(module) for module in modules))
 
 
 def _name(module: Any) -> str:

@@ -7,12 +7,12 @@ import yaml
 
 from ddpdoctor.host import Host
 from ddpdoctor.host.recorded import RecordedSystem
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 
 HOSTS = Path(__file__).parent.parent / "hosts"
 
 
-def recorded_host(name: str = "plain", plan: Plan | None = None, **changes: Any) -> Host:
+def recorded_host(name: str = "plain", launch: Launch | None = None, **changes: Any) -> Host:
     """The host recorded in ``tests/hosts/<name>.yaml``, with some keys of the recording replaced."""
     recording = yaml.safe_load((HOSTS / f"{name}.yaml").read_text()) or {}
-    return Host(plan or Plan(), RecordedSystem({**recording, **changes}))
+    return Host(launch or Launch(), RecordedSystem({**recording, **changes}))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Process, Role, Standstill
+from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 
@@ -78,7 +78,7 @@ def worker(rank: int, line: int, *more: Frame, **fields: Any) -> Process:
         script(line, "Images.__getitem__", "data.py"),
         *more,
     )
-    return process(rank, stack, pid=5000 + rank, role=Role.WORKER, **fields)
+    return process(rank, stack, pid=5000 + rank, role=ProcessRole.WORKER, **fields)
 
 
 def queue(line: int) -> tuple[Frame, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ddpdoctor.group import files, store
+from ddpdoctor.group import rank_files, store
 from ddpdoctor.group.context import Context
 
 SECONDS = 15.0
@@ -64,7 +64,7 @@ def begin(context: Context) -> None:
 
 
 def _publish_folder(context: Context) -> None:
-    folder = files.checkpoint_folder(context.folder, context.plan.checkpoint_dir)
+    folder = rank_files.checkpoint_folder(context.folder, context.launch.checkpoint_dir)
     try:
         folder.mkdir()
     except OSError as error:

@@ -27,7 +27,7 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.blame.frames import is_of_script, where_of
 from ddpdoctor.blame.graph import End, Meeting, WaitGraph
-from ddpdoctor.blame.place import Kind, Place
+from ddpdoctor.blame.place import Place, PlaceKind
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standings import Standings
 from ddpdoctor.blame.standstill import Standstill
@@ -68,7 +68,7 @@ class DumpedJob(Standings):
             return Standing(rank, last="left no dump")
         entry = entry or next(iter(self.entries.get(rank, {}).values()), None)
         if entry is not None:
-            kind = Kind.COLLECTIVE if entry.peer is None else Kind.PAIR
+            kind = PlaceKind.COLLECTIVE if entry.peer is None else PlaceKind.PAIR
             return Standing(rank, Place(kind, self._title(entry), _line(entry)))
         last = _last(self.dumps[rank])
         if last is None:

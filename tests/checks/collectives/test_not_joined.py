@@ -1,7 +1,7 @@
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source, Where
-from ddpdoctor.plan import Plan
 from tests.support.judging import only_finding, passed, skipped
 
 WAIT = (
@@ -17,7 +17,7 @@ def hung(*stacks: tuple[Frame, ...]) -> GroupRecord:
         for rank, stack in enumerate(stacks)
     )
     return GroupRecord(
-        Plan(), ranks, stage=Stage.MEASURE, broken="the group stopped answering", hung="collectives"
+        Launch(), ranks, stage=Stage.MEASURE, broken="the group stopped answering", hung="collectives"
     )
 
 
@@ -35,9 +35,9 @@ def test_nobody_late_points_at_the_connection():
 
 
 def test_a_group_that_ended_passes():
-    assert "no rank" in passed("DD301", Source.GROUP, GroupRecord(Plan(), seconds=1.2)).text
+    assert "no rank" in passed("DD301", Source.GROUP, GroupRecord(Launch(), seconds=1.2)).text
 
 
 def test_a_rank_that_died_is_another_disease():
-    record = GroupRecord(Plan(), stage=Stage.MEASURE, broken="rank 1 died in weights")
+    record = GroupRecord(Launch(), stage=Stage.MEASURE, broken="rank 1 died in weights")
     assert skipped("DD301", Source.GROUP, record).reason == "rank 1 died in weights"

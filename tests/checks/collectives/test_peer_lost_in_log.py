@@ -30,7 +30,7 @@ NCCL = (
 )
 def test_the_survivors_are_not_blamed(text, headline):
     finding = only_finding("DD311", Source.LOG, log(text + summary(1)))
-    assert (finding.headline, finding.seen.role) == (headline, Role.MESSENGER)
+    assert (finding.headline, finding.sighting.role) == (headline, Role.MESSENGER)
     assert [one.code for one in explained(text + summary(1))] == ["DD311"]
 
 

@@ -1,7 +1,7 @@
 from ddpdoctor.blame.failure import Failure
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.plan import Plan
 from tests.support.judging import only_finding, passed, skipped
 
 BROKEN = "rank 1 failed in collectives"
@@ -12,7 +12,7 @@ def rank(number: int, **fields: object) -> RankRecord:
 
 
 def record(*ranks: RankRecord, stage: Stage = Stage.MEASURE) -> GroupRecord:
-    return GroupRecord(Plan(), ranks, stage=stage, broken=BROKEN)
+    return GroupRecord(Launch(), ranks, stage=stage, broken=BROKEN)
 
 
 def failure(kind: str, message: str, time: float) -> Failure:
@@ -38,7 +38,7 @@ def test_a_signal_is_another_disease():
 
 def test_a_disk_that_is_full_is_another_disease():
     one = rank(0, failure=failure("OSError", "No space left on device", 1.0))
-    full = GroupRecord(Plan(), (one,), stage=Stage.MEASURE, broken=BROKEN, unwritable=True)
+    full = GroupRecord(Launch(), (one,), stage=Stage.MEASURE, broken=BROKEN, unwritable=True)
     assert skipped("DD304", Source.GROUP, full).reason == BROKEN
 
 
@@ -48,4 +48,4 @@ def test_a_group_that_did_not_meet_is_another_disease():
 
 
 def test_the_end_of_every_rank_passes():
-    assert "reached their end" in passed("DD304", Source.GROUP, GroupRecord(Plan(), (rank(0),))).text
+    assert "reached their end" in passed("DD304", Source.GROUP, GroupRecord(Launch(), (rank(0),))).text

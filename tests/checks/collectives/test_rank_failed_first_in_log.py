@@ -14,7 +14,7 @@ def test_the_first_exception_is_named_and_not_its_victims():
     finding = only_finding("DD304", Source.LOG, log(text))
     assert finding.headline == "rank 2 failed with ValueError 'sample 17 has no label'"
     assert finding.where == Where("/home/user/train.py", 88, "main")
-    assert (finding.ranks, finding.seen.role, finding.seen.line) == ((2,), Role.EXCEPTION, 8)
+    assert (finding.ranks, finding.sighting.role, finding.sighting.line) == ((2,), Role.EXCEPTION, 8)
     assert [one.code for one in explained(text)] == ["DD304"]
 
 

@@ -25,7 +25,7 @@ from tests.support.waits import sizes, status, wait
 )
 def test_no_cause_is_guessed(text, headline):
     finding = only_finding("DD312", Source.LOG, log(text))
-    assert (finding.headline, finding.seen.role) == (headline, Role.UNKNOWN)
+    assert (finding.headline, finding.sighting.role) == (headline, Role.UNKNOWN)
     assert [one.code for one in explained(text)] == ["DD312"]
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -29,12 +29,12 @@ GPU = {"devices": [{"index": 0}]}
     ],
 )
 def test_a_backend_that_is_not_there(backend, changes, headline):
-    finding = only_finding("DD013", Source.HOST, recorded_host(plan=Plan(backend=backend), **changes))
+    finding = only_finding("DD013", Source.HOST, recorded_host(launch=Launch(backend=backend), **changes))
     assert (finding.level, finding.headline) == (Level.FAIL, headline)
 
 
 def test_a_misspelt_backend_is_told_the_nearest():
-    finding = only_finding("DD013", Source.HOST, recorded_host(plan=Plan(backend="ncll"), **CUDA))
+    finding = only_finding("DD013", Source.HOST, recorded_host(launch=Launch(backend="ncll"), **CUDA))
     assert finding.fix == "--backend nccl"
 
 
@@ -50,7 +50,7 @@ def test_a_misspelt_backend_is_told_the_nearest():
     ],
 )
 def test_a_backend_that_is_there(backend, changes):
-    passed("DD013", Source.HOST, recorded_host(plan=Plan(backend=backend), **changes))
+    passed("DD013", Source.HOST, recorded_host(launch=Launch(backend=backend), **changes))
 
 
 def test_without_torch_there_is_nothing_to_ask():
@@ -60,7 +60,7 @@ def test_without_torch_there_is_nothing_to_ask():
 def test_a_torch_that_cannot_be_imported():
     broken = "torch was not imported: ImportError: libcudart.so.12: cannot open shared object file"
     record = GroupRecord(
-        Plan(), stage=Stage.IMPORT, broken=broken, log=("Traceback", "ImportError: libcudart.so.12")
+        Launch(), stage=Stage.IMPORT, broken=broken, log=("Traceback", "ImportError: libcudart.so.12")
     )
     finding = only_finding("DD013", Source.GROUP, record)
     assert finding.headline == "torch cannot be imported"
@@ -68,7 +68,7 @@ def test_a_torch_that_cannot_be_imported():
 
 
 def test_an_import_that_outlasted_the_whole_check_is_nobodys_fault():
-    record = GroupRecord(Plan(), stage=Stage.IMPORT, broken="the time limit was reached", out_of_time=True)
+    record = GroupRecord(Launch(), stage=Stage.IMPORT, broken="the time limit was reached", out_of_time=True)
     assert skipped("DD013", Source.GROUP, record).reason == "the time limit was reached"
 
 
@@ -78,5 +78,5 @@ def test_a_working_directory_that_was_deleted():
 
 
 def test_a_disk_that_is_full_is_another_disease():
-    full = GroupRecord(Plan(), stage=Stage.IMPORT, broken="no space left", unwritable=True)
+    full = GroupRecord(Launch(), stage=Stage.IMPORT, broken="no space left", unwritable=True)
     assert skipped("DD013", Source.GROUP, full).reason == "no space left"

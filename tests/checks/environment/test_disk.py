@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
-OUT = Plan(checkpoint_dir="/out")
+OUT = Launch(checkpoint_dir="/out")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ OUT = Plan(checkpoint_dir="/out")
     ],
 )
 def test_a_folder_that_takes_no_checkpoint(changes, headline):
-    finding = only_finding("DD019", Source.HOST, recorded_host(plan=OUT, **changes))
+    finding = only_finding("DD019", Source.HOST, recorded_host(launch=OUT, **changes))
     assert (finding.level, finding.headline) == (Level.FAIL, headline)
 
 
@@ -41,12 +41,14 @@ def test_a_folder_that_takes_no_checkpoint(changes, headline):
     ],
 )
 def test_little_space_is_information(disk, headline):
-    finding = only_finding("DD019", Source.HOST, recorded_host(plan=OUT, disks={"/out": disk}))
+    finding = only_finding("DD019", Source.HOST, recorded_host(launch=OUT, disks={"/out": disk}))
     assert (finding.level, finding.headline) == (Level.INFO, headline)
 
 
 def test_a_folder_that_can_be_written_passes(tmp_path):
-    assert passed("DD019", Source.HOST, recorded_host(plan=OUT)).text == "'/out' can be written, 466 GiB free"
+    assert (
+        passed("DD019", Source.HOST, recorded_host(launch=OUT)).text == "'/out' can be written, 466 GiB free"
+    )
 
 
 @pytest.mark.root
@@ -56,9 +58,9 @@ def test_a_folder_that_can_be_written_passes(tmp_path):
 )
 def test_a_real_mount(tmp_path, options, headline):
     program = (
-        "import sys; from ddpdoctor.host import Host, System; from ddpdoctor.plan import Plan;"
+        "import sys; from ddpdoctor.host import Host, System; from ddpdoctor.launch import Launch;"
         "from tests.support.judging import only_finding; from ddpdoctor.model import Source;"
-        "print(only_finding('DD019', Source.HOST, Host(Plan(checkpoint_dir=sys.argv[1]), System())).headline)"
+        "print(only_finding('DD019', Source.HOST, Host(Launch(checkpoint_dir=sys.argv[1]), System())).headline)"
     )
     script = f'mount -t tmpfs -o {options} tmpfs "$1" && exec "$2" -c "$3" "$1"'
     command = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), sys.executable, program]

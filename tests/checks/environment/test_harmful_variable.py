@@ -1,7 +1,7 @@
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
@@ -9,8 +9,8 @@ CPU = {"/t/version.py": "__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\
 CUDA = {"/t/version.py": "__version__ = '2.13.0+cu130'\ncuda: Optional[str] = '13.0'\n"}
 
 
-def host(plan=None, files=CPU, **environ):
-    return recorded_host(plan=plan, packages={"torch": "/t"}, files=files, environ=environ)
+def host(launch=None, files=CPU, **environ):
+    return recorded_host(launch=launch, packages={"torch": "/t"}, files=files, environ=environ)
 
 
 def test_a_misspelt_name_is_told_the_right_one():
@@ -71,7 +71,7 @@ def test_a_level_that_torch_rejects():
     ],
 )
 def test_levels(backend, environ, level, headline):
-    finding = only_finding("DD009", Source.HOST, host(Plan(backend=backend), **environ))
+    finding = only_finding("DD009", Source.HOST, host(Launch(backend=backend), **environ))
     assert (finding.level, finding.headline) == (level, headline)
 
 

@@ -1,18 +1,18 @@
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
 
 def test_a_container_too_small_to_start_the_ranks():
-    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Plan(nproc=16)))
+    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Launch(nproc=16)))
     assert finding.level is Level.FAIL
     assert finding.headline == "1.8 GiB of memory are free, 16 ranks need at least 2.5 GiB to start"
     assert finding.evidence[1].text == "control group: 200 MiB of 2 GiB used"
 
 
 def test_a_container_too_small_to_train():
-    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Plan(nproc=8)))
+    finding = only_finding("DD017", Source.HOST, recorded_host("container_v2", Launch(nproc=8)))
     assert (finding.level, finding.headline) == (
         Level.WARN,
         "1.8 GiB of memory are free, 8 ranks need at least 2.1 GiB to train",
@@ -35,4 +35,4 @@ def test_the_machine_counts_where_no_limit_does():
 
 
 def test_two_cores_and_seven_gigabytes_pass():
-    passed("DD017", Source.HOST, recorded_host(plan=Plan(nproc=8), memory=[7 << 30, 5 << 30]))
+    passed("DD017", Source.HOST, recorded_host(launch=Launch(nproc=8), memory=[7 << 30, 5 << 30]))

@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
-TWO_NODES = Plan(nnodes=2, master_addr="10.0.0.1")
+TWO_NODES = Launch(nnodes=2, master_addr="10.0.0.1")
 ADDRESS = {"10.0.0.1": ["10.0.0.1"]}
 
 
@@ -24,9 +24,11 @@ def test_one_node_on_loopback_is_right():
     assert passed("DD003", Source.HOST, recorded_host("loopback_name")).text.endswith("127.0.1.1")
 
 
-@pytest.mark.parametrize(("plan", "level"), [(Plan(), Level.INFO), (TWO_NODES, Level.FAIL)])
-def test_a_name_that_does_not_resolve(plan, level):
-    finding = only_finding("DD003", Source.HOST, recorded_host(plan=plan, hostname="box", resolve=ADDRESS))
+@pytest.mark.parametrize(("launch", "level"), [(Launch(), Level.INFO), (TWO_NODES, Level.FAIL)])
+def test_a_name_that_does_not_resolve(launch, level):
+    finding = only_finding(
+        "DD003", Source.HOST, recorded_host(launch=launch, hostname="box", resolve=ADDRESS)
+    )
     assert (finding.level, finding.headline) == (level, "host name 'box' does not resolve")
 
 
@@ -40,8 +42,8 @@ def test_digits_are_read_as_an_address():
     ("environ", "backend"), [({"GLOO_SOCKET_IFNAME": "eth0"}, "gloo"), ({}, "nccl")], ids=["gloo", "nccl"]
 )
 def test_with_a_named_interface_only_torchrun_asks_for_the_name(environ, backend):
-    plan = Plan(nnodes=2, master_addr="10.0.0.1", backend=backend)
-    host = recorded_host("loopback_name", plan, environ=environ)
+    launch = Launch(nnodes=2, master_addr="10.0.0.1", backend=backend)
+    host = recorded_host("loopback_name", launch, environ=environ)
     assert only_finding("DD003", Source.HOST, host).level is Level.WARN
 
 
@@ -49,8 +51,8 @@ def test_with_a_named_interface_only_torchrun_asks_for_the_name(environ, backend
 def test_a_real_host_without_a_resolvable_name():
     program = (
         "import socket; socket.sethostname('ddpdoctor-nosuch'); from ddpdoctor.host import Host, System;"
-        "from ddpdoctor.plan import Plan; from tests.support.judging import only_finding;"
-        "from ddpdoctor.model import Source; print(only_finding('DD003', Source.HOST, Host(Plan(), System())))"
+        "from ddpdoctor.launch import Launch; from tests.support.judging import only_finding;"
+        "from ddpdoctor.model import Source; print(only_finding('DD003', Source.HOST, Host(Launch(), System())))"
     )
     command = ["unshare", "--uts", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)

@@ -4,14 +4,14 @@ import sys
 
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
 
-def limited(soft, hard, **plan):
-    return recorded_host(plan=Plan(**plan), rlimits={"NOFILE": [soft, hard]})
+def limited(soft, hard, **launch):
+    return recorded_host(launch=Launch(**launch), rlimits={"NOFILE": [soft, hard]})
 
 
 def test_64_files_are_too_few():
@@ -44,9 +44,9 @@ def test_no_limit():
 
 def test_a_real_limit_is_read():
     program = (
-        "from ddpdoctor.host import Host, System; from ddpdoctor.plan import Plan;"
+        "from ddpdoctor.host import Host, System; from ddpdoctor.launch import Launch;"
         "from tests.support.judging import only_finding; from ddpdoctor.model import Source;"
-        "print(only_finding('DD015', Source.HOST, Host(Plan(), System())).headline)"
+        "print(only_finding('DD015', Source.HOST, Host(Launch(), System())).headline)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

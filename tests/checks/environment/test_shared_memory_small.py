@@ -1,7 +1,7 @@
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Confidence, Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -17,16 +17,16 @@ def disks(total, free):
 
 
 @pytest.mark.parametrize(
-    ("plan", "level"),
+    ("launch", "level"),
     [
-        (Plan(), Level.INFO),
-        (Plan(nproc=1, backend="nccl"), Level.INFO),
-        (Plan(nproc=2, backend="nccl"), Level.WARN),
+        (Launch(), Level.INFO),
+        (Launch(nproc=1, backend="nccl"), Level.INFO),
+        (Launch(nproc=2, backend="nccl"), Level.WARN),
     ],
     ids=["gloo", "one GPU", "two GPUs"],
 )
-def test_what_docker_gives(plan, level):
-    finding = only_finding("DD016", Source.HOST, recorded_host("small_shm", plan))
+def test_what_docker_gives(launch, level):
+    finding = only_finding("DD016", Source.HOST, recorded_host("small_shm", launch))
     assert finding.level is level
     assert finding.headline.startswith("/dev/shm has 64 MiB of 64 MiB free for ")
 

@@ -1,8 +1,8 @@
 import pytest
 
-from ddpdoctor.group.record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -69,13 +69,13 @@ def test_what_lives_is_not_stale(processes):
 
 
 def test_a_live_group_that_leaves_a_process_behind():
-    record = GroupRecord(Plan(), left_behind=("process 77: agent --daemon",))
+    record = GroupRecord(Launch(), left_behind=("process 77: agent --daemon",))
     finding = only_finding("DD010", Source.GROUP, record)
     assert finding.headline == "the live group left 1 process behind"
     assert finding.evidence[0].text == "process 77: agent --daemon"
 
 
 def test_a_live_group_that_leaves_nothing_or_never_ended():
-    assert passed("DD010", Source.GROUP, GroupRecord(Plan())).text == "the live group left no process"
-    broken = GroupRecord(Plan(), stage=Stage.MEASURE, broken="rank 1 died in weights")
+    assert passed("DD010", Source.GROUP, GroupRecord(Launch())).text == "the live group left no process"
+    broken = GroupRecord(Launch(), stage=Stage.MEASURE, broken="rank 1 died in weights")
     assert skipped("DD010", Source.GROUP, broken).reason == "rank 1 died in weights"

@@ -1,15 +1,15 @@
 import pytest
 
 from ddpdoctor.host.torch_build import TorchBuild
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
 
 def host(cuda, driver_cuda=(12, 4), backend="nccl", environ=None):
     gpus = {"driver": "550.54.15", "cuda_driver_version": driver_cuda, "devices": [{"index": 0}]}
-    found = recorded_host(plan=Plan(backend=backend), gpus=gpus, environ=environ or {})
+    found = recorded_host(launch=Launch(backend=backend), gpus=gpus, environ=environ or {})
     found.torch = TorchBuild("2.13.0", cuda)
     return found
 

@@ -1,9 +1,9 @@
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
-FOUR = Plan(nproc=4, backend="nccl")
+FOUR = Launch(nproc=4, backend="nccl")
 
 
 def test_more_ranks_than_visible_gpus_fail():
@@ -20,7 +20,7 @@ def test_hidden_gpus_fail_nccl():
 
 
 def test_a_lost_gpu_does_not_count():
-    more = recorded_host("lost_gpu", Plan(nproc=5, backend="nccl"))
+    more = recorded_host("lost_gpu", Launch(nproc=5, backend="nccl"))
     assert only_finding("DD801", Source.HOST, more).headline == "5 ranks on 3 visible GPUs"
 
 
@@ -35,9 +35,10 @@ def test_a_gpu_for_each_rank_passes():
 
 def test_skips():
     assert (
-        skipped("DD801", Source.HOST, recorded_host(plan=FOUR)).reason == "this machine has no NVIDIA driver"
+        skipped("DD801", Source.HOST, recorded_host(launch=FOUR)).reason
+        == "this machine has no NVIDIA driver"
     )
-    assert "gloo" in skipped("DD801", Source.HOST, recorded_host("8gpus", Plan(nproc=64))).reason
+    assert "gloo" in skipped("DD801", Source.HOST, recorded_host("8gpus", Launch(nproc=64))).reason
     malformed = recorded_host("8gpus", FOUR, environ={"CUDA_VISIBLE_DEVICES": "0-3"})
     assert "DD802" in skipped("DD801", Source.HOST, malformed).reason
     shared = {"CUDA_VISIBLE_DEVICES": "0", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}

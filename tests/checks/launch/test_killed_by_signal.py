@@ -4,9 +4,9 @@ import signal
 import pytest
 
 from ddpdoctor.blame.failure import Failure
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.plan import Plan
 from ddpdoctor.trace import RankTrace
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, finished, healthy
@@ -17,7 +17,7 @@ def killed_group(exit_code: int | None = -11, **fields: object) -> GroupRecord:
         RankRecord(0, joined=True),
         RankRecord(1, joined=True, died=1.0, exit_code=exit_code, step="barrier"),
     )
-    return GroupRecord(Plan(), ranks, stage=Stage.MEASURE, broken="rank 1 died in weights", **fields)
+    return GroupRecord(Launch(), ranks, stage=Stage.MEASURE, broken="rank 1 died in weights", **fields)
 
 
 def test_the_killed_rank_is_named_and_its_victims_are_not():
@@ -33,7 +33,7 @@ def test_the_killed_rank_is_named_and_its_victims_are_not():
 def test_a_rank_that_was_terminated_is_named_and_the_victim_that_spoke_first_is_not():
     victim = RankRecord(0, joined=True, failure=Failure("RuntimeError", CLOSED_BY_PEER, "", 1.0))
     terminated = RankRecord(1, joined=True, died=2.0, exit_code=-15, step="barrier")
-    group = GroupRecord(Plan(), (victim, terminated), stage=Stage.MEASURE, broken="rank 1 died in weights")
+    group = GroupRecord(Launch(), (victim, terminated), stage=Stage.MEASURE, broken="rank 1 died in weights")
     finding = only_finding("DD012", Source.GROUP, group)
     assert finding.headline == "rank 1 was killed by SIGTERM in barrier"
 
@@ -52,14 +52,14 @@ def test_a_signal_in_the_live_group():
 
 def test_no_signal_passes():
     assert passed("DD012", Source.RUN, healthy()).text == "no signal ended a rank of the training run"
-    group = GroupRecord(Plan(), (RankRecord(0, finished=True),))
+    group = GroupRecord(Launch(), (RankRecord(0, finished=True),))
     assert passed("DD012", Source.GROUP, group).text == "no signal ended a rank of the live group"
 
 
 def test_an_abort_after_the_end_is_not_found():
     aborted = dataclasses.replace(finished(1), exit_code=-6)
     passed("DD012", Source.RUN, broken(finished(0), aborted))
-    group = GroupRecord(Plan(), (RankRecord(0, finished=True, exit_code=-6),))
+    group = GroupRecord(Launch(), (RankRecord(0, finished=True, exit_code=-6),))
     passed("DD012", Source.GROUP, group)
 
 

@@ -1,7 +1,7 @@
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
 
@@ -15,8 +15,8 @@ SLURM = {
 }
 
 
-def shell(plan=None, **environ):
-    return recorded_host(plan=plan, environ=environ)
+def shell(launch=None, **environ):
+    return recorded_host(launch=launch, environ=environ)
 
 
 def test_a_left_over_rank_is_a_warning():
@@ -49,13 +49,13 @@ def test_a_left_over_rank_is_a_warning():
     ],
 )
 def test_what_cannot_be_is_a_failure(environ, headline):
-    finding = only_finding("DD001", Source.HOST, shell(Plan(nproc=4), **environ))
+    finding = only_finding("DD001", Source.HOST, shell(Launch(nproc=4), **environ))
     assert (finding.level, finding.headline) == (Level.FAIL, headline)
 
 
 def test_the_operators_world_size_contradicts_nodes_that_were_asked_for():
-    plan = Plan(nproc=4, nnodes=3, explicit=frozenset({"nnodes"}))
-    finding = only_finding("DD001", Source.HOST, shell(plan, **OPERATOR))
+    launch = Launch(nproc=4, nnodes=3, explicit=frozenset({"nnodes"}))
+    finding = only_finding("DD001", Source.HOST, shell(launch, **OPERATOR))
     assert finding.headline == "WORLD_SIZE=2 is exported, but the launch asked for has 12 ranks"
 
 
@@ -85,7 +85,7 @@ def test_the_operators_world_size_contradicts_nodes_that_were_asked_for():
     ],
 )
 def test_what_belongs_there_passes(environ):
-    passed("DD001", Source.HOST, shell(Plan(nproc=4), **environ))
+    passed("DD001", Source.HOST, shell(Launch(nproc=4), **environ))
 
 
 def test_a_slurm_task_passes():

@@ -1,8 +1,8 @@
 import errno
 
-from ddpdoctor.group.record import GroupRecord, PortUse
+from ddpdoctor.group.group_record import GroupRecord, PortUse
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -33,7 +33,7 @@ def test_a_port_that_another_check_only_tried_is_free(monkeypatch):
 
 def test_the_ephemeral_range_is_only_information():
     files = {"/proc/sys/net/ipv4/ip_local_port_range": "32768\t60999\n"}
-    finding = only_finding("DD002", Source.HOST, recorded_host(plan=Plan(master_port=40000), files=files))
+    finding = only_finding("DD002", Source.HOST, recorded_host(launch=Launch(master_port=40000), files=files))
     assert finding.level is Level.INFO
 
 
@@ -44,12 +44,12 @@ def test_a_free_port_passes():
 def test_only_node_0_listens():
     assert (
         "another node"
-        in skipped("DD002", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1))).reason
+        in skipped("DD002", Source.HOST, recorded_host(launch=Launch(nnodes=2, node_rank=1))).reason
     )
 
 
 def group(**use: int) -> GroupRecord:
-    return GroupRecord(Plan(), port=PortUse(29500, **use))
+    return GroupRecord(Launch(), port=PortUse(29500, **use))
 
 
 def test_the_life_of_the_rendezvous_port():

@@ -32,7 +32,7 @@ def test_the_port_is_named(text, headline):
     finding = only_finding("DD002", Source.LOG, log(text))
     assert finding.headline == headline
     assert finding.evidence[0].text.startswith("job.log:")
-    assert finding.seen.role is Role.CAUSE
+    assert finding.sighting.role is Role.CAUSE
     assert [one.code for one in explained(text)] == ["DD002"]
 
 

@@ -2,9 +2,9 @@ import pytest
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.group.record import GroupRecord, RankRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import RankTrace, Trace
 from tests.support.hosts import recorded_host
@@ -19,13 +19,13 @@ def test_an_exported_address_that_does_not_resolve():
 
 
 def test_an_option_wins_over_the_variable():
-    plan = Plan(master_addr="localhost", explicit=frozenset({"master_addr"}))
-    host = recorded_host(plan=plan, environ={"MASTER_ADDR": "nosuch.invalid"})
+    launch = Launch(master_addr="localhost", explicit=frozenset({"master_addr"}))
+    host = recorded_host(launch=launch, environ={"MASTER_ADDR": "nosuch.invalid"})
     assert passed("DD004", Source.HOST, host).text == "--master-addr 'localhost' resolves to 127.0.0.1"
 
 
 def test_a_loopback_address_leads_nowhere_from_the_second_node():
-    finding = only_finding("DD004", Source.HOST, recorded_host(plan=Plan(nnodes=2, node_rank=1)))
+    finding = only_finding("DD004", Source.HOST, recorded_host(launch=Launch(nnodes=2, node_rank=1)))
     assert finding.headline == "--master-addr '127.0.0.1' is a loopback address in a job of 2 nodes"
 
 
@@ -35,8 +35,8 @@ def test_a_loopback_interface_that_is_down(addresses):
     finding = only_finding("DD004", Source.HOST, recorded_host(interfaces=[lo]))
     assert finding.headline == "loopback interface 'lo' is down, so --master-addr '127.0.0.1' leads nowhere"
     assert finding.fix.startswith("ip link set lo up")
-    elsewhere = Plan(master_addr="10.0.0.1", explicit=frozenset({"master_addr"}))
-    passed("DD004", Source.HOST, recorded_host(plan=elsewhere, interfaces=[lo]))
+    elsewhere = Launch(master_addr="10.0.0.1", explicit=frozenset({"master_addr"}))
+    passed("DD004", Source.HOST, recorded_host(launch=elsewhere, interfaces=[lo]))
 
 
 def test_the_ranks_that_did_not_join_are_named():
@@ -44,20 +44,20 @@ def test_the_ranks_that_did_not_join_are_named():
         RankRecord(0, joined=True),
         RankRecord(1, failure=Failure("DistStoreError", "timed out after 30 s", "", 1.0)),
     )
-    record = GroupRecord(Plan(), ranks, stage=Stage.JOIN, broken="rank 1 did not join")
+    record = GroupRecord(Launch(), ranks, stage=Stage.JOIN, broken="rank 1 did not join")
     finding = only_finding("DD004", Source.GROUP, record)
     assert finding.headline == "rank 1 did not join the process group"
     assert any("timed out" in evidence.text for evidence in finding.evidence)
 
 
 def test_a_group_that_met_passes_and_one_without_torch_is_skipped():
-    assert "ranks met" in passed("DD004", Source.GROUP, GroupRecord(Plan())).text
-    broken = GroupRecord(Plan(), stage=Stage.IMPORT, broken="torch was not imported")
+    assert "ranks met" in passed("DD004", Source.GROUP, GroupRecord(Launch())).text
+    broken = GroupRecord(Launch(), stage=Stage.IMPORT, broken="torch was not imported")
     assert skipped("DD004", Source.GROUP, broken).reason == "torch was not imported"
 
 
 def test_a_disk_that_is_full_is_another_disease():
-    full = GroupRecord(Plan(), stage=Stage.JOIN, broken="rank 0 did not join", unwritable=True)
+    full = GroupRecord(Launch(), stage=Stage.JOIN, broken="rank 0 did not join", unwritable=True)
     assert skipped("DD004", Source.GROUP, full).reason == "rank 0 did not join"
 
 

@@ -1,7 +1,7 @@
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -13,8 +13,10 @@ INTERFACES = [
 ]
 
 
-def host(value, **plan):
-    return recorded_host(plan=Plan(**plan), environ={"GLOO_SOCKET_IFNAME": value}, interfaces=INTERFACES)
+def host(value, **launch):
+    return recorded_host(
+        launch=Launch(**launch), environ={"GLOO_SOCKET_IFNAME": value}, interfaces=INTERFACES
+    )
 
 
 # Each value was given to the gloo of torch 2.13: it refused these, and took those of the next test.

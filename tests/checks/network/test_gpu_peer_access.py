@@ -1,5 +1,5 @@
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Confidence, Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
@@ -13,7 +13,7 @@ def gpus(status, nvlink=False, name="NVIDIA L40S", **first):
 
 
 def nccl_host(name="plain", **changes):
-    return recorded_host(name, Plan(backend="nccl"), **changes)
+    return recorded_host(name, Launch(backend="nccl"), **changes)
 
 
 TRANSLATES = {"/sys/bus/pci/devices/0000:41:00.0/iommu_group/type": "DMA-FQ\n"}

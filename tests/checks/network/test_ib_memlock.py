@@ -1,9 +1,9 @@
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
-TWO_NODES = Plan(nproc=8, nnodes=2, backend="nccl")
+TWO_NODES = Launch(nproc=8, nnodes=2, backend="nccl")
 LOW = {"MEMLOCK": [8 << 20, 8 << 20]}
 
 
@@ -18,7 +18,7 @@ def test_a_low_limit_fails_on_several_nodes():
 
 
 def test_on_one_node_it_is_information():
-    finding = only_finding("DD704", Source.HOST, recorded_host("ib", Plan(backend="nccl"), rlimits=LOW))
+    finding = only_finding("DD704", Source.HOST, recorded_host("ib", Launch(backend="nccl"), rlimits=LOW))
     assert finding.level is Level.INFO
 
 
@@ -40,7 +40,9 @@ def test_a_privileged_process_is_not_limited():
 
 
 def test_skips():
-    assert "no InfiniBand" in skipped("DD704", Source.HOST, recorded_host(plan=TWO_NODES, rlimits=LOW)).reason
+    assert (
+        "no InfiniBand" in skipped("DD704", Source.HOST, recorded_host(launch=TWO_NODES, rlimits=LOW)).reason
+    )
     assert "gloo" in skipped("DD704", Source.HOST, recorded_host("ib", rlimits=LOW)).reason
     host = recorded_host("ib", TWO_NODES, rlimits=LOW, environ={"NCCL_IB_DISABLE": "1"})
     assert skipped("DD704", Source.HOST, host).reason == "NCCL_IB_DISABLE is set"

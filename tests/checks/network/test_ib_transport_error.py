@@ -1,12 +1,12 @@
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
-TWO_NODES = Plan(nproc=8, nnodes=2, backend="nccl")
+TWO_NODES = Launch(nproc=8, nnodes=2, backend="nccl")
 
 
-def host(plan=TWO_NODES, environ=None, **ports):
+def host(launch=TWO_NODES, environ=None, **ports):
     """Adapters by name: state, physical state, and how often the link was lost."""
     files = {}
     for device, (state, physical, downed) in ports.items():
@@ -15,7 +15,7 @@ def host(plan=TWO_NODES, environ=None, **ports):
         files[f"{folder}/phys_state"] = f"2: {physical}\n"
         files[f"{folder}/link_layer"] = "InfiniBand\n"
         files[f"{folder}/counters/link_downed"] = f"{downed}\n"
-    return recorded_host(plan=plan, files=files, environ=environ or {})
+    return recorded_host(launch=launch, files=files, environ=environ or {})
 
 
 UP = ("ACTIVE", "LinkUp", 0)
@@ -61,8 +61,8 @@ def test_a_port_that_nccl_is_told_to_leave_out_stays_silent():
 
 
 def test_one_node_and_gloo_do_not_use_the_links():
-    passed("DD705", Source.HOST, host(Plan(backend="nccl"), mlx5_0=DROPPED))
-    passed("DD705", Source.HOST, host(Plan(nnodes=2), mlx5_0=DROPPED))
+    passed("DD705", Source.HOST, host(Launch(backend="nccl"), mlx5_0=DROPPED))
+    passed("DD705", Source.HOST, host(Launch(nnodes=2), mlx5_0=DROPPED))
 
 
 def test_network_cards_that_could_do_roce_stay_silent():

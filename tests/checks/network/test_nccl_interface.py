@@ -1,18 +1,18 @@
 import pytest
 
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.plan import Plan
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed, skipped
 
-ONE_NODE = Plan(backend="nccl")
-TWO_NODES = Plan(backend="nccl", nnodes=2)
+ONE_NODE = Launch(backend="nccl")
+TWO_NODES = Launch(backend="nccl", nnodes=2)
 LOOPBACK = {"name": "lo", "addresses": ["127.0.0.1", "::1"]}
 
 
-def host(value=None, plan=ONE_NODE, **changes):
+def host(value=None, launch=ONE_NODE, **changes):
     environ = {} if value is None else {"NCCL_SOCKET_IFNAME": value}
-    return recorded_host(plan=plan, environ={"HOME": "/home/ana", **environ}, **changes)
+    return recorded_host(launch=launch, environ={"HOME": "/home/ana", **environ}, **changes)
 
 
 @pytest.mark.parametrize("value", ["nosuch0", "=eth", "^eth,lo", "eth0x", "=^eth0", "nosuch0,^lo"])
@@ -67,7 +67,7 @@ def test_without_the_variable_nccls_own_choice_is_told():
 def test_only_a_container_bridge_cannot_reach_other_nodes():
     interfaces = [LOOPBACK, {"name": "docker0", "addresses": ["172.17.0.2"]}]
     passed("DD701", Source.HOST, host(interfaces=interfaces))
-    finding = only_finding("DD701", Source.HOST, host(plan=TWO_NODES, interfaces=interfaces))
+    finding = only_finding("DD701", Source.HOST, host(launch=TWO_NODES, interfaces=interfaces))
     assert finding.headline == "NCCL has only docker0 to use, and the job has 2 nodes"
 
 
@@ -79,4 +79,4 @@ def test_no_interface_at_all():
 
 
 def test_gloo_does_not_read_it():
-    assert "does not read" in skipped("DD701", Source.HOST, host("nosuch0", Plan())).reason
+    assert "does not read" in skipped("DD701", Source.HOST, host("nosuch0", Launch())).reason

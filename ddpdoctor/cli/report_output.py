@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ReportOptions
-from ddpdoctor.job.output import Output, Stream
+from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.job.run import Follow
 from ddpdoctor.model import Report
 from ddpdoctor.picture import FORMATS

@@ -16,9 +16,9 @@ from ddpdoctor.files import read_json, write_json
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import torchrun
-from ddpdoctor.job.command import RECORD, Job, Kind
+from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.torchrun import ERR, OUT
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Exact
@@ -66,9 +66,9 @@ class Stopped:
     """What makes a time of a record one since the epoch."""
 
 
-def write_job(folder: Path, job: Job, plan: Plan) -> None:
+def write_job(folder: Path, job: Job, launch: Launch) -> None:
     """Note what is run, for those who read the folder."""
-    write_json(folder / JOB, {"job": asdict(job), "plan": plan.to_json()})
+    write_json(folder / JOB, {"job": asdict(job), "launch": launch.to_json()})
 
 
 def write_ending(folder: Path, stopped: Stopped) -> None:
@@ -76,22 +76,22 @@ def write_ending(folder: Path, stopped: Stopped) -> None:
     write_json(folder / ENDING, asdict(stopped))
 
 
-def read_job(folder: Path) -> tuple[Job, Plan] | None:
+def read_job(folder: Path) -> tuple[Job, Launch] | None:
     """What was run; None where the folder is no job's."""
     said = read_json(folder / JOB)
-    return (from_plain(Job, said["job"]), Plan.from_json(said["plan"])) if said else None
+    return (from_plain(Job, said["job"]), Launch.from_json(said["launch"])) if said else None
 
 
 def read_trace(folder: Path) -> Trace:
     """The run in this folder."""
     found = read_job(folder)
     assert found is not None, f"{folder} is no job's"
-    job, plan = found
+    job, launch = found
     stopped = _read_ending(folder)
     recorded = read_run(folder / RECORD, math.inf if stopped.ended_at is None else stopped.ended_at)
-    said = _Said(folder, job, plan, stopped, recorded)
-    numbers = _ranks_here(job, plan, recorded)
-    alone = recorded.others[:1] if job.kind is Kind.LINE and not recorded.ranks else ()
+    said = _Said(folder, job, launch, stopped, recorded)
+    numbers = _ranks_here(job, launch, recorded)
+    alone = recorded.others[:1] if job.kind is JobKind.LINE and not recorded.ranks else ()
     own = dict(recorded.ranks) or dict(enumerate(alone))
     standstill = _standstill(folder)
     seen = standstill.ranks if standstill else {}
@@ -145,14 +145,14 @@ def tail(file: Path) -> tuple[str, ...]:
     return tuple(_read(file).splitlines()[-_TAIL_LINES:])
 
 
-def _ranks_here(job: Job, plan: Plan, recorded: Recorded) -> list[int]:
-    if job.kind is Kind.LINE:
+def _ranks_here(job: Job, launch: Launch, recorded: Recorded) -> list[int]:
+    if job.kind is JobKind.LINE:
         size = _world_size(recorded) or 0
         here = {int(rank.environ.get("LOCAL_WORLD_SIZE") or size) for rank in recorded.ranks.values()}
         # Without a process group there is one process to tell of: the line's own.
         return sorted({*recorded.ranks, *(range(size) if here == {size} else ())}) or [0]
-    first = plan.node_rank * plan.nproc
-    return list(range(first, first + plan.nproc))
+    first = launch.node_rank * launch.nproc
+    return list(range(first, first + launch.nproc))
 
 
 def _world_size(recorded: Recorded) -> int | None:
@@ -172,21 +172,21 @@ def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
 class _Said:
     """What the ranks and the launcher wrote."""
 
-    def __init__(self, folder: Path, job: Job, plan: Plan, stopped: Stopped, recorded: Recorded) -> None:
-        self.folder, self.job, self.plan, self.stopped = folder, job, plan, stopped
+    def __init__(self, folder: Path, job: Job, launch: Launch, stopped: Stopped, recorded: Recorded) -> None:
+        self.folder, self.job, self.launch, self.stopped = folder, job, launch, stopped
         launcher = _read(folder / ERR)
         self.exit_codes = torchrun.exit_codes(launcher)
         for found in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
         blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())
-        if job.kind is Kind.LINE and stopped.status and not blamed:
+        if job.kind is JobKind.LINE and stopped.status and not blamed:
             self.exit_codes[0] = stopped.status
 
     def of(self, rank: int) -> Path:
         """The folder of what torchrun kept of a rank; one that does not exist where it kept nothing."""
-        if self.job.kind is Kind.LINE:
+        if self.job.kind is JobKind.LINE:
             return self.folder
-        starts = (own for number, own in torchrun.rank_folders(self.folder, self.plan) if number == rank)
+        starts = (own for number, own in torchrun.rank_folders(self.folder, self.launch) if number == rank)
         return next(starts, self.folder / "none")
 
     def ended_well(self, rank: int) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Evidence
-from ddpdoctor.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Stage(str, Enum):
 class GroupRecord:
     """The live group, as ``examine_group`` gets it."""
 
-    plan: Plan
+    launch: Launch
     ranks: tuple[RankRecord, ...] = ()
     backend: str = "gloo"
     torch: str = ""

@@ -1,6 +1,6 @@
 """The files through which the group's ranks speak to the command. Standard library only.
 
-In the run folder: ``plan.json`` (what to run), ``ready`` (torch is imported), ``go.json`` (start, on this port),
+In the run folder: ``launch.json`` (what to run), ``ready`` (torch is imported), ``go.json`` (start, on this port),
 ``rank<R>.jsonl`` (one event a line, flushed), ``engine.json`` (how it ended), ``engine.log`` (what torch wrote),
 ``stack<R>.txt`` (the interpreter's own stacks).
 """
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-PLAN = "plan.json"
+LAUNCH = "launch.json"
 READY = "ready"
 GO = "go.json"
 ENDED = "engine.json"

@@ -8,17 +8,17 @@ import pytest
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import snapshots
-from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.run_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.launch import Launch
 from ddpdoctor.model import Where
-from ddpdoctor.plan import Plan
 from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.options import RecorderOptions
 from tests.support import records
 
-SCRIPT = Job(Kind.SCRIPT, ("train.py",))
-LINE = Job(Kind.LINE, ("bash", "run.sh"))
+SCRIPT = Job(JobKind.SCRIPT, ("train.py",))
+LINE = Job(JobKind.LINE, ("bash", "run.sh"))
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "/jobs/train.py", line 3, in main\n    load()\n'
     "  File \"/jobs/data.py\", line 9, in load\n    raise KeyError(name)\nKeyError: 'split'\n"
@@ -31,7 +31,7 @@ class Run:
     def __init__(self, folder: Path, job: Job = SCRIPT, nproc: int = 2) -> None:
         self.folder = folder
         (folder / "record").mkdir()
-        write_job(folder, job, Plan(nproc=nproc))
+        write_job(folder, job, Launch(nproc=nproc))
 
     def record(self, rank: int, *events: Event, pid: int = 0, parent: int = 1, **environ: str) -> None:
         variables = {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2", **environ}
@@ -195,11 +195,11 @@ def test_a_folder_without_an_ending_is_judged_by_its_records(tmp_path: Path) -> 
 
 def test_ranks_of_a_second_node_have_its_numbers(tmp_path: Path) -> None:
     (tmp_path / "record").mkdir()
-    write_job(tmp_path, SCRIPT, Plan(nproc=2, nnodes=2, node_rank=1))
+    write_job(tmp_path, SCRIPT, Launch(nproc=2, nnodes=2, node_rank=1))
     write_ending(tmp_path, Stopped(0, 1.0))
     assert [one.rank for one in read_trace(tmp_path).ranks] == [2, 3]
 
 
 def test_a_rehearsal_is_marked(tmp_path: Path) -> None:
-    run = Run(tmp_path, Job(Kind.SCRIPT, ("train.py",), RecorderOptions(rehearse=1)))
+    run = Run(tmp_path, Job(JobKind.SCRIPT, ("train.py",), RecorderOptions(rehearse=1)))
     assert run.trace().rehearsal

@@ -11,7 +11,7 @@ DEFAULT_MASTER_PORT = 29500
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """The launch that is examined, in torchrun's terms. Times are in seconds."""
 
     nproc: int = 2
@@ -37,11 +37,11 @@ class Plan:
         return self.nproc * self.nnodes
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as plain values, for a process that reads it from a file."""
+        """The launch as plain values, for a process that reads it from a file."""
         return {**asdict(self), "explicit": sorted(self.explicit)}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Plan:
-        """The plan that :meth:`to_json` wrote."""
+    def from_json(cls, values: dict[str, Any]) -> Launch:
+        """The launch that :meth:`to_json` wrote."""
         rendezvous = tuple((str(name), str(value)) for name, value in values.get("rendezvous", ()))
         return cls(**{**values, "explicit": frozenset(values["explicit"]), "rendezvous": rendezvous})

@@ -2,7 +2,7 @@ import os
 import signal
 import sys
 
-from ddpdoctor.job.launch import Running, new_run_id, start
+from ddpdoctor.job.guarded import Running, new_run_id, start
 from tests.support.processes import carrying, wait_until
 
 

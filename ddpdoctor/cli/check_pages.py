@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.output import write_out
+from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.redact import quote
 from ddpdoctor.report import pages
 from ddpdoctor.report.terminal import width_of_stdout

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.job import torchrun
-from ddpdoctor.job.command import Job, Kind
-from ddpdoctor.job.launch import Ending, Running, new_run_id, start
-from ddpdoctor.job.output import Stream
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.guarded import Ending, Running, new_run_id, start
+from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.trainer import trainer_script
-from ddpdoctor.plan import Plan
+from ddpdoctor.launch import Launch
 from ddpdoctor.redact import escape
 from ddpdoctor.text import ranks_phrase
 
@@ -83,17 +83,17 @@ class Failure:
 class TrainingRun:
     """The trainer under torchrun, under the guard."""
 
-    def __init__(self, words: Sequence[str], plan: Plan, folder: Path) -> None:
+    def __init__(self, words: Sequence[str], launch: Launch, folder: Path) -> None:
         """Start it.
 
         Args:
             words: of the trainer's command line.
             folder: empty; for what torchrun and the ranks write.
         """
-        self.plan, self.folder = plan, folder
-        job = Job(Kind.SCRIPT, (str(trainer_script()), *words))
+        self.launch, self.folder = launch, folder
+        job = Job(JobKind.SCRIPT, (str(trainer_script()), *words))
         self._running: Running = start(
-            job.command(plan, folder),
+            job.command(launch, folder),
             folder=folder,
             run_id=new_run_id(),
             environ=job.plain_environ(folder),
@@ -113,7 +113,7 @@ class TrainingRun:
 
     def streams(self) -> list[Stream]:
         """What the ranks write; rank 0 speaks for all, the others by their number."""
-        return torchrun.streams(self.folder, self.plan, bool)
+        return torchrun.streams(self.folder, self.launch, bool)
 
     def failure(self, status: int = FAILED) -> Failure:
         """Why it failed: what the first rank said, or how it ended, or what torchrun said.
@@ -122,7 +122,7 @@ class TrainingRun:
             status: torchrun's; negative for a signal.
         """
         codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"))
-        folders = torchrun.rank_folders(self.folder, self.plan)
+        folders = torchrun.rank_folders(self.folder, self.launch)
         errors = [(one, rank) for rank, own in folders if (one := torchrun.recorded_failure(own))]
         killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}
         if killed and all(error.of_a_victim for error, _ in errors):
@@ -148,5 +148,5 @@ class TrainingRun:
         if not said:
             return "torchrun failed without a word"
         if "EADDRINUSE" in said[-1]:
-            return f"another program has the port {self.plan.master_port}; without --master-port a free one is taken"
+            return f"another program has the port {self.launch.master_port}; without --master-port a free one is taken"
         return f"torchrun failed: {escape(said[-1])}"

@@ -8,15 +8,15 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import LaunchOptions
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_nproc
-from ddpdoctor.host.variables import whole_number
-from ddpdoctor.plan import DEFAULT_MASTER_PORT, Plan
+from ddpdoctor.host.known_variables import whole_number
+from ddpdoctor.launch import DEFAULT_MASTER_PORT, Launch
 
 RANKS_ON_ONE_CPU = 24
 """Every rank talks to every other, so the work grows with the square of their number and the most that end within
 the default time limit with the root of the CPUs. On two busy CPUs 32 ranks took 158 s, 48 did not end in 300 s."""
 
 
-def launch_of(options: LaunchOptions, host: Host) -> Plan:
+def launch_of(options: LaunchOptions, host: Host) -> Launch:
     """The launch that these options ask for.
 
     Raises:
@@ -30,7 +30,7 @@ def launch_of(options: LaunchOptions, host: Host) -> Plan:
             "--nnodes above 1 requires --master-addr or --rdzv-endpoint: node 0, the same on every node"
         )
     given = {"master_addr": address, "master_port": port}
-    return Plan(
+    return Launch(
         nproc=ranks_on(host, options.nproc),
         nnodes=options.nnodes,
         node_rank=options.node_rank,

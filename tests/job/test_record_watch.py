@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.job.watch import Watch
+from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised
 from ddpdoctor.recorder.events.schema import Event, encode
 from ddpdoctor.recorder.where import Site

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.job.output import Lines, Output, Stream
+from ddpdoctor.job.output_forwarding import Lines, Output, Stream
 from tests.support.processes import wait_until
 
 

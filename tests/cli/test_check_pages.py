@@ -5,26 +5,26 @@ import sys
 import pytest
 
 from ddpdoctor import registry
-from ddpdoctor.cli import pages
+from ddpdoctor.cli import check_pages
 from ddpdoctor.cli.errors import UsageError
 from tests.support.command import environment
 
 
 def test_the_list_has_every_check():
-    listed = pages.list_checks("terminal")
+    listed = check_pages.list_checks("terminal")
     assert all(f"  {check.code}  {check.name} " in listed for check in registry.all_checks())
     assert max(len(line) for line in listed.splitlines()) <= 80
 
 
 def test_the_list_for_programs():
-    first = json.loads(pages.list_checks("json"))[0]
+    first = json.loads(check_pages.list_checks("json"))[0]
     assert set(first) == {"code", "name", "family", "sources", "title", "summary"}
     assert set(first["sources"]) <= {"host", "group", "run", "log"}
 
 
 @pytest.mark.parametrize("wanted", ["DD002", "dd002", "port-in-use"])
 def test_a_page_is_found_by_code_and_by_name(wanted):
-    page = pages.explain(wanted)
+    page = check_pages.explain(wanted)
     assert page.startswith("DD002 port-in-use\nfamily launch; looks at this host")
     assert "\nFix:\n    Give the job a port of its own" in page
     assert "\n        torchrun --nproc-per-node 4 train.py     # port 29500, already taken\n" in page
@@ -39,7 +39,7 @@ def test_a_page_is_found_by_code_and_by_name(wanted):
 )
 def test_an_unknown_check_is_a_usage_error_with_the_nearest(wanted, message):
     with pytest.raises(UsageError) as error:
-        pages.explain(wanted)
+        check_pages.explain(wanted)
     assert str(error.value) == message
 
 
