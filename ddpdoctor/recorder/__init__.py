@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 _sessions: list[Session] = []
+_environ = dict(os.environ)
+"""As the process began with it: a script may change it before it imports torch."""
 
 
 def arm() -> None:
@@ -36,5 +38,5 @@ def start() -> Session | None:
 
         session = Session(options, sys.modules["torch"])
         _sessions.append(session)
-        session.begin()
+        session.begin(_environ)
     return _sessions[0]

@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -67,11 +67,15 @@ class Session:
         self._installed: set[str] = set()
         self._undo: list[Callable[[], None]] = []
 
-    def begin(self) -> None:
-        """Put every patch in place. One that fails leaves a note, and the others stand."""
+    def begin(self, environ: Mapping[str, str]) -> None:
+        """Put every patch in place. One that fails leaves a note, and the others stand.
+
+        Args:
+            environ: what the launcher gave to this process.
+        """
         guard.on_fault(self.note)
         hide_from_compiler(self.torch, guard.nothing, everything=True)
-        self._begin_record()
+        self._begin_record(environ)
         os.register_at_fork(after_in_child=self._in_child)
         if self.options.rehearse:
             self._rehearse()  # first, so that what is watched is what the script calls
@@ -81,7 +85,7 @@ class Session:
             self.install(name)
         hide_package(self.torch, str(__package__))
 
-    def _begin_record(self) -> None:
+    def _begin_record(self, environ: Mapping[str, str]) -> None:
         """The record of this process begins with what it is."""
         start = Start(
             SCHEMA,
@@ -93,7 +97,7 @@ class Session:
             torch=str(self.torch.__version__),
             python=platform.python_version(),
             script=sys.argv[0] if sys.argv else "",
-            environ={name: os.environ[name] for name in LAUNCHER_VARIABLES if name in os.environ},
+            environ={name: environ[name] for name in LAUNCHER_VARIABLES if name in environ},
         )
         self.writer.began, self.writer.header = start.began, encode(start, start.time)
 
@@ -119,7 +123,7 @@ class Session:
         self.writer.after_fork()
         self.sites.tell_again()
         self.in_worker = True
-        self._begin_record()
+        self._begin_record(os.environ)
 
     def part(self, name: str, make: Callable[[Session], _Part]) -> _Part:
         """What patches of one area know together, made for the first of them that asks."""

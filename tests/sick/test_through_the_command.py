@@ -16,8 +16,10 @@ def check(folder: Path, *words: str) -> Done:
     return ddpdoctor("check", *options, *words, cwd=folder, env={"TMPDIR": str(folder)})
 
 
-def test_a_disease_is_found_under_torchrun(tmp_path: Path) -> None:
-    script = SICK / "dd204_one_rank_skips.py"
+# The second changes its environment before it imports torch, which is seen in a process of its own only.
+@pytest.mark.parametrize("name", ["dd204_one_rank_skips", "dd005_variables_set_in_the_script"])
+def test_a_disease_is_found_under_torchrun(name: str, tmp_path: Path) -> None:
+    script = SICK / f"{name}.py"
     done = check(tmp_path, str(script))
     expected = {(one.code, one.line, one.ranks) for one in expectations(script, 2)}
     found = {(one["code"], (one["where"] or {}).get("line"), tuple(one["ranks"])) for one in findings(done)}
