@@ -15,8 +15,8 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, exchanged, is_named
+from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import files
-from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
@@ -83,7 +83,7 @@ class CheckpointRace(Check):
         pairs = list(exchanged(recordings))
         if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
-        order = Order(recordings)
+        order = HappensBefore(recordings)
         races: dict[object, list[Exchange]] = {}
         for writer, save, reader, load in pairs:
             if order.may_overlap(writer, save.span, reader, load.span) and not _under_a_lock(
@@ -175,7 +175,7 @@ def _missed(
 
     ``torch.load`` and what the rank itself makes and removes are told elsewhere.
     """
-    order = Order(recordings)
+    order = HappensBefore(recordings)
     late = {
         rank: raised
         for rank, raised in raised_as(trace, r"^FileNotFoundError: ").items()

@@ -7,9 +7,9 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.instances import files as names
-from ddpdoctor.trace.order import Order
 from ddpdoctor.trace.recording import Recording
 
 
@@ -71,7 +71,7 @@ class WrittenByEveryRank(Check):
 
 def _writers(recordings: Mapping[int, Recording]) -> dict[str, dict[int, list[Save]]]:
     """By path, what each rank saves there that writes it at a time when another rank of its host may."""
-    order = Order(recordings)
+    order = HappensBefore(recordings)
     shared: dict[str, set[int]] = {}
     for first, second in combinations(recordings, 2):
         if recordings[first].host == recordings[second].host:

@@ -9,17 +9,16 @@ from ddpdoctor.model import Family, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.leaving import (
+from ddpdoctor.trace.loop_exits import (
     backward_left_out,
-    backwards_of,
     begun,
-    forwards_of,
     is_in_a_step,
     last_pass,
     leavers,
     loop_left,
     skippers,
     steps_of,
+    training_forwards,
 )
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -83,7 +82,7 @@ class LocalDecision(StandstillCheck):
         stopped = [rank for rank, one in seen.items() if not (one.exit or one.raised) and is_in_a_step(one)]
         skipped, early = skippers(seen, stopped), leavers(seen)
         if skipped and len(skipped) < len(seen):
-            calls = {rank: (len(forwards_of(one)), len(backwards_of(one))) for rank, one in seen.items()}
+            calls = {rank: (len(training_forwards(one)), len(one.backwards)) for rank, one in seen.items()}
             texts = {
                 rank: f"{plural(f, 'forward')}, {plural(b, 'backward')}" for rank, (f, b) in calls.items()
             }

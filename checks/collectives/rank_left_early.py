@@ -9,7 +9,6 @@ from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.exit_disconnect import issued
-from ddpdoctor.trace.leaving import backwards_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -116,7 +115,7 @@ class RankLeftEarly(StandstillCheck):
             ranks=tuple(gone),
             where=cut.at,
             evidence=tuple(
-                Evidence(f"{plural(len(backwards_of(one)), 'backward')} in all", (rank,))
+                Evidence(f"{plural(len(one.backwards), 'backward')} in all", (rank,))
                 for rank, one in seen.items()
             ),
             confidence=Confidence.LIKELY,
@@ -129,9 +128,9 @@ def _unheard(seen: Mapping[int, Recording]) -> dict[int, Backward]:
         return {}
     found = {rank: cut for rank, one in seen.items() if (cut := _cut_backward(one))}
     gone = [one for rank, one in seen.items() if rank not in found]
-    least = min((len(backwards_of(seen[rank])) for rank in found), default=0)
+    least = min((len(seen[rank].backwards) for rank in found), default=0)
     left = all(
-        len(backwards_of(one)) < least and all(_has_left(one, cut) for cut in found.values()) for one in gone
+        len(one.backwards) < least and all(_has_left(one, cut) for cut in found.values()) for one in gone
     )
     return found if gone and left else {}
 

@@ -11,7 +11,7 @@ from ddpdoctor.recorder.events.training import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.sync import Group, replicas
 

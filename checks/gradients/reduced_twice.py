@@ -9,7 +9,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hooked import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
 from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas

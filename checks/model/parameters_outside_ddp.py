@@ -6,7 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.parts import own_parts
+from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_together
 
 
@@ -67,7 +67,7 @@ class ParametersOutsideDdp(Check):
 
 def _trained_apart(group: Group) -> list[list[tuple[Update, tuple[str, ...]]]]:
     """By optimizer, its updates in which gradients of parameters outside of every wrapper differed, and of which."""
-    parts = own_parts(group)
+    parts = sharded_keys(group)
     outside = {
         (optimizer.index, key)
         for recording in group.values()

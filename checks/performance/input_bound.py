@@ -3,8 +3,8 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import duration, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.pace import Steps, paced_steps, typical
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.step_times import Steps, paced_steps, typical
 
 LEAST_SHARE = 0.5
 """Of a training step."""

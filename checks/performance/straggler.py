@@ -4,8 +4,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import duration, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.pace import Steps, own_time, paced_steps, typical
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.step_times import Steps, own_time, paced_steps, typical
 
 LEAST_SHARE = 0.3
 """Of a training step, from which the others' waiting matters."""

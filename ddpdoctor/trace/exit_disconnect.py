@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.trace import RankTrace
-from ddpdoctor.trace.leaving import begun
+from ddpdoctor.trace.loop_exits import begun
 from ddpdoctor.trace.recording import Recording
 
 
@@ -32,29 +33,28 @@ def _ended(recording: Recording) -> bool:
 
 
 def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
-    seen = rank.recording
-    if seen is None or seen.raised is None or rank.failure is None or not rank.failure.of_a_victim:
+    victim = rank.recording
+    if victim is None or victim.raised is None or rank.failure is None or not rank.failure.of_a_victim:
         return False
     return all(
-        begun(recording) == begun(seen)
-        and issued(recording) == issued(seen)
+        begun(recording) == begun(victim)
+        and issued(recording) == issued(victim)
         and (last := _last_line(recording)) is not None
-        and last == _line(seen.raised.at)
+        and last == _line(victim.raised.at)
         for recording in left
     )
 
 
 def issued(recording: Recording) -> int:
     """How many collectives of the default group the script had issued, with the one that did not end."""
-    return max((one.number or 0 for one in recording.collectives if one.group is None), default=-1)
+    return max((call.number or 0 for call in recording.collectives if call.group is None), default=-1)
 
 
 def _last_line(recording: Recording) -> tuple[str, int | None] | None:
     """The line of the last thing that the rank did together with the others."""
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    done = [(backward.time, backward.at) for step in steps for backward in step.backwards if backward.reduced]
-    done += [(one.time, one.at) for one in recording.collectives if one.group is None]
-    return _line(max(done, key=lambda pair: pair[0])[1]) if done else None
+    done: list[Backward | Collective] = [backward for backward in recording.backwards if backward.reduced]
+    done += [call for call in recording.collectives if call.group is None]
+    return _line(max(done, key=lambda event: event.time).at) if done else None
 
 
 def _line(where: Where | None) -> tuple[str, int | None] | None:

@@ -32,14 +32,16 @@ def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
 
 def is_named(path: str, message: str) -> bool:
     """Whether the message of an OSError is about this path, which it gives as the script did."""
-    names = [os.path.normpath(one) for one in _QUOTED.findall(message) if message.startswith("[Errno ")]
+    names = [os.path.normpath(name) for name in _QUOTED.findall(message) if message.startswith("[Errno ")]
     return any(path == name or path.endswith(f"/{name}") for name in names)
 
 
 def changed_by_others(recordings: Mapping[int, Recording], rank: int, message: str) -> bool:
     """Whether an OSError of this rank is about a path that another rank of its host writes, makes or removes."""
-    own = recordings.get(rank)
-    peers = [one for peer, one in recordings.items() if own and peer != rank and one.host == own.host]
+    if rank not in recordings:
+        return False
+    host = recordings[rank].host
+    peers = [recording for peer, recording in recordings.items() if peer != rank and recording.host == host]
     paths = [save.path for peer in peers for save in peer.saves]
     paths += [event.path for peer in peers for event in peer.files if event.action != "lock"]
     return any(is_named(path, message) for path in paths)

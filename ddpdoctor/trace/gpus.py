@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.recording import Recording
 
 
@@ -37,23 +37,22 @@ def places(trace: Trace) -> dict[int, Place]:
         raise NotMeasured("only a rehearsal notes which rank uses which GPU (--rehearse)")
     if any(event.backend == "gloo" for recording in recordings.values() for event in recording.groups):
         raise NotMeasured("the backend is gloo, whose ranks may share a device")
-    found = {rank: Place(_host(one), home) for rank, one in recordings.items() if (home := _home(one))}
-    if not found:
+    homes = {rank: (recording, _home(recording)) for rank, recording in recordings.items()}
+    places = {rank: Place(_host(recording), home) for rank, (recording, home) in homes.items() if home}
+    if not places:
         raise NotMeasured("no rank used a GPU")
-    return found
+    return places
 
 
-def shared(found: Mapping[int, Place]) -> list[tuple[int, ...]]:
+def shared(places: Mapping[int, Place]) -> list[tuple[int, ...]]:
     """The ranks of each GPU that several work on."""
-    by_gpu: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-    for rank, place in found.items():
-        by_gpu[place.gpu].append(rank)
-    return [tuple(ranks) for ranks in by_gpu.values() if len(ranks) > 1]
+    by_gpu = by_value({rank: place.gpu for rank, place in places.items()})
+    return [ranks for ranks in by_gpu.values() if len(ranks) > 1]
 
 
-def ranks_of_host(found: Mapping[int, Place], host: str) -> int:
+def ranks_of_host(places: Mapping[int, Place], host: str) -> int:
     """How many ranks work on a host."""
-    return sum(place.host == host for place in found.values())
+    return sum(place.host == host for place in places.values())
 
 
 def _home(recording: Recording) -> Device | None:
@@ -68,5 +67,5 @@ def _home(recording: Recording) -> Device | None:
 
 def _host(recording: Recording) -> str:
     """Simulated hosts have one name, and a number of their own."""
-    number = next((one.environ["GROUP_RANK"] for one in recording.groups if "GROUP_RANK" in one.environ), "")
-    return f"{recording.host} {number}"
+    numbers = (group.environ["GROUP_RANK"] for group in recording.groups if "GROUP_RANK" in group.environ)
+    return f"{recording.host} {next(numbers, '')}"

@@ -6,10 +6,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
-from ddpdoctor.model import Evidence, Kind, Subject, Where
+from ddpdoctor.model import Kind, Subject, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
+from ddpdoctor.trace.recording import Recording
 
 
 class Placed(Protocol):
@@ -23,6 +25,21 @@ class Placed(Protocol):
 _T = TypeVar("_T")
 _P = TypeVar("_P", bound=Placed)
 _Value = TypeVar("_Value", bound=Hashable)
+
+
+def on_each_rank(
+    recordings: Mapping[int, Recording], events: Callable[[Recording], Iterable[_T]]
+) -> list[tuple[int, _T]]:
+    """What each rank's recording holds of something, with the rank."""
+    return [(rank, event) for rank, recording in recordings.items() for event in events(recording)]
+
+
+def grouped(instances: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list[_T]]:
+    """Instances by what they have in common, in order."""
+    groups: dict[Hashable, list[_T]] = {}
+    for instance in instances:
+        groups.setdefault(key(instance), []).append(instance)
+    return list(groups.values())
 
 
 def by_key(instances: Iterable[tuple[int, _T]], key: Callable[[_T], Hashable]) -> list[dict[int, _T]]:
@@ -53,11 +70,10 @@ def by_first_line(
 
 def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:
     """The fields of a finding that rests on an instance of each rank: ranks, where and evidence, equal texts once."""
-    states = by_value({rank: text(instance) for rank, instance in instances.items()})
     return {
         "ranks": tuple(instances),
         "where": next(iter(instances.values())).at,
-        "evidence": tuple(Evidence(state, ranks) for state, ranks in states.items()),
+        "evidence": by_state(instances, text),
     }
 
 
@@ -84,5 +100,8 @@ def of_loader(loader: Loader) -> tuple[Subject, ...]:
 def of_model(*wrappers: Wrapper) -> tuple[Subject, ...]:
     """Wrapped models as findings name them."""
     return Kind.MODEL.of(
-        *(f"{one.module} (wrapper {one.index})" if one.index else one.module for one in wrappers)
+        *(
+            f"{wrapper.module} (wrapper {wrapper.index})" if wrapper.index else wrapper.module
+            for wrapper in wrappers
+        )
     )

@@ -49,15 +49,16 @@ def read_records(*folders: Path) -> Recorded:
     """
     ranks: dict[int, Recording] = {}
     others: list[Recording] = []
-    for folder in (one / RECORDS for place in folders for one in (place, *place.glob("*"))):
+    places = [place for folder in folders for place in (folder, *folder.glob("*"))]
+    for folder in (place / RECORDS for place in places):
         for file in folder.glob("*.jsonl") if folder.is_dir() else ():
             if not file.is_file() or file.is_symlink() or file.stat().st_size > LARGEST_RECORD:
                 raise Refused(f"{quote(file.name)} is no record: too large, or no file")
         try:
             recorded = read_run(folder)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as wrong:
-            said = shorten(f"{type(wrong).__name__}: {wrong}")
-            raise Refused(f"a record is not what the recorder writes: {said}") from None
+            error = shorten(f"{type(wrong).__name__}: {wrong}")
+            raise Refused(f"a record is not what the recorder writes: {error}") from None
         ranks.update(recorded.ranks)
         others += recorded.others
     return Recorded(ranks, tuple(others))

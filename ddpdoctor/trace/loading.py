@@ -6,7 +6,7 @@ before training would shift the numbers of all that follow.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +18,8 @@ from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
+from ddpdoctor.trace.joint_training import train_one_model
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.together import train_one_model
 
 _Key: TypeAlias = tuple[object, ...]
 _T = TypeVar("_T")
@@ -72,14 +72,14 @@ class Round:
     @cached_property
     def samplers(self) -> Mapping[int, Sampler]:
         """The sampler of each rank that has one, as it was when the pass began."""
-        found = {rank: self.passes[rank].sampler or self.loaders[rank].sampler for rank in self.passes}
-        return {rank: sampler for rank, sampler in found.items() if sampler is not None}
+        samplers = {rank: pass_.sampler or self.loaders[rank].sampler for rank, pass_ in self.passes.items()}
+        return {rank: sampler for rank, sampler in samplers.items() if sampler is not None}
 
     @cached_property
     def indices(self) -> Mapping[int, Sequence[int]] | None:
         """What each rank draws; None where a rank's samples have no numbers."""
-        found = {rank: one.indices for rank, one in self.passes.items() if one.indices is not None}
-        return found if len(found) == len(self.passes) else None
+        indices = {rank: pass_.indices for rank, pass_ in self.passes.items() if pass_.indices is not None}
+        return indices if len(indices) == len(self.passes) else None
 
     @property
     def divided(self) -> bool:
@@ -98,29 +98,27 @@ class Round:
     @property
     def _has_same_samples(self) -> bool:
         """Whether samples that several ranks have drawn by the same number are equal, as far as they were seen."""
-        seen: dict[int, set[str | None]] = {}
-        drawn: Counter[int] = Counter()
-        for rank, own in self.passes.items():
-            for index, sample in zip((self.indices or {}).get(rank, ()), own.samples, strict=False):
-                seen.setdefault(index, set()).add(sample)
-                drawn[index] += 1
-        shared = [seen[index] for index, count in drawn.items() if count > 1]
-        alike = {next(iter(samples)) for samples in shared if len(samples) == 1}
-        return len(alike) > 1 and all(len(samples) == 1 for samples in shared)
+        samples: defaultdict[int, list[str | None]] = defaultdict(list)
+        for rank, pass_ in self.passes.items():
+            for index, sample in zip((self.indices or {}).get(rank, ()), pass_.samples, strict=False):
+                samples[index].append(sample)
+        shared = [set(digests) for digests in samples.values() if len(digests) > 1]
+        return all(len(digests) == 1 for digests in shared) and len(set().union(*shared)) > 1
 
     @property
     def same_batches(self) -> bool:
         """Whether the first batches are equal on every rank, and are more than one batch again and again."""
-        first, *others = (one.content for one in self.passes.values())
-        seen = min(len(content) for content in (first, *others))
-        return len(set(first[:seen])) > 1 and all(content[:seen] == first[:seen] for content in others)
+        first, *others = (pass_.content for pass_ in self.passes.values())
+        digested = min(len(content) for content in (first, *others))
+        equal = all(content[:digested] == first[:digested] for content in others)
+        return equal and len(set(first[:digested])) > 1
 
     def forwards(self, rank: int) -> list[Forward]:
         """The forwards that learn, inside this pass of a rank, as far as they were written down."""
-        one = self.passes[rank]
-        end = one.end if one.end is not None else float("inf")
-        steps = self.recordings[rank].steps
-        return [f for step in steps for f in step.forwards if f.grad and one.begin <= f.time <= end]
+        pass_ = self.passes[rank]
+        end = pass_.end if pass_.end is not None else float("inf")
+        forwards = (forward for step in self.recordings[rank].steps for forward in step.forwards)
+        return [forward for forward in forwards if forward.grad and pass_.begin <= forward.time <= end]
 
     @property
     def parted(self) -> bool:
@@ -130,8 +128,8 @@ class Round:
     def _takes_part(self, rank: int) -> bool:
         drawn, forwards = self.passes[rank].drawn, self.forwards(rank)
         size, group = self.loaders[rank].batch_size, len(self.ranks)
-        sizes = Counter(one.batch for one in forwards if one.batch is not None)
-        sliced = bool(size and sizes) and max(sizes) * group <= (size or 0) + group - 1
+        largest = max((forward.batch for forward in forwards if forward.batch is not None), default=None)
+        sliced = bool(size) and largest is not None and largest * group <= (size or 0) + group - 1
         return bool(forwards) and (sliced or (drawn >= group and len(forwards) * group <= drawn + group - 1))
 
 
@@ -140,53 +138,51 @@ def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     return _rounds(recordings, _trains)
 
 
-def _trains(one: Pass) -> bool:
+def _trains(pass_: Pass) -> bool:
     """Whether optimizers step inside it, or would if this rank had a batch at all."""
-    return one.training or (one.batches == 0 and not one.evaluation)
+    return pass_.training or (pass_.batches == 0 and not pass_.evaluation)
 
 
 def by_loader(rounds: Iterable[Round], look: Callable[[Round], _T | None]) -> list[tuple[Round, _T]]:
     """What is so of each loader, and the first pass over it that shows it: later passes are more of the same."""
-    found: dict[tuple[Subject, ...], tuple[Round, _T]] = {}
-    for one in rounds:
-        if one.about not in found and (sight := look(one)):
-            found[one.about] = one, sight
-    return list(found.values())
+    results: dict[tuple[Subject, ...], tuple[Round, _T]] = {}
+    for shared in rounds:
+        if shared.about not in results and (result := look(shared)):
+            results[shared.about] = shared, result
+    return list(results.values())
 
 
 def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     """The passes that evaluate, of each group of ranks that train together."""
-    return _rounds(recordings, lambda one: one.evaluation and not one.training)
+    return _rounds(recordings, lambda pass_: pass_.evaluation and not pass_.training)
 
 
 def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool]) -> Iterator[Round]:
     for group in groups(recordings):
         keyed = {rank: _keyed(recordings[rank], wanted) for rank in group}
-        common = set.intersection(*(set(own) for own in keyed.values()))
-        for key in (key for key in keyed[group[0]] if key in common):
-            found = {rank: keyed[rank][key] for rank in group}
-            yield Round(
-                {rank: one for rank, (_, one) in found.items()},
-                {rank: loader for rank, (loader, _) in found.items()},
-                {rank: recordings[rank] for rank in group},
-                int(str(key[-1])),
-            )
+        for key, number in keyed[group[0]]:
+            row = {rank: keyed[rank][key, number] for rank in group if (key, number) in keyed[rank]}
+            if len(row) == len(group):
+                yield Round(
+                    {rank: pass_ for rank, (_, pass_) in row.items()},
+                    {rank: loader for rank, (loader, _) in row.items()},
+                    {rank: recordings[rank] for rank in group},
+                    number,
+                )
 
 
-def _keyed(recording: Recording, wanted: Callable[[Pass], bool]) -> dict[_Key, tuple[Loader, Pass]]:
-    """The passes in order, by what they have in common with those of other ranks."""
-    loaders = {loader.index: loader for loader in recording.loaders}
-    seen: Counter[_Key] = Counter()
-    found: dict[_Key, tuple[Loader, Pass]] = {}
-    for one in sorted(
-        (p for p in recording.passes if p.loader in loaders and wanted(p)), key=lambda p: p.begin
-    ):
-        loader = loaders[one.loader]
-        kind: _Key = (loader.at, loader.dataset, loader.streams, one.at)
-        key: _Key = (kind, seen[kind])
-        found[key] = loader, one
-        seen[kind] += 1
-    return found
+def _keyed(
+    recording: Recording, wanted: Callable[[Pass], bool]
+) -> dict[tuple[_Key, int], tuple[Loader, Pass]]:
+    """The passes in order, by what they have in common with those of other ranks, and a number."""
+    count: Counter[_Key] = Counter()
+    keyed: dict[tuple[_Key, int], tuple[Loader, Pass]] = {}
+    for pass_ in sorted(filter(wanted, recording.passes), key=lambda pass_: pass_.begin):
+        if loader := recording.loader(pass_.loader):
+            key = (loader.at, loader.dataset, loader.streams, pass_.at)
+            keyed[key, count[key]] = loader, pass_
+            count[key] += 1
+    return keyed
 
 
 def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
@@ -197,10 +193,10 @@ def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
     """
     if not train_one_model(recordings):
         return []
-    own = {rank: _group_of(rank, one, recordings) for rank, one in recordings.items()}
-    return sorted({group for group in own.values() if len(group) > 1})
+    of_ranks = {_group_of(rank, recording, recordings) for rank, recording in recordings.items()}
+    return sorted(group for group in of_ranks if len(group) > 1)
 
 
 def _group_of(rank: int, recording: Recording, recordings: Mapping[int, Recording]) -> tuple[int, ...]:
     members = next((wrapper.ranks for wrapper in recording.wrappers if wrapper.ranks), None)
-    return tuple(r for r in sorted(recordings) if members is None or r in members or r == rank)
+    return tuple(peer for peer in sorted(recordings) if members is None or peer in members or peer == rank)

@@ -12,14 +12,15 @@ from ddpdoctor.trace.recording import Recording
 
 def groups_made(recording: Recording) -> list[GroupEvent]:
     """The groups that a rank has called for, in order."""
-    return [one for one in recording.groups if one.action in ("making", "new_group") and not one.local]
+    made = (group for group in recording.groups if group.action in ("making", "new_group"))
+    return [group for group in made if not group.local]
 
 
 def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
     """What each rank made at the first position at which they differ."""
     for position in range(max(map(len, orders.values()))):
         row = {rank: made[position] if position < len(made) else None for rank, made in orders.items()}
-        if len({one.ranks if one else None for one in row.values()}) > 1:
+        if len({group.ranks if group else None for group in row.values()}) > 1:
             return row
     return None
 
@@ -34,7 +35,7 @@ def out_of_order(row: Mapping[int, GroupEvent]) -> GroupsOutOfOrder:
 
 def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
     """The few ranks that made one group more, and then those that the others made."""
-    lists = {rank: [one.ranks for one in made] for rank, made in orders.items()}
+    lists = {rank: [group.ranks for group in made] for rank, made in orders.items()}
     heads = _heads(lists)
     for group in {head[0] for head in heads.values() if head}:
         with_it = [rank for rank, head in heads.items() if head[:1] == [group]]

@@ -22,13 +22,15 @@ _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
 
 def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
     """The exceptions that match one of some regular expressions, by rank, the earliest first."""
-    found = {
-        rank: one.raised
-        for rank, one in trace.recordings().items()
-        if one.raised is not None
-        and any(re.search(pattern, f"{one.raised.type}: {one.raised.message}") for pattern in patterns)
+    exceptions = {
+        rank: recording.raised for rank, recording in trace.recordings().items() if recording.raised
     }
-    return dict(sorted(found.items(), key=lambda item: item[1].time))
+    matching = {
+        rank: raised
+        for rank, raised in exceptions.items()
+        if any(re.search(pattern, f"{raised.type}: {raised.message}") for pattern in patterns)
+    }
+    return dict(sorted(matching.items(), key=lambda item: item[1].time))
 
 
 def raised_by(
@@ -46,8 +48,8 @@ def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
     """The line of the first of them: of the wrap, where DDP's constructor raised it."""
     rank, first = next(iter(raised.items()))
     text = f"{first.type}: {first.message}"
-    wraps = (one for one in trace.recordings()[rank].wrappers if one.failed and text.startswith(one.failed))
-    return next((wrap.at for wrap in wraps), first.at)
+    failed = (wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.failed)
+    return next((wrap.at for wrap in failed if text.startswith(wrap.failed or "")), first.at)
 
 
 def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
@@ -62,7 +64,7 @@ def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
 
 def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
     """What each rank raised: equal messages once."""
-    return by_state({rank: last_line(one) for rank, one in sorted(raised.items())})
+    return by_state(dict(sorted(raised.items())), last_line)
 
 
 def last_line(raised: Raised) -> str:

@@ -24,10 +24,9 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.handling import ends_its_work
-from ddpdoctor.trace.leaving import (
+from ddpdoctor.trace.handled_exceptions import ends_its_work
+from ddpdoctor.trace.loop_exits import (
     backward_left_out,
-    backwards_of,
     last_pass,
     leavers,
     loop_left,
@@ -48,7 +47,7 @@ class RecordedJob(Standings):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(standings(trace), trace.standstill or Standstill(), out_of_time=trace.out_of_time)
-        self.recordings = {one.rank: one.recording for one in trace.ranks if one.recording is not None}
+        self.recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
 
     def by_dumps(self) -> Cause | None:
         """What flight recorders tell, of which one says nothing without the others."""
@@ -82,9 +81,9 @@ class RecordedJob(Standings):
     def _made_alone(self, called: Sequence[int], others: Sequence[int]) -> Cause:
         first = self.recordings.get(called[0])
         made = groups_made(first) if first else []
-        of_others = [{event.ranks for event in groups_made(one)} for one in self.recordings.values()]
-        alone = next((one for one in made if any(one.ranks not in known for known in of_others)), None)
-        event = alone or (made[-1] if made else None)
+        of_each = [{group.ranks for group in groups_made(each)} for each in self.recordings.values()]
+        alone = (group for group in made if any(group.ranks not in known for known in of_each))
+        event = next(alone, made[-1] if made else None)
         return self.tell(
             GroupMadeAlone,
             called,
@@ -105,9 +104,9 @@ class RecordedJob(Standings):
     def failed(self) -> Cause | None:
         """Whether some ranks, which all others wait for, have raised; None also where that is not sure."""
         handled = {
-            rank: one.process.handles
-            for rank, one in self.ranks.items()
-            if one.process and one.process.handles
+            rank: standing.process.handles
+            for rank, standing in self.ranks.items()
+            if standing.process and standing.process.handles
         }
         if not handled or len(handled) == len(self.ranks) or len(self.waiting) < len(self.ranks):
             return None
@@ -115,7 +114,7 @@ class RecordedJob(Standings):
             return None
         first, *_ = ranks = sorted(handled)
         place, frames = self.ranks[first].place, handled[first].frames
-        texts = by_state({rank: shorten(f"{one.type}: {one.message}", 200) for rank, one in handled.items()})
+        texts = by_state(handled, lambda error: shorten(f"{error.type}: {error.message}", 200))
         where = where_of(frames[-1]) if frames else self.ranks[first].where
         return self.tell(
             FailedAndWaits, ranks, states=texts, handled=handled[first], own_wait=place, where=where
@@ -148,7 +147,7 @@ class RecordedJob(Standings):
         first = self.recordings[ranks[0]]
         last = last_pass(first)
         assert last is not None
-        loader = next((one for one in first.loaders if one.index == last.loader), None)
+        loader = first.loader(last.loader)
         where = (loader.at if loader else None) or last.at
         return self.tell(OutOfBatches, ranks, drawn=last.drawn, where=where)
 
@@ -206,7 +205,7 @@ def _last_step(recording: Recording) -> TrainingStep | None:
 
 
 def _averaged(recording: Recording) -> int:
-    return sum(bool(one.reduced) for one in backwards_of(recording))
+    return sum(bool(backward.reduced) for backward in recording.backwards)
 
 
 def _fewest(row: Row) -> tuple[int, ...]:
@@ -222,9 +221,12 @@ def _fewest(row: Row) -> tuple[int, ...]:
 
 def _forward_at(where: Where | None, recording: Recording) -> tuple[str, bool]:
     """Which wrapper's forward a line calls, and whether it learns, as that line did before."""
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    known = [forward for step in steps for forward in step.forwards] + list(recording.evaluation_forwards)
-    here = [f for f in known if where and f.at and (f.at.file, f.at.line) == (where.file, where.line)]
+    known = (*recording.forwards, *recording.evaluation_forwards)
+    here = [
+        forward
+        for forward in known
+        if where and forward.at and (forward.at.file, forward.at.line) == (where.file, where.line)
+    ]
     if here:
         return str(here[-1].wrapper), here[-1].grad
     return (str(known[-1].wrapper), False) if known else ("0", True)
@@ -240,7 +242,7 @@ def cause_of_run(trace: Trace) -> Cause | None:
     if standstill is None:
         return None
     if not (_LAST and _LAST[0][0] is trace):
-        recorded = any(one.recording for one in trace.ranks)
+        recorded = any(rank.recording for rank in trace.ranks)
         only_dumps = not standstill.processes and not recorded
         job = DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)
         _LAST[:] = [(trace, cause_of(job))]

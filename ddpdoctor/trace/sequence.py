@@ -162,28 +162,26 @@ def _call(point: SequencePoint) -> str:
 
 def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[SequencePoint] | None:
     """All that a rank did together with the others; None where not all was written down, or some of it is hidden."""
-    own = [one for one in recording.collectives if one.group is None and one.operation not in OF_TWO]
-    complete = sorted(one.number for one in own if one.number is not None) == list(range(len(own)))
+    calls = [call for call in recording.collectives if call.group is None and call.operation not in OF_TWO]
+    complete = sorted(call.number for call in calls if call.number is not None) == list(range(len(calls)))
     hidden = any(optimizer.sharded or optimizer.averages for optimizer in recording.optimizers)
-    if not complete or hidden or recording.step_count > len(recording.steps):
+    joined = any(step.joined for step in recording.all_steps)
+    if not complete or hidden or joined or recording.step_count > len(recording.steps):
         return None
-    found = [_of_collective(one) for one in own]
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    if any(step.joined for step in steps):
-        return None
-    found += [point for step in steps for point in _of_step(step, recording)]
+    points = [_of_collective(call) for call in calls]
+    points += [point for step in recording.all_steps for point in _of_step(step, recording)]
     if now is None:
-        found += _under_way(recording)
-    elif now.kind != "left" and not any(one.operation == now.what and not one.ended for one in own):
-        found.append(now)
-    found.sort(key=lambda one: one.time)
-    return [*found, *_leaving(recording)]
+        points += _under_way(recording)
+    elif now.kind != "left" and not any(call.operation == now.what and not call.ended for call in calls):
+        points.append(now)
+    points.sort(key=lambda point: point.time)
+    return [*points, *_leaving(recording)]
 
 
-def _of_collective(one: Collective) -> SequencePoint:
-    sized = one.operation in OF_ONE_SIZE and one.shape is not None and one.dtype is not None
-    size = (math.prod(one.shape or ()), str(one.dtype)) if sized else None
-    return SequencePoint("collective", one.operation, one.at, one.time, size, one.shape, root=one.peer)
+def _of_collective(call: Collective) -> SequencePoint:
+    sized = call.operation in OF_ONE_SIZE and call.shape is not None and call.dtype is not None
+    size = (math.prod(call.shape or ()), str(call.dtype)) if sized else None
+    return SequencePoint("collective", call.operation, call.at, call.time, size, call.shape, root=call.peer)
 
 
 def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:
@@ -217,15 +215,11 @@ def _under_way(recording: Recording) -> Iterator[SequencePoint]:
     """The backward in which a rank stood when it was stopped: it came out of the forward, and did nothing since."""
     last = recording.trailing
     stopped = recording.exit is None and recording.raised is None
-    if (
-        last is None
-        or not stopped
-        or not last.forwards
-        or any(not collective.ended for collective in recording.collectives)
-    ):
+    in_collective = any(not collective.ended for collective in recording.collectives)
+    if last is None or not last.forwards or not stopped or in_collective:
         return
     begun = max(forward.time for forward in last.forwards)
-    times = [*(backward.time for backward in last.backwards), *(one.time for one in recording.collectives)]
+    times = [*(backward.time for backward in last.backwards), *(call.time for call in recording.collectives)]
     known = [backward.at for step in recording.steps for backward in step.backwards]
     if last.forwards[-1].grad and known and max(times, default=0.0) < begun:
         yield SequencePoint("backward", "", known[-1], begun)

@@ -40,8 +40,8 @@ def standings(trace: Trace) -> dict[int, Standing]:
 def _wanted(trace: Trace) -> int:
     """How many ranks those that wait to join a group have been told of; 0 where none was."""
     events = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
-    told = (event.arguments.get("world_size", event.environ.get("WORLD_SIZE", "")) for event in events)
-    return max((int(size) for size in map(str, told) if size.isdigit()), default=0)
+    sizes = (event.arguments.get("world_size", event.environ.get("WORLD_SIZE", "")) for event in events)
+    return max((int(size) for size in map(str, sizes) if size.isdigit()), default=0)
 
 
 def _standing(
@@ -107,25 +107,24 @@ def _recorded_place(recording: Recording) -> Place | None:
         kind, what = _UNDER_WAY[last.action]
         return Place(kind, what, last.at)
     if call := open_call(recording):
-        return Place(
-            PlaceKind.PAIR if call.operation in OF_TWO else PlaceKind.COLLECTIVE, call.operation, call.at
-        )
-    wrapper = next((one for one in recording.wrappers if not one.ready and one.failed is None), None)
-    if wrapper is not None:
-        return Place(PlaceKind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
+        kind = PlaceKind.PAIR if call.operation in OF_TWO else PlaceKind.COLLECTIVE
+        return Place(kind, call.operation, call.at)
+    for wrapper in recording.wrappers:
+        if not wrapper.ready and wrapper.failed is None:
+            return Place(PlaceKind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
     return None
 
 
 def open_call(recording: Recording) -> Collective | None:
     """The collective that a rank has begun and not ended."""
     begun = [collective for collective in recording.collectives if not collective.ended]
-    return max(begun, key=lambda one: one.time, default=None)
+    return max(begun, key=lambda collective: collective.time, default=None)
 
 
 def _message(recording: Recording) -> Collective | None:
     """The message that a rank started last, where it called no collective since; with its peer where all had one."""
     calls = sorted(recording.collectives, key=lambda collective: collective.time, reverse=True)
-    messages = list(takewhile(lambda one: one.operation in OF_TWO, calls))
+    messages = list(takewhile(lambda call: call.operation in OF_TWO, calls))
     if not messages:
         return None
     peers = {message.peer for message in messages}

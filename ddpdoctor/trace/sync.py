@@ -15,8 +15,8 @@ from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.joint_training import train_one_model
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.together import train_one_model
 from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]

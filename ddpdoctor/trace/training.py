@@ -73,15 +73,16 @@ def steps_of(record: Record) -> tuple[list[TrainingStep], TrainingStep | None, i
         elif not isinstance(event, Collective) or event.ended:
             name = _LISTS[type(event)]
             since[name] = (*since.get(name, ()), event)
-    told = max((progress.steps for progress in record.events(Progress)), default=0)
-    count = max(told, steps[-1].index + 1 if steps else 0)
+    counted = max((progress.steps for progress in record.events(Progress)), default=0)
+    count = max(counted, steps[-1].index + 1 if steps else 0)
     begun = _begin(since)
     return steps, None if begun is None else TrainingStep(count, begun, **since), count
 
 
 def _begin(since: Mapping[str, Any]) -> float | None:
     """When the first forward or backward since the last update began."""
-    return min((one.time for name in ("forwards", "backwards") for one in since.get(name, ())), default=None)
+    events = (*since.get("forwards", ()), *since.get("backwards", ()))
+    return min((event.time for event in events), default=None)
 
 
 def _add(steps: list[TrainingStep], update: OptimizerStep, since: Mapping[str, Any]) -> None:

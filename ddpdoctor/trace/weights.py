@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.trace.parts import own_parts
+from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import Group, Update, differing, updates
 
 Digests = Mapping[str, str]
@@ -59,7 +59,7 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
     Args:
         of: whether a parameter is looked at.
     """
-    parts = own_parts(group)
+    parts = sharded_keys(group)
     known = {rank: _after_wrap(group, rank) for rank in group}
     since = {rank: max((one.time for one in own.wrappers), default=0.0) for rank, own in group.items()}
     for update in updates(group):

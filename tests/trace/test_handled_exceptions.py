@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.trace.handling import Way, way_of
+from ddpdoctor.trace.handled_exceptions import Way, way_of
 
 SCRIPT = """\
 try:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddpdoctor.recorder.events.training import HookedGradient
-
-if TYPE_CHECKING:
-    from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.instances import by_key, on_each_rank
+from ddpdoctor.trace.recording import Recording
 
 _NEAR = 0.05
 _STRAIGHT = 0.02
@@ -38,24 +36,20 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
     Left out are those of which it cannot be told: unequal results, losses that are no means of the rank's own, and
     gradients that were equal already, as after a hook that exchanges them during the backward.
     """
-    rows = {
-        rank: {
-            one.at: one for one in recording.events(HookedGradient) if (one.wrapper is not None) is wrapped
-        }
-        for rank, recording in group.items()
-    }
-    common = set.intersection(*(set(row) for row in rows.values()))
-    for at in [at for at in next(iter(rows.values())) if at in common]:
-        row = [row[at] for row in rows.values()]
-        times = _times(row) if len({one.given for one in row}) > 1 else None
+    gradients = on_each_rank(group, lambda recording: recording.events(HookedGradient))
+    of_kind = ((rank, gradient) for rank, gradient in gradients if (gradient.wrapper is not None) is wrapped)
+    for by_rank in by_key(of_kind, lambda gradient: gradient.at):
+        row = list(by_rank.values())
+        times = _times(row) if len(row) == len(group) and len({it.given for it in row}) > 1 else None
         if times is not None and row[0].factor is not None:
             yield Multiple(row[0], times)
 
 
 def _times(row: Sequence[HookedGradient]) -> float | None:
     """How many times the mean every rank got; None where ranks got something else."""
-    mean = [math.fsum(values) / len(row) for values in zip(*(one.given for one in row), strict=True)]
-    times = [_multiple(hooked_gradient.got, mean) for hooked_gradient in row]
+    columns = zip(*(gradient.given for gradient in row), strict=True)
+    mean = [math.fsum(values) / len(row) for values in columns]
+    times = [_multiple(gradient.got, mean) for gradient in row]
     known = [time for time in times if time is not None]
     if len(known) < len(times) or max(known) - min(known) > _STRAIGHT * abs(max(known)):
         return None
@@ -64,7 +58,7 @@ def _times(row: Sequence[HookedGradient]) -> float | None:
 
 def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
     """The factor between two lists that point the same way."""
-    size = math.fsum(one * one for one in of)
+    size = math.fsum(value * value for value in of)
     if not size or not math.isfinite(size):
         return None
     times = math.fsum(a * b for a, b in zip(values, of, strict=True)) / size
@@ -73,9 +67,9 @@ def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
     return times if straight else None
 
 
-def all_stay(found: Sequence[Multiple], times: float) -> bool:
+def all_stay(multiples: Sequence[Multiple], times: float) -> bool:
     """Whether every gradient is that many times the mean, and nothing takes it back."""
-    return all(_near(multiple.times, times) and not _is_made_good(multiple) for multiple in found)
+    return all(_near(multiple.times, times) and not _is_made_good(multiple) for multiple in multiples)
 
 
 def _is_made_good(multiple: Multiple) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ddpdoctor.trace.instances import on_each_rank
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, elements, last_backward
 from ddpdoctor.trace.training import TrainingStep
 
@@ -10,13 +12,16 @@ _LARGEST_STATISTIC = 8
 """Numbers that a script may sum over ranks for a loss or a log; activations are more."""
 
 
-def own_parts(group: Group) -> frozenset[str]:
+def sharded_keys(group: Group) -> frozenset[str]:
     """Keys of what no wrapper knows, where ranks exchange activations on the way to the loss; else none."""
-    if not all(
-        any(_exchanges(step, wrapped=bool(one.wrappers)) for step in one.steps) for one in group.values()
-    ):
+    if not all(map(_exchanges_activations, group.values())):
         return frozenset()
-    return frozenset(key for one in group.values() for held in one.optimizers for key in held.outside)
+    optimizers = on_each_rank(group, lambda recording: recording.optimizers)
+    return frozenset(key for _, optimizer in optimizers for key in optimizer.outside)
+
+
+def _exchanges_activations(recording: Recording) -> bool:
+    return any(_exchanges(step, wrapped=bool(recording.wrappers)) for step in recording.steps)
 
 
 def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:

@@ -11,7 +11,7 @@ _FROM_ONE = ("broadcast", "scatter")
 _NOT_OF_ALL = ("send", "recv")
 
 
-class Order:
+class HappensBefore:
     """The order that collectives, updates and wrappers force upon the ranks of one run."""
 
     def __init__(self, recordings: Mapping[int, Recording]) -> None:
@@ -24,10 +24,10 @@ class Order:
         """
         if first == second:
             return ended <= begins
-        own, other = self._moments.get(first, {}), self._moments.get(second, {})
+        met = self._moments.get(second, {})
         return any(
-            came >= ended and (source is None or source == first) and key in other and other[key][0] < begins
-            for key, (came, source) in own.items()
+            came >= ended and (source is None or source == first) and key in met and met[key][0] < begins
+            for key, (came, source) in self._moments.get(first, {}).items()
         )
 
     def may_overlap(
@@ -57,8 +57,9 @@ def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int 
         elif any(word in call.operation for word in _FROM_ONE) and call.peer is not None:
             yield ("collective", number, call.operation), (call.time, call.peer)
     for step in recording.steps:
-        for backward in (backward for backward in step.backwards if backward.reduced):
-            yield ("step", step.index), (backward.time, None)
+        for backward in step.backwards:
+            if backward.reduced:
+                yield ("step", step.index), (backward.time, None)
     for wrapper in recording.wrappers:
         yield ("wrapper", wrapper.index), (wrapper.time, None)
     for number, event in enumerate(group for group in recording.groups if group.action == "init"):

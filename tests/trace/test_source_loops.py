@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.loops import is_behind, way_out, way_past
+from ddpdoctor.trace.source_loops import is_behind, way_out, way_past
 
 EPOCHS = """\
 def train(model):

@@ -31,9 +31,10 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
         rank: {step.index: step for step in recording.steps[WARM_UP:] if step.phases.get("total")}
         for rank, recording in recordings.items()
     }
-    begun = {rank: {p.begin for p in one.passes if p.training} for rank, one in recordings.items()}
     common = set.intersection(*(set(steps) for steps in timed.values()))
-    common = {i for i in common if not any(_begins_a_pass(timed[rank][i], begun[rank]) for rank in timed)}
+    for rank, recording in recordings.items():
+        begun = {pass_.begin for pass_ in recording.training_passes}
+        common = {index for index in common if not _begins_a_pass(timed[rank][index], begun)}
     if len(common) < FEWEST_STEPS:
         raise NotMeasured("too few training steps were timed")
     return {rank: [steps[index] for index in sorted(common)] for rank, steps in timed.items()}

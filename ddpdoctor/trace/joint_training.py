@@ -13,13 +13,9 @@ def train_one_model(recordings: Mapping[int, Recording]) -> bool:
     A wrapper says so, data divided by a sampler, and gradients or weights that were handed on. So do ranks that speak
     to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
     """
-    values = recordings.values()
-    return (
-        any(value.wrappers for value in values)
-        or any(_divides(value) for value in values)
-        or any(issued.weight_of or issued.gradient_of for value in values for issued in value.collectives)
-        or (any(_speaks_while_it_trains(value) for value in values) and not _began_unequal(recordings))
-    )
+    return any(
+        recording.wrappers or _divides(recording) or _hands_on(recording) for recording in recordings.values()
+    ) or (any(map(_speaks_while_it_trains, recordings.values())) and not _began_unequal(recordings))
 
 
 def _divides(recording: Recording) -> bool:
@@ -28,15 +24,20 @@ def _divides(recording: Recording) -> bool:
     return any(sampler.distributed and (sampler.replicas or 2) > 1 for sampler in samplers)
 
 
+def _hands_on(recording: Recording) -> bool:
+    """Whether a collective carries its gradients or weights."""
+    return any(call.weight_of or call.gradient_of for call in recording.collectives)
+
+
 def _began_unequal(recordings: Mapping[int, Recording]) -> bool:
     first = [recording.steps[0].optimizer_steps[0] for recording in recordings.values() if recording.steps]
-    return len({repr(one.hyperparameters) for one in first}) > 1
+    return len({repr(update.hyperparameters) for update in first}) > 1
 
 
 def _speaks_while_it_trains(recording: Recording) -> bool:
     times: dict[int, list[float]] = {}
     for step in recording.steps:
-        for one in step.optimizer_steps:
-            times.setdefault(one.optimizer, []).append(one.time)
+        for update in step.optimizer_steps:
+            times.setdefault(update.optimizer, []).append(update.time)
     spans = [(min(time), max(time)) for time in times.values()]
-    return any(first < issued.time < last for issued in recording.collectives for first, last in spans)
+    return any(first < call.time < last for call in recording.collectives for first, last in spans)

@@ -11,9 +11,9 @@ from ddpdoctor.blame.failure import tells_of_a_peer
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.standing import Standing
-from ddpdoctor.trace.leaving import last_update
-from ddpdoctor.trace.loops import is_behind, name_of, share_a_loop
+from ddpdoctor.trace.loop_exits import last_update
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_loops import is_behind, name_of, share_a_loop
 from ddpdoctor.trace.syntax import lines, parsed
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
@@ -38,8 +38,8 @@ def way_of(file: str, line: int, tried: int) -> Way | None:
     """
     tree = parsed(file)
     nodes = ast.walk(tree) if tree else ()
-    found = ((getattr(node, "lineno", 0), _of_node(node, line, tried)) for node in nodes)
-    return max(((start, way) for start, way in found if way), default=(0, None))[1]
+    ways = ((getattr(node, "lineno", 0), _of_node(node, line, tried)) for node in nodes)
+    return max(((start, way) for start, way in ways if way), default=(0, None))[1]
 
 
 def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
@@ -82,8 +82,8 @@ def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
 
 def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:
     """The frames below the one that handles it; None where that is not on the stack."""
-    found = next((number for number, one in enumerate(stack) if _same(one, holder)), None)
-    return None if found is None else stack[found + 1 :]
+    position = next((number for number, frame in enumerate(stack) if _same(frame, holder)), None)
+    return None if position is None else stack[position + 1 :]
 
 
 def _same(frame: Frame, other: Frame) -> bool:
