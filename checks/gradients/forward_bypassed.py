@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
+from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 
 class ForwardBypassed(Check):
@@ -34,12 +34,12 @@ class ForwardBypassed(Check):
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        return [self._bypassed(lost) for lost in lost_gradients(trace, Gap.AROUND)] or Passed(
-            "every update came from a forward through DistributedDataParallel"
-        )
+        return [
+            self._bypassed(updates) for updates in unaveraged_updates(trace, MissedReduction.BYPASSED)
+        ] or Passed("every update came from a forward through DistributedDataParallel")
 
-    def _bypassed(self, lost: list[Lost]) -> Finding:
-        first = next((one for one in lost if one.differing), lost[0])
+    def _bypassed(self, updates: list[Unaveraged]) -> Finding:
+        first = next((update for update in updates if update.differing), updates[0])
         name = first.wrapper.module
         sign = "no all-reduce averaged its gradients"
         if first.differing:
@@ -50,5 +50,5 @@ class ForwardBypassed(Check):
             "nothing. Each rank updates its weights with the gradients of its own data.",
             fix="call the wrapper itself, for instance model(batch), not model.module(batch), not one of its "
             "methods and not the name that the module had before the wrap",
-            **unaveraged(lost, first, "{} without an all-reduce", "training step"),
+            **finding_fields(updates, first, "{} without an all-reduce", "training step"),
         )

@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
+from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 
 class NoSyncMisaligned(Check):
@@ -35,12 +35,12 @@ class NoSyncMisaligned(Check):
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        return [self._misaligned(lost) for lost in lost_gradients(trace, Gap.PAUSED)] or Passed(
-            "no update followed a backward with synchronisation off"
-        )
+        return [
+            self._misaligned(updates) for updates in unaveraged_updates(trace, MissedReduction.NO_SYNC)
+        ] or Passed("no update followed a backward with synchronisation off")
 
-    def _misaligned(self, lost: list[Lost]) -> Finding:
-        first = next((one for one in lost if one.differing), lost[0])
+    def _misaligned(self, updates: list[Unaveraged]) -> Finding:
+        first = next((update for update in updates if update.differing), updates[0])
         window = next(iter(first.update.steps.values())).backwards
         reduced = [i + 1 for i, backward in enumerate(window) if first.wrapper.index in backward.reduced]
         return self.fail(
@@ -52,7 +52,7 @@ class NoSyncMisaligned(Check):
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"
             "    loss.backward()",
-            **unaveraged(lost, first, "{} without it"),
+            **finding_fields(updates, first, "{} without it"),
         )
 
 

@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
+from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 
 class TwoBackwards(Check):
@@ -32,17 +32,17 @@ class TwoBackwards(Check):
     explained_by = ("DD225", "DD213")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        return [self._second(lost) for lost in lost_gradients(trace, Gap.FINISHED)] or Passed(
-            "no backward came after the reducer had finished"
-        )
+        return [
+            self._second(updates) for updates in unaveraged_updates(trace, MissedReduction.SECOND_BACKWARD)
+        ] or Passed("no backward came after the reducer had finished")
 
-    def _second(self, lost: list[Lost]) -> Finding:
-        first = lost[0]
+    def _second(self, updates: list[Unaveraged]) -> Finding:
+        first = updates[0]
         return self.fail(
             f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
             f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
             why="The first backward used up what the forward had armed. The second one added each rank's own "
             "gradients to averaged ones, and the update took both.",
             fix="(first_loss + second_loss).backward()    # one backward for all forwards before it",
-            **unaveraged(lost, first, "{} with such gradients"),
+            **finding_fields(updates, first, "{} with such gradients"),
         )

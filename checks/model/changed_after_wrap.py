@@ -8,7 +8,7 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_key, of_model, on_ranks
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.sync import Gap, Lost, lost_gradients, unaveraged
+from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 
 class ChangedAfterWrap(Check):
@@ -49,7 +49,7 @@ class ChangedAfterWrap(Check):
         ]
         return (
             [self._new_parameters(recordings, forwards) for forwards in unknown]
-            or [self._deaf(lost) for lost in deaf if lost]
+            or [self._deaf(updates) for updates in deaf if updates]
             or Passed("no parameter of a wrapped module was replaced, added or converted after the wrap")
         )
 
@@ -68,8 +68,8 @@ class ChangedAfterWrap(Check):
             about=of_model(wrapper),
         )
 
-    def _deaf(self, lost: list[Lost]) -> Finding:
-        first = lost[0]
+    def _deaf(self, updates: list[Unaveraged]) -> Finding:
+        first = updates[0]
         forward = first.first.forward
         return self.fail(
             f"DistributedDataParallel's hooks no longer fire for {first.wrapper.module}'s gradients on "
@@ -79,7 +79,7 @@ class ChangedAfterWrap(Check):
             "that DDP put on its parameters.",
             fix="finish .to(), .half(), .float(), .cpu() and .cuda() first, and wrap last: "
             "model = DistributedDataParallel(net)",
-            **{**unaveraged(lost, first), **({"where": forward.at} if forward else {})},
+            **{**finding_fields(updates, first), **({"where": forward.at} if forward else {})},
         )
 
 
@@ -92,14 +92,14 @@ def _with_unknown(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, Fo
                     yield rank, forward
 
 
-def _lost(trace: Trace) -> list[list[Lost]]:
+def _lost(trace: Trace) -> list[list[Unaveraged]]:
     try:
-        return lost_gradients(trace, Gap.DEAF)
+        return unaveraged_updates(trace, MissedReduction.HOOKS_LOST)
     except NotMeasured:
         return []
 
 
-def _without_gradient(lost: Lost) -> bool:
+def _without_gradient(lost: Unaveraged) -> bool:
     """Whether a parameter of the wrapper got none, which leaves its bucket unreduced as well (DD204)."""
     trained = {parameter.key for parameter in lost.wrapper.parameters if parameter.requires_grad}
     return any(

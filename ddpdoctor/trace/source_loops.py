@@ -81,53 +81,58 @@ def way_past(before: Where | None, behind: Where | None) -> Where | None:
     between = range(before.line + 1, behind.line)
     if source.scope_of(before.line) != source.scope_of(behind.line):
         return None
-    branches = [one for one in ast.walk(tree) if isinstance(one, ast.If) and one.lineno in between]
+    branches = [node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno in between]
     leads_past: list[ast.If | ast.ExceptHandler] = [
         branch for branch in branches if behind.line in lines(branch) or _ends_a_turn(branch)
     ]
     if not leads_past:
         loop = next(iter(reversed(source.around(behind.line))), None)
-        leads_past = [one for one in _handlers(tree, behind.line) if loop and one.lineno in loop.lines]
+        handlers = _handlers(tree, behind.line)
+        leads_past = [handler for handler in handlers if loop and handler.lineno in loop.lines]
     return Where(before.file, leads_past[0].lineno, before.function) if len(leads_past) == 1 else None
 
 
 def _handlers(tree: ast.Module, line: int) -> list[ast.ExceptHandler]:
     """What catches the exceptions of a line, and goes on."""
-    around = (one for one in ast.walk(tree) if isinstance(one, ast.Try) and line in lines(*one.body))
+    around = (node for node in ast.walk(tree) if isinstance(node, ast.Try) and line in lines(*node.body))
     return [
         handler
-        for one in around
-        for handler in one.handlers
+        for statement in around
+        for handler in statement.handlers
         if not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
     ]
 
 
 def _ends_a_turn(branch: ast.If) -> bool:
-    return any(isinstance(one, ast.Continue | ast.Return) for one in (*branch.body, *branch.orelse))
+    return any(isinstance(node, ast.Continue | ast.Return) for node in (*branch.body, *branch.orelse))
 
 
 def _left(inside: Where, other: Where | None) -> list[_Loop]:
     """The loops that lead to a line and do not stand around the other, the outer ones first."""
     here, there = _read(inside.file), _read(other.file) if other else None
-    found = here.around(inside.line) if here and inside.line else []
+    loops = here.around(inside.line) if here and inside.line else []
     if here and other and there and other.line and inside.line:
         scope = there.scope_of(other.line)
         if here != there or here.scope_of(inside.line) != scope:
-            found = [*_between(there, scope, _callers(name_of(inside), (here, there)), here), *found]
-    return [loop for loop in found if not (other and other.file == loop.file and other.line in loop.lines)]
+            loops = [*_between(there, scope, _callers(name_of(inside), (here, there)), here), *loops]
+    return [loop for loop in loops if not (other and other.file == loop.file and other.line in loop.lines)]
 
 
 def _between(source: _Source, scope: range, leads: Collection[str], last: _Source) -> Iterator[_Loop]:
     """The loops around the calls that lead from one function to another."""
-    places, seen = [(source, scope)], {scope}
-    for file, own_lines in places:
+    to_visit, visited = [(source, scope)], {scope}
+    for file, lines_of_function in to_visit:
         for call in file.calls:
-            if call.scope == own_lines and call.name in leads:
+            if call.scope == lines_of_function and call.name in leads:
                 yield from file.around(call.line)
-                called = [(one, own) for one in (source, last) for own in one.functions if own not in seen]
-                new = [(one, own) for one, own in called if one.functions[own] == call.name]
-                seen.update(own for _, own in new)
-                places += new
+                called = [
+                    (there, function)
+                    for there in (source, last)
+                    for function, name in there.functions.items()
+                    if name == call.name and function not in visited
+                ]
+                visited.update(function for _, function in called)
+                to_visit += called
 
 
 def name_of(where: Where) -> str:
@@ -137,12 +142,12 @@ def name_of(where: Where) -> str:
 
 def _callers(function: str, files: Iterable[_Source]) -> set[str]:
     """The names of a function and of all that lead to it, by who calls whom."""
-    found = {function}
+    names = {function}
     while new := {
-        file.functions.get(call.scope, "") for file in files for call in file.calls if call.name in found
-    } - {*found, ""}:
-        found |= new
-    return found
+        file.functions.get(call.scope, "") for file in files for call in file.calls if call.name in names
+    } - {*names, ""}:
+        names |= new
+    return names
 
 
 def _is_repeated(function: str, files: Sequence[_Source]) -> bool:

@@ -14,13 +14,15 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Op
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
 from ddpdoctor.trace.joint_training import train_one_model
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]
 """The ranks that hold replicas of one model, and what was recorded of each."""
+Digests = Mapping[str, str | None]
+"""Checksums of tensors, by the name of the parameter."""
 
 _SENDING = ("send", "isend", "batch_isend_irecv")
 _LARGEST_STATISTIC = 8
@@ -38,9 +40,19 @@ class Update:
     steps: Mapping[int, TrainingStep]
 
     @property
+    def before(self) -> dict[int, Digests | None]:
+        """The digests of the weights that each rank had before."""
+        return {rank: step.before for rank, step in self.taken.items()}
+
+    @property
+    def after(self) -> dict[int, Digests | None]:
+        """The digests of the weights that each rank had after it."""
+        return {rank: step.after for rank, step in self.taken.items()}
+
+    @property
     def differing_gradients(self) -> tuple[str, ...]:
         """The parameters whose gradients differ between ranks."""
-        return differing({rank: one.gradients for rank, one in self.taken.items()})
+        return differing({rank: step.gradients for rank, step in self.taken.items()})
 
     @property
     def where(self) -> Where | None:
@@ -48,20 +60,20 @@ class Update:
         return next(iter(self.taken.values())).at
 
 
-class Gap(Enum):
+class MissedReduction(Enum):
     """Why a backward left gradients that no all-reduce averaged."""
 
-    AROUND = "the wrapped module was called around its wrapper"
-    PAUSED = "its forward ran while synchronisation was off"
-    FINISHED = "the reducer had finished in an earlier backward of the step"
-    DEAF = "its forward went through the wrapper, and the reducer did not hear of the gradients"
+    BYPASSED = "the wrapped module was called around its wrapper"
+    NO_SYNC = "its forward ran while synchronisation was off"
+    SECOND_BACKWARD = "the reducer had finished in an earlier backward of the step"
+    HOOKS_LOST = "its forward went through the wrapper, and the reducer's hooks did not fire"
 
 
 @dataclass(frozen=True)
 class Unreduced:
     """A backward after which no other averaged the gradients before the update."""
 
-    gap: Gap
+    cause: MissedReduction
     backward: Backward
     forward: Forward | None = None
     """The forward that it belongs to, where one was seen."""
@@ -69,11 +81,13 @@ class Unreduced:
     @property
     def where(self) -> Where | None:
         """The line to look at: the call around the wrapper, and otherwise the backward."""
-        return self.forward.at if self.forward and self.gap is Gap.AROUND else self.backward.at
+        return (
+            self.forward.at if self.forward and self.cause is MissedReduction.BYPASSED else self.backward.at
+        )
 
 
 @dataclass(frozen=True)
-class Lost:
+class Unaveraged:
     """Gradients of a wrapper that went into an update unaveraged."""
 
     update: Update
@@ -119,17 +133,17 @@ def updates(group: Group) -> Iterator[Update]:
 
     Left out are steps inside a Join, and optimizers whose ranks differ by design.
     """
-    apart = {one.index for seen in group.values() for one in seen.optimizers if one.sharded or one.averages}
+    optimizers = on_each_rank(group, lambda recording: recording.optimizers)
+    unequal = {optimizer.index for _, optimizer in optimizers if optimizer.sharded or optimizer.averages}
     for index, row in training_steps(group):
         if any(step.joined for step in row.values()):
             continue
-        by_rank = {rank: {one.optimizer: one for one in step.optimizer_steps} for rank, step in row.items()}
-        for optimizer in sorted(set.intersection(*(set(taken) for taken in by_rank.values())) - apart):
-            taken = {rank: steps[optimizer] for rank, steps in by_rank.items()}
-            yield Update(index, optimizer, taken, row)
+        by_rank = {rank: {taken.optimizer: taken for taken in row[rank].optimizer_steps} for rank in row}
+        for optimizer in sorted(set.intersection(*(set(taken) for taken in by_rank.values())) - unequal):
+            yield Update(index, optimizer, {rank: taken[optimizer] for rank, taken in by_rank.items()}, row)
 
 
-def differing(digests: Mapping[int, Mapping[str, str | None] | None]) -> tuple[str, ...]:
+def differing(digests: Mapping[int, Digests | None]) -> tuple[str, ...]:
     """The keys that every rank has and that have unequal digests; none where any rank took none."""
     rows = [row for row in digests.values() if row is not None]
     if len(rows) < len(digests) or not rows:
@@ -140,7 +154,7 @@ def differing(digests: Mapping[int, Mapping[str, str | None] | None]) -> tuple[s
 
 def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
     """The first backward whose gradients of a wrapper no later one averaged; None where the last one did."""
-    found: Unreduced | None = None
+    first: Unreduced | None = None
     pending: list[Forward] = []
     finished = False
     events: list[Forward | Backward] = [*step.forwards, *step.backwards]
@@ -150,11 +164,11 @@ def unreduced(step: TrainingStep, wrapper: int) -> Unreduced | None:
                 pending.append(event)
             continue
         if wrapper in event.reduced:
-            found, finished = None, True
-        elif found is None:
-            found = _explain(event, pending, finished, step, wrapper)
+            first, finished = None, True
+        elif first is None:
+            first = _explain(event, pending, finished, step, wrapper)
         pending = []
-    return found
+    return first
 
 
 def _explain(
@@ -162,19 +176,19 @@ def _explain(
 ) -> Unreduced:
     through = [forward for forward in pending if not forward.around]
     if any(forward.synced for forward in through):
-        return Unreduced(Gap.DEAF, backward, through[-1])
+        return Unreduced(MissedReduction.HOOKS_LOST, backward, through[-1])
     if through:
-        return Unreduced(Gap.PAUSED, backward, through[-1])
+        return Unreduced(MissedReduction.NO_SYNC, backward, through[-1])
     if pending:
-        return Unreduced(Gap.AROUND, backward, pending[0])
+        return Unreduced(MissedReduction.BYPASSED, backward, pending[0])
     if finished:
-        return Unreduced(Gap.FINISHED, backward)
+        return Unreduced(MissedReduction.SECOND_BACKWARD, backward)
     used = any(forward.wrapper == wrapper and not forward.around for forward in step.forwards)
-    return Unreduced(Gap.PAUSED if used else Gap.AROUND, backward)
+    return Unreduced(MissedReduction.NO_SYNC if used else MissedReduction.BYPASSED, backward)
 
 
-def lost_gradients(trace: Trace, gap: Gap) -> list[list[Lost]]:
-    """Updates of a wrapper's parameters by gradients that were not averaged, for one reason; by wrapper and line.
+def unaveraged_updates(trace: Trace, cause: MissedReduction) -> list[list[Unaveraged]]:
+    """Updates of a wrapper's parameters by gradients that were not averaged, for one cause; by wrapper and line.
 
     Silent where the script averages gradients or weights itself.
 
@@ -184,27 +198,32 @@ def lost_gradients(trace: Trace, gap: Gap) -> list[list[Lost]]:
     groups = replicas(trace)
     if not any(recording.wrappers for group in groups for recording in group.values()):
         raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-    lines: dict[object, list[Lost]] = {}
-    for group in groups:
-        for update in () if weights_come_together(group) else updates(group):
-            for lost in _lost(group, update):
-                if lost.first.gap is gap:
-                    lines.setdefault((lost.wrapper.index, lost.first.where), []).append(lost)
-    return list(lines.values())
+    unaveraged = [
+        each
+        for group in groups
+        if not weights_come_together(group)
+        for update in updates(group)
+        for each in _unaveraged(group, update)
+        if each.first.cause is cause
+    ]
+    return grouped(unaveraged, lambda each: (each.wrapper.index, each.first.where))
 
 
-def unaveraged(
-    lost: Sequence[Lost], first: Lost, so: str = "{} without an all-reduce", noun: str = "update"
+def finding_fields(
+    unaveraged: Sequence[Unaveraged],
+    first: Unaveraged,
+    template: str = "{} without an all-reduce",
+    noun: str = "update",
 ) -> dict[str, Any]:
     """The fields of a finding that rests on such updates of one wrapper and line.
 
     Args:
         first: the one to show.
-        so: how many there are, with a place for ``3 updates``.
+        template: says how many there are, with a place for ``3 updates``.
         noun: what they are called there.
     """
     ranks = tuple(first.by_rank)
-    count = so.format(plural(len({one.update.index for one in lost}), noun))
+    count = template.format(plural(len({each.update.index for each in unaveraged}), noun))
     differ = (Evidence(f"gradients that differ: {listing(first.differing)}"),) if first.differing else ()
     return {
         "ranks": ranks,
@@ -214,30 +233,32 @@ def unaveraged(
     }
 
 
-def _lost(group: Group, update: Update) -> Iterator[Lost]:
+def _unaveraged(group: Group, update: Update) -> Iterator[Unaveraged]:
     unequal = update.differing_gradients
-    if any(one.gradients is None for one in update.taken.values()):
+    if any(step.gradients is None for step in update.taken.values()):
         return
-    first = next(iter(group.values()))
-    for wrapper in first.wrappers:
-        mine = trained_keys(wrapper, next(iter(update.taken.values())))
-        late = {
-            rank: found for rank, step in update.steps.items() if (found := unreduced(step, wrapper.index))
-        }
-        lost = Lost(update, wrapper, late, tuple(key for key in unequal if key in mine), len(mine))
-        if mine and late and _is_certain(lost):
-            yield lost
+    for wrapper in next(iter(group.values())).wrappers:
+        trained = trained_keys(wrapper, next(iter(update.taken.values())))
+        missed = {rank: unreduced(step, wrapper.index) for rank, step in update.steps.items()}
+        by_rank = {rank: backward for rank, backward in missed.items() if backward}
+        differing = tuple(key for key in unequal if key in trained)
+        unaveraged = Unaveraged(update, wrapper, by_rank, differing, len(trained))
+        if trained and by_rank and _is_certain(unaveraged):
+            yield unaveraged
 
 
-def _is_certain(lost: Lost) -> bool:
-    if lost.differing:
+def _is_certain(unaveraged: Unaveraged) -> bool:
+    if unaveraged.differing:
         return True
     # Equal data hides it from the gradients. Then only a forward that was seen, and no collective of the script's
     # own that could have averaged anything, leave no doubt.
-    issued = [collective for step in lost.update.steps.values() for collective in step.collectives]
+    issued = [collective for step in unaveraged.update.steps.values() for collective in step.collectives]
     by_hand = any(collective.gradient_of or elements(collective) > 2 for collective in issued)
-    seen = all(one.gap in (Gap.AROUND, Gap.PAUSED) and one.forward for one in lost.by_rank.values())
-    return seen and not by_hand and not lost.wrapper.hook
+    certain = all(
+        backward.cause in (MissedReduction.BYPASSED, MissedReduction.NO_SYNC) and backward.forward
+        for backward in unaveraged.by_rank.values()
+    )
+    return certain and not by_hand and not unaveraged.wrapper.hook
 
 
 def trained_keys(wrapper: Wrapper, step: OptimizerStep) -> set[str]:
@@ -258,24 +279,26 @@ def last_backward(step: TrainingStep) -> float:
 
 def weights_come_together(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
-    if any(optimizer.averages for recording in group.values() for optimizer in recording.optimizers):
-        return True
-    if any("local" in (wrapper.hook or "").lower() for seen in group.values() for wrapper in seen.wrappers):
-        return True  # post_localSGD_hook
-    if all(map(_mixes_in_parts, group.values())):
+    if any(map(_averages_weights, group.values())) or all(map(_mixes_in_parts, group.values())):
         return True
     apart: dict[int, bool] = {}
     for update in updates(group):
-        before = {rank: one.before for rank, one in update.taken.items()}
-        if apart.get(update.optimizer) and all(before.values()) and not differing(before):
+        if apart.get(update.optimizer) and all(update.before.values()) and not differing(update.before):
             return True
-        apart[update.optimizer] = bool(differing({rank: one.after for rank, one in update.taken.items()}))
+        apart[update.optimizer] = bool(differing(update.after))
     return False
+
+
+def _averages_weights(recording: Recording) -> bool:
+    """Whether its optimizer averages weights, or a hook leaves that to one: post_localSGD_hook."""
+    local = any("local" in (wrapper.hook or "").lower() for wrapper in recording.wrappers)
+    return local or any(optimizer.averages for optimizer in recording.optimizers)
 
 
 def _mixes_in_parts(recording: Recording) -> bool:
     """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
     return not recording.wrappers and any(
-        (one.operation in _SENDING and elements(one) > _LARGEST_STATISTIC) or (one.weight_of and one.group)
-        for one in recording.collectives
+        (call.operation in _SENDING and elements(call) > _LARGEST_STATISTIC)
+        or (call.weight_of and call.group)
+        for call in recording.collectives
     )

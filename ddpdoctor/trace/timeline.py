@@ -18,6 +18,7 @@ from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.standstill import Process
 from ddpdoctor.hang.flight.calls import Call, calls
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.files import Load, Save
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -74,9 +75,9 @@ def _rank(
     recorded = _recorded(recording) if recording else ()
     flown = (_flown(call) for call in calls(dump)) if dump else ()
     lanes = _Lanes(rank)
-    for one in chain(recorded, flown):
-        last = max(last, one.begin, one.end or 0.0)
-        yield from lanes.events(one)
+    for slice_ in chain(recorded, flown):
+        last = max(last, slice_.begin, slice_.end or 0.0)
+        yield from lanes.events(slice_)
     if process:
         yield from lanes.events(_standing(process, last))
 
@@ -93,22 +94,22 @@ class _Lanes:
         self._open: defaultdict[str, list[list[int]]] = defaultdict(list)
         """By kind and lane: the ends of the slices that the next one may lie in."""
 
-    def events(self, one: Slice) -> Iterator[dict[str, Any]]:
+    def events(self, slice_: Slice) -> Iterator[dict[str, Any]]:
         """The event of a slice, after those that name its track; slices come in the order of their begins."""
-        begin = round(one.begin * 1e6)
-        end = None if one.end is None else max(begin, round(one.end * 1e6))
-        lane = self._lane(one.track, begin, end)
+        begin = round(slice_.begin * 1e6)
+        end = None if slice_.end is None else max(begin, round(slice_.end * 1e6))
+        lane, lanes = self._lane(slice_.track, begin, end), self._open[slice_.track]
         if lane is None:
             return
-        track = TRACKS.index(one.track) * _MOST_LANES + lane + 1
-        if lane == len(self._open[one.track]):
-            self._open[one.track].append([])
-            name = one.track if lane == 0 else f"{one.track} {lane + 1}"
+        track = TRACKS.index(slice_.track) * _MOST_LANES + lane + 1
+        if lane == len(lanes):
+            lanes.append([])
+            name = slice_.track if lane == 0 else f"{slice_.track} {lane + 1}"
             yield _meta("thread_name", self._rank, track, name=name)
             yield _meta("thread_sort_index", self._rank, track, sort_index=track)
         if end is not None:
-            self._open[one.track][lane].append(end)
-        yield self._event(one, track, begin, end)
+            lanes[lane].append(end)
+        yield self._event(slice_, track, begin, end)
 
     def _lane(self, kind: str, begin: int, end: int | None) -> int | None:
         lanes = self._open[kind]
@@ -119,47 +120,44 @@ class _Lanes:
                 return number
         return len(lanes) if len(lanes) < _MOST_LANES else None
 
-    def _event(self, one: Slice, track: int, begin: int, end: int | None) -> dict[str, Any]:
-        about = {key: value for key, value in one.about.items() if value is not None}
-        event = {
-            "name": one.name,
-            "cat": one.track,
-            "pid": self._rank,
-            "tid": track,
-            "ts": begin,
-            "args": about,
-        }
+    def _event(self, slice_: Slice, track: int, begin: int, end: int | None) -> dict[str, Any]:
+        about = {key: value for key, value in slice_.about.items() if value is not None}
+        names = {"name": slice_.name, "cat": slice_.track}
+        event = {**names, "pid": self._rank, "tid": track, "ts": begin, "args": about}
         return {**event, "ph": "i", "s": "t"} if end is None else {**event, "ph": "X", "dur": end - begin}
 
 
 def _recorded(recording: Recording) -> Iterable[Slice]:
     """What our recorder saw, in the order of begins, the longer first where two begin at once."""
+    last = recording.last
     slices = [
-        *(one for step in recording.steps for one in _step(step, recording)),
+        *chain.from_iterable(_step(step, recording) for step in recording.steps),
         *_parts(recording.trailing),
         *(_forward(forward, "evaluation forward") for forward in recording.evaluation_forwards),
-        *(_collective(collective, recording.last) for collective in _collectives(recording)),
-        *(_pass(loader_pass, recording.last) for loader_pass in recording.passes),
-        *(_file("save", one.path, one.at, one.begin, one.end or recording.last) for one in recording.saves),
-        *(_file("load", one.path, one.at, one.begin, one.end or recording.last) for one in recording.loads),
+        *(_collective(collective, last) for collective in _collectives(recording)),
+        *(_pass(pass_, last) for pass_ in recording.passes),
+        *(_file("save", save, last) for save in recording.saves),
+        *(_file("load", load, last) for load in recording.loads),
         *_moments(recording),
     ]
-    slices.sort(key=lambda one: (one.begin, -(one.end or one.begin)))
-    return (_shift(one, recording.clock) for one in slices)
+    slices.sort(key=lambda it: (it.begin, -(it.end or it.begin)))
+    return (_shift(slice_, recording.clock) for slice_ in slices)
 
 
-def _shift(one: Slice, clock: float) -> Slice:
-    return replace(one, begin=one.begin + clock, end=None if one.end is None else one.end + clock)
+def _shift(slice_: Slice, clock: float) -> Slice:
+    end = None if slice_.end is None else slice_.end + clock
+    return replace(slice_, begin=slice_.begin + clock, end=end)
 
 
 def _step(step: TrainingStep, recording: Recording) -> Iterator[Slice]:
     inside = list(_parts(step))
     names = {optimizer.index: optimizer.name for optimizer in recording.optimizers}
-    for one in step.optimizer_steps:
-        name = f"{names.get(one.optimizer, 'optimizer')}.step"
-        inside.append(Slice("training", name, one.time, one.time + one.seconds, {"at": _at(one.at)}))
+    for update in step.optimizer_steps:
+        name = f"{names.get(update.optimizer, 'optimizer')}.step"
+        end = update.time + update.seconds
+        inside.append(Slice("training", name, update.time, end, {"at": _at(update.at)}))
     if inside:
-        begin, end = min(one.begin for one in inside), max(one.end or one.begin for one in inside)
+        begin, end = min(part.begin for part in inside), max(part.end or part.begin for part in inside)
         phases = {f"{name} (s)": seconds for name, seconds in step.phases.items()}
         yield Slice("training", f"step {step.index}", begin, end, phases)
         waited = step.phases.get("data", 0.0)
@@ -185,50 +183,51 @@ def _backward(backward: Backward) -> Slice:
 
 
 def _collectives(recording: Recording) -> Iterable[Collective]:
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    in_steps = (collective for step in steps for collective in step.collectives)
+    in_steps = (collective for step in recording.all_steps for collective in step.collectives)
     return {id(collective): collective for collective in (*recording.collectives, *in_steps)}.values()
 
 
-def _collective(one: Collective, last: float) -> Slice:
+def _collective(call: Collective, last: float) -> Slice:
     about = {
-        "at": _at(one.at),
-        "group": "default" if one.group is None else str(list(one.group)),
-        "shape": None if one.shape is None else str(list(one.shape)),
-        "dtype": one.dtype,
-        "peer": one.peer,
-        "number": one.number,
-        "ended": one.ended,
+        "at": _at(call.at),
+        "group": "default" if call.group is None else str(list(call.group)),
+        "shape": None if call.shape is None else str(list(call.shape)),
+        "dtype": call.dtype,
+        "peer": call.peer,
+        "number": call.number,
+        "ended": call.ended,
     }
-    return Slice("collectives", one.operation, one.time, one.time + one.seconds if one.ended else last, about)
+    end = call.time + call.seconds if call.ended else last
+    return Slice("collectives", call.operation, call.time, end, about)
 
 
-def _pass(one: Pass, last: float) -> Slice:
-    what = "training" if one.training else "evaluation" if one.evaluation else "pass"
+def _pass(pass_: Pass, last: float) -> Slice:
+    what = "training" if pass_.training else "evaluation" if pass_.evaluation else "pass"
     about = {
-        "at": _at(one.at),
-        "batches": one.drawn,
-        "of": one.batches,
-        "waited (s)": one.wait,
-        "ended": one.ended,
+        "at": _at(pass_.at),
+        "batches": pass_.drawn,
+        "of": pass_.batches,
+        "waited (s)": pass_.wait,
+        "ended": pass_.ended,
     }
-    return Slice("data", f"{what} over loader {one.loader}", one.begin, one.end or last, about)
+    return Slice("data", f"{what} over loader {pass_.loader}", pass_.begin, pass_.end or last, about)
 
 
-def _file(action: str, path: str, at: Where | None, begin: float, end: float) -> Slice:
-    return Slice("files", action, begin, end, {"at": _at(at), "path": path or "a buffer"})
+def _file(action: str, event: Save | Load, last: float) -> Slice:
+    about = {"at": _at(event.at), "path": event.path or "a buffer"}
+    return Slice("files", action, event.begin, event.end or last, about)
 
 
 def _moments(recording: Recording) -> Iterator[Slice]:
-    for one in recording.groups:
-        yield Slice("process", f"group {one.action}", one.time, None, {"at": _at(one.at), "size": one.size})
+    for group in recording.groups:
+        about = {"at": _at(group.at), "size": group.size}
+        yield Slice("process", f"group {group.action}", group.time, None, about)
     raised, exit = recording.raised, recording.exit
     if raised:
         yield Slice("process", f"raised {raised.type}", raised.time, None, {"at": _at(raised.at)})
     if exit:
-        yield Slice(
-            "process", f"end: {exit.how}", exit.time, None, {"at": _at(exit.at), "status": exit.status}
-        )
+        about = {"at": _at(exit.at), "status": exit.status}
+        yield Slice("process", f"end: {exit.how}", exit.time, None, about)
 
 
 def _flown(call: Call) -> Slice:

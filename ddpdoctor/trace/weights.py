@@ -9,9 +9,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace.sharded_parameters import sharded_keys
-from ddpdoctor.trace.sync import Group, Update, differing, updates
-
-Digests = Mapping[str, str]
+from ddpdoctor.trace.sync import Digests, Group, Update, differing, updates
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,12 @@ def differences(group: Group) -> list[tuple[Wrapper | None, Difference]]:
     wrappers = next(iter(group.values())).wrappers
     held = [frozenset(parameter.key for parameter in wrapper.parameters) for wrapper in wrappers]
     rest = frozenset[str]().union(*held)
-    found: list[tuple[Wrapper | None, Difference]] = []
-    for wrapper, keys in zip(wrappers, held, strict=True):
-        if difference := first_difference(group, lambda key, keys=keys: key in keys):  # type: ignore[misc]
-            found.append((wrapper, difference))
-    if difference := first_difference(group, lambda key: key not in rest):
-        found.append((None, difference))
-    return found
+    differences: list[tuple[Wrapper | None, Difference | None]] = [
+        (wrapper, first_difference(group, keys.__contains__))
+        for wrapper, keys in zip(wrappers, held, strict=True)
+    ]
+    differences.append((None, first_difference(group, lambda key: key not in rest)))
+    return [(wrapper, difference) for wrapper, difference in differences if difference]
 
 
 def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True) -> Difference | None:
@@ -61,16 +58,17 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
     """
     parts = sharded_keys(group)
     known = {rank: _after_wrap(group, rank) for rank in group}
-    since = {rank: max((one.time for one in own.wrappers), default=0.0) for rank, own in group.items()}
+    since = {
+        rank: max((wrapper.time for wrapper in recording.wrappers), default=0.0)
+        for rank, recording in group.items()
+    }
     for update in updates(group):
-        before = {rank: one.before for rank, one in update.taken.items()}
-        if keys := tuple(key for key in differing(before) if key not in parts and of(key)):
+        if keys := tuple(key for key in differing(update.before) if key not in parts and of(key)):
             return _changed_between(group, update, keys, known, since)
-        after = {rank: one.after for rank, one in update.taken.items()}
-        if keys := tuple(key for key in differing(after) if key not in parts and of(key)):
+        if keys := tuple(key for key in differing(update.after) if key not in parts and of(key)):
             return Difference(update, keys, before=False)
-        known = {rank: {**known[rank], **(one.after or {})} for rank, one in update.taken.items()}
-        since = {rank: one.time for rank, one in update.taken.items()}
+        known = {rank: {**known[rank], **(after or {})} for rank, after in update.after.items()}
+        since = {rank: step.time for rank, step in update.taken.items()}
     return None
 
 
@@ -87,8 +85,8 @@ def _changed_between(
 ) -> Difference:
     moved = tuple(
         rank
-        for rank, one in update.taken.items()
-        if any(known[rank].get(key) not in (None, (one.before or {}).get(key)) for key in keys)
+        for rank, before in update.before.items()
+        if any(known[rank].get(key) not in (None, (before or {}).get(key)) for key in keys)
     )
     loads = [
         load
