@@ -1,24 +1,21 @@
-"""Says on stderr what is being examined: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Says on stderr how far a command is: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
 
 from __future__ import annotations
 
 import os
 import sys
-from types import TracebackType
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar, cast
 
 from ddpdoctor.text import shorten
 
 if TYPE_CHECKING:  # rich takes longer to import than all of ddpdoctor, and only a terminal needs it
     from rich.progress import Progress as LiveLine
 
-_BESIDE_THE_TEXT = len("| 0:00:00  ^C")
-"""What else the line has to hold; were it full, the echo of Ctrl-C would begin another, which nothing erases."""
-
-
-def can_show_live(stream: TextIO) -> bool:
-    """Whether it is a terminal on which a line can be written over."""
-    return stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+_BAR = 20
+_BESIDE_THE_TEXT = {True: _BAR + len("  ^C"), False: len("| 0:00:00  ^C")}
+"""What else the line has to hold, with and without a bar; were it full, the echo of Ctrl-C would begin another, which
+nothing erases."""
+_Self = TypeVar("_Self", bound="Progress")
 
 
 class Progress:
@@ -27,24 +24,29 @@ class Progress:
     Args:
         quiet: say nothing.
         stream: where to; stderr unless a test looks.
+        has_bar: whether the live line has a bar, and stays at the end.
     """
 
-    def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, quiet: bool = False, stream: TextIO | None = None, *, has_bar: bool = False) -> None:
         self._stream = stream or sys.stderr
-        self._quiet = quiet
-        self._is_live = can_show_live(self._stream)
+        self._quiet, self._has_bar = quiet, has_bar
+        terminal = self._stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+        self.is_live = terminal and not quiet
+        """Whether there is a line that is written over."""
         self._live: LiveLine | None = None
         self._stage = ""
 
-    def stage(self, text: str) -> None:
-        """What begins now: ``examining this host``."""
+    def stage(self, text: str, completed: int = 0, total: int | None = None) -> None:
+        """What begins now: ``examining this host``; with a bar, how much of it is done."""
         if self._quiet or text == self._stage:
             return
         self._stage = text
-        if self._is_live:
-            self._show(text)
-        else:
+        if not self.is_live:
             self._print(text)
+            return
+        self._live = self._live or _start_live_line(self._stream, self._has_bar)
+        shown = shorten(text, self._live.console.width - _BESIDE_THE_TEXT[self._has_bar])
+        self._live.update(self._live.task_ids[0], description=shown, completed=completed, total=total)
 
     def _print(self, text: str) -> None:
         try:
@@ -58,33 +60,50 @@ class Progress:
             self._live.stop()
             self._live = None
 
-    def __enter__(self) -> Progress:
+    def sink(self, stream: TextIO) -> BinaryIO:
+        """Where output goes that belongs to this stream: above the live line, where both are on one terminal."""
+        return cast(BinaryIO, _Above(self)) if self.is_live and stream.isatty() else stream.buffer
+
+    def write_above(self, text: str) -> None:
+        """Write whole lines above the live line."""
+        if self._live:
+            self._live.console.out(text.rstrip("\n"), highlight=False)
+        else:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def __enter__(self: _Self) -> _Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.hide()
 
-    def _show(self, text: str) -> None:
-        if self._live is None:
-            self._live = _start_live_line(self._stream)
-        room = self._live.console.width - _BESIDE_THE_TEXT
-        self._live.update(self._live.task_ids[0], description=shorten(text, room))
+
+class _Above:
+    """Takes the bytes of a job's output and writes them above the live line."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def write(self, data: bytes) -> None:
+        self._progress.write_above(data.decode(errors="backslashreplace"))
+
+    def flush(self) -> None:
+        """Nothing is held back."""
 
 
-def _start_live_line(stream: TextIO) -> LiveLine:
+def _start_live_line(stream: TextIO, has_bar: bool) -> LiveLine:
     from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as LiveLine
-    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     live = LiveLine(
-        SpinnerColumn("line"),
-        TimeElapsedColumn(),
+        *([BarColumn(_BAR)] if has_bar else [SpinnerColumn("line"), TimeElapsedColumn()]),
         TextColumn("{task.description}", markup=False),
         console=Console(file=stream),
-        transient=True,  # the line is gone when the report comes
+        transient=not has_bar,  # the line is gone when the report comes
         redirect_stdout=False,
+        redirect_stderr=not has_bar,
     )
     live.add_task("")
     live.start()

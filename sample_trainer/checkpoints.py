@@ -90,26 +90,12 @@ class Due:
         checkpoint_files.remove_old(self.folder, self.keep)
 
 
-def save(
-    folder: Path,
-    step: int,
-    components: Mapping[str, Component],
-    keep: int = 3,
-    *,
-    best: bool = False,
-    texts: Mapping[str, str] | None = None,
-) -> None:
+def save(due: Due) -> None:
     """Write a checkpoint; no rank goes on before it is complete.
 
-    Args:
-        keep: how many to keep; the best is kept besides.
-        best: whether ``best`` names it from now on.
-        texts: more files, by name, that lie beside the weights: a vocabulary, names of labels.
-
     Raises:
-        CheckpointError: replicas differ, or it cannot be written; the checkpoints before it are as they were.
+        CheckpointError: it cannot be written; the checkpoints before it are as they were.
     """
-    due = prepare(folder, step, components, keep, best=best, texts=texts)
     on_rank_0(due.write, due.failure)
 
 
@@ -117,12 +103,17 @@ def prepare(
     folder: Path,
     step: int,
     components: Mapping[str, Component],
-    keep: int,
+    keep: int = 3,
     *,
-    best: bool,
-    texts: Mapping[str, str] | None,
+    best: bool = False,
+    texts: Mapping[str, str] | None = None,
 ) -> Due:
     """Verify that replicas are equal, and gather what each rank has for itself; every rank calls it.
+
+    Args:
+        keep: how many to keep; the best is kept besides.
+        best: whether ``best`` names it from now on.
+        texts: more files, by name, that lie beside the weights: a vocabulary, names of labels.
 
     Raises:
         CheckpointError: replicas differ.

@@ -1,4 +1,4 @@
-"""The command line: what was asked for, what a dry run shows, and how an error of the user's is told."""
+"""The command line: what was asked for, what a dry run shows, and how a user's error is printed."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def _environment() -> str:
 
 
 @contextmanager
-def errors_told_once() -> Iterator[None]:
-    """Tell a TrainerError in one line, from one rank; then leave with exit status 2."""
+def errors_printed_once() -> Iterator[None]:
+    """Print a TrainerError in one line, from one rank; then leave with exit status 2."""
     try:
         yield
     except TrainerError as error:
-        if own_rank() == error.told_by:
+        if own_rank() == error.printed_by:
             print(f"trainer: {error}", file=sys.stderr, flush=True)
         else:
             # torchrun ends all ranks as soon as one has left; the line comes first.

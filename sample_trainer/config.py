@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 
 class TrainerError(Exception):
-    """Something that the user can put right; one rank tells it in one line, without a traceback."""
+    """Something that the user can put right; one rank prints it in one line, without a traceback."""
 
-    def __init__(self, text: str, told_by: int = 0) -> None:
+    def __init__(self, text: str, printed_by: int = 0) -> None:
         super().__init__(text)
-        self.told_by = told_by
-        """The rank that tells it: rank 0, unless that knows nothing of it."""
+        self.printed_by = printed_by
+        """The rank that prints it: rank 0, unless that knows nothing of it."""
 
 
 def own_rank() -> int:

@@ -28,20 +28,22 @@ def launched_rank() -> tuple[int, int, int] | None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return None
-    told_by = own_rank()
+    printed_by = own_rank()
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not os.environ.get(name):
-            raise TrainerError(f"RANK and WORLD_SIZE are set, and {name}, where ranks meet, is not", told_by)
+            raise TrainerError(
+                f"RANK and WORLD_SIZE are set, and {name}, where ranks meet, is not", printed_by
+            )
     try:
         rank, local, size, port = (int(os.environ.get(name, os.environ["RANK"])) for name in names)
     except ValueError:
         raise TrainerError(
-            f"one of the launcher's variables {', '.join(names)} is not a number", told_by
+            f"one of the launcher's variables {', '.join(names)} is not a number", printed_by
         ) from None
     if not 0 <= rank < size:
-        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", told_by)
+        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", printed_by)
     if not 0 <= port < 65536:
-        raise TrainerError(f"MASTER_PORT is {port}; it has to be at most 65535", told_by)
+        raise TrainerError(f"MASTER_PORT is {port}; it has to be at most 65535", printed_by)
     return rank, local, size
 
 
@@ -76,7 +78,7 @@ def set_up(parallel: Parallel) -> torch.device:
         if not known and "EADDRINUSE" not in str(error):  # which torch 2.4 gives no type of its own
             raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if launched else address
-        raise TrainerError(_why_not_joined(str(error), where, rank), told_by=rank) from None
+        raise TrainerError(_why_not_joined(str(error), where, rank), printed_by=rank) from None
     return device
 
 
@@ -102,7 +104,7 @@ def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
     if local_rank >= visible:
         raise TrainerError(
             f"rank {rank} needs the GPU {local_rank} of its own, and {visible} are visible",
-            told_by=rank - local_rank + visible,  # the first of this host without one
+            printed_by=rank - local_rank + visible,  # the first of this host without one
         )
     # Or every .cuda() of every rank on this host would be GPU 0.
     torch.cuda.set_device(local_rank)
@@ -146,7 +148,7 @@ def all_or_none() -> Iterator[None]:
         first = first.cuda()
     dist.all_reduce(first, dist.ReduceOp.MIN)
     if int(first) < size:
-        raise TrainerError(str(error or "another rank failed"), told_by=int(first))
+        raise TrainerError(str(error or "another rank failed"), printed_by=int(first))
 
 
 # --- Averages -------------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
-"""All that a training run is made of, declared by what it is to the ranks, and who saves it."""
+"""All that a training run is made of, declared by what it is to the ranks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import checkpoints
 import torch
 from components import (
     Component,
@@ -15,9 +14,6 @@ from components import (
     random_component,
 )
 from torch import nn
-
-if TYPE_CHECKING:
-    from asynchronous import AsynchronousSaver
 
 
 def components_of(
@@ -42,21 +38,3 @@ def components_of(
         # Last, since whatever is made before may draw from the generators.
         "random": random_component(device),
     }
-
-
-class _AtOnce:
-    """Writes a checkpoint before training goes on."""
-
-    save = staticmethod(checkpoints.save)
-
-    def finish(self) -> None:
-        """Nothing is outstanding."""
-
-
-def create_saver(*, asynchronous: bool) -> _AtOnce | AsynchronousSaver:
-    """Called by every rank."""
-    if not asynchronous:
-        return _AtOnce()
-    from asynchronous import AsynchronousSaver  # here, since it takes a second to import
-
-    return AsynchronousSaver()

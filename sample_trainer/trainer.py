@@ -29,7 +29,7 @@ from typing import cast
 import checkpoints
 import torch
 import torch.distributed as dist
-from command_line import errors_told_once, read_command_line
+from command_line import errors_printed_once, read_command_line
 from components import Position, seed_generators
 from config import Config
 from data import IGNORED, Material
@@ -39,7 +39,8 @@ from models import create_model
 from optimization import create_optimizer, create_schedule, planned_steps
 from preparation import choose_folder, leave_summary, open_run, prepare_data
 from progress import Meter, Progress
-from state import components_of, create_saver
+from saver import Saver
+from state import components_of
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -88,7 +89,7 @@ class DDPTrainer:
         buffers = config.ddp.broadcast_buffers
         self.components = components_of(self.bare_model, self.replicated, self.place, device, buffers)
         self.saved_at, self.save_every = -1, config.checkpoint.every or sys.maxsize
-        self.saver = create_saver(asynchronous=config.checkpoint.asynchronous)
+        self.saver = Saver(asynchronous=config.checkpoint.asynchronous)
 
     @property
     def bare_model(self) -> nn.Module:
@@ -229,7 +230,8 @@ class DDPTrainer:
             return
         with self.meter.timed("checkpoint"):
             step, keep = self.position.step, self.config.checkpoint.keep
-            self.saver.save(self.checkpoints, step, self.components, keep, best=best, texts=self.texts)
+            folder, texts = self.checkpoints, self.texts
+            self.saver.save(checkpoints.prepare(folder, step, self.components, keep, best=best, texts=texts))
         self.saved_at = step
         self.meter.note("checkpoint", best=best)
         self.meter.restart()
@@ -282,7 +284,7 @@ def main() -> None:
     # A rank that collects garbage in the middle of a step makes all the others wait: collect together, between
     # epochs. Importing what DDP needs is a third quicker for it, too.
     gc.disable()
-    with errors_told_once():
+    with errors_printed_once():
         config = read_command_line()
         if config is None:
             return

@@ -63,7 +63,7 @@ class Timer:
         stepper = _Stepper(model, self._batches(batch_size), self._device)
         for _ in range(WARM_UP):
             stepper.step(synced=True)
-        block, blocks = self._launch(stepper, 2 if apart else 1)
+        block, blocks = self._block_size(stepper, 2 if apart else 1)
         timings: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
         for _ in range(blocks):
             for kind in ("synced", "unsynced") if apart else ("synced",):
@@ -76,7 +76,7 @@ class Timer:
         while True:
             yield from loader
 
-    def _launch(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
+    def _block_size(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
         """Steps of a block, and blocks, the same on every rank: what rank 0 needs for the time it has."""
         began = time.perf_counter()
         for _ in range(WARM_UP):

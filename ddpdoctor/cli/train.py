@@ -16,7 +16,7 @@ from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.report_output import write_out
-from ddpdoctor.cli.training_bar import TrainingBar
+from ddpdoctor.cli.training_progress import TrainingProgress
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
 from ddpdoctor.job.guarded import Ending
@@ -114,22 +114,22 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
 def _watch(run: TrainingRun, folder: Path | None, quiet: bool) -> Ending:
     """Show what the run does until it ends."""
     follower = Follower(folder) if folder else None
-    with TrainingBar(quiet) as bar:
-        output = Output(run.streams, bar.sink(sys.stdout), bar.sink(sys.stderr))
+    with TrainingProgress(quiet) as progress:
+        output = Output(run.streams, progress.sink(sys.stdout), progress.sink(sys.stderr))
         try:
             while (ending := run.wait(_LOOK_SECONDS)) is None:
-                _show(follower, bar)
-            _show(follower, bar)
+                _show(follower, progress)
+            _show(follower, progress)
             return ending
         finally:
             run.stop()
             output.finish()
 
 
-def _show(follower: Follower | None, bar: TrainingBar) -> None:
+def _show(follower: Follower | None, progress: TrainingProgress) -> None:
     position = follower.look() if follower else None
     if position:
-        bar.show(position)
+        progress.show(position)
 
 
 def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:

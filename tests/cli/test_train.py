@@ -11,7 +11,7 @@ import pytest
 from ddpdoctor.cli import run
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.train import launch_of_training
-from ddpdoctor.cli.training_bar import TrainingBar, describe
+from ddpdoctor.cli.training_progress import TrainingProgress, describe
 from ddpdoctor.job.training_run import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
 from ddpdoctor.runs.run_progress import Position
@@ -286,13 +286,13 @@ def test_a_position_is_described():
 
 def test_a_pipe_gets_a_line_for_each_tenth_and_now_and_then():
     clock, stream = [0.0], io.StringIO()
-    with TrainingBar(stream=stream, clock=lambda: clock[0]) as bar:
+    with TrainingProgress(stream=stream, clock=lambda: clock[0]) as bar:
         for step in range(1, 201):
             clock[0] += 0.01
             bar.show(position(step))
     assert [int(line.split()[1]) for line in stream.getvalue().splitlines()] == list(range(20, 201, 20))
     slow = io.StringIO()
-    with TrainingBar(stream=slow, clock=lambda: clock[0]) as bar:
+    with TrainingProgress(stream=slow, clock=lambda: clock[0]) as bar:
         for step in range(1, 5):
             clock[0] += 6.0
             bar.show(position(step, total=None))
@@ -302,7 +302,7 @@ def test_a_pipe_gets_a_line_for_each_tenth_and_now_and_then():
 def test_a_terminal_gets_a_bar_and_lines_stay_above_it(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with TrainingBar(stream=stream) as bar:
+    with TrainingProgress(stream=stream) as bar:
         bar.show(position(40))
         bar.sink(stream).write(b"epoch 1: [loss] 3\n")
         bar.show(position(200))
@@ -315,6 +315,6 @@ def test_a_terminal_gets_a_bar_and_lines_stay_above_it(monkeypatch):
 
 def test_quiet_says_nothing():
     stream = io.StringIO()
-    with TrainingBar(quiet=True, stream=stream) as bar:
+    with TrainingProgress(quiet=True, stream=stream) as bar:
         bar.show(position(200))
     assert stream.getvalue() == ""

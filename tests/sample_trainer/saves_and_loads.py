@@ -84,7 +84,7 @@ def on_rank_0(act: Callable[[], object]) -> None:
 def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
-    checkpoints.save(folder, 2, one.components(), texts={"vocabulary.json": "{}"})
+    checkpoints.save(checkpoints.prepare(folder, 2, one.components(), texts={"vocabulary.json": "{}"}))
     saved, drawn = one.states(), one.draws()
     other = Training()
     with torch.no_grad():
@@ -108,14 +108,14 @@ def differ(folder: Path, change: Callable[[Training], object]) -> str:
     if dist.get_rank() == 1:
         with torch.no_grad():
             change(one)
-    return refused(lambda: checkpoints.save(folder, 3, one.components()))
+    return refused(lambda: checkpoints.save(checkpoints.prepare(folder, 3, one.components())))
 
 
 def own_buffers(folder: Path) -> bool:
     """Buffers that DDP does not broadcast are each rank's own."""
     one = Training()
     parts = {**one.components(), "buffers": buffers_component(one.model)}
-    checkpoints.save(folder, 2, parts)
+    checkpoints.save(checkpoints.prepare(folder, 2, parts))
     before = checksum(one.model.state_dict())
     one.model[1].running_mean.zero_()
     checkpoints.load(folder / "step-00000002", parts)
@@ -124,19 +124,19 @@ def own_buffers(folder: Path) -> bool:
 
 def asynchronous(folder: Path) -> dict[str, Any]:
     """What is written is the state of the moment, whatever becomes of it meanwhile."""
-    from asynchronous import AsynchronousSaver
+    from saver import Saver
 
-    one, saver = Training(), AsynchronousSaver()
+    one, saver = Training(), Saver(asynchronous=True)
     saved = checksum(one.model.state_dict())
-    saver.save(folder, 2, one.components())
+    saver.save(checkpoints.prepare(folder, 2, one.components()))
     with torch.no_grad():
         one.model[0].weight.zero_()
-    saver.save(folder, 3, one.components())
+    saver.save(checkpoints.prepare(folder, 3, one.components()))
     saver.finish()
     whole = sorted(path.name for path in folder.iterdir())
     checkpoints.load(folder / "step-00000002", one.components())
     on_rank_0(lambda: (folder.parent / "a file").write_text(""))
-    saver.save(folder.parent / "a file", 4, one.components())
+    saver.save(checkpoints.prepare(folder.parent / "a file", 4, one.components()))
     return {
         "equal": checksum(one.model.state_dict()) == saved if dist.get_rank() == 0 else True,
         "whole": whole,
@@ -180,7 +180,9 @@ def cases(place: Path) -> dict[str, Any]:
     answers["asynchronous"] = asynchronous(place / "asynchronous")
     answers["later"] = refused(lambda: checkpoints.begin(good, 1))
     answers["no folder"] = refused(lambda: checkpoints.begin(place / "a file", 1))
-    answers["unwritable"] = refused(lambda: checkpoints.save(place / "a file", 4, Training().components()))
+    answers["unwritable"] = refused(
+        lambda: checkpoints.save(checkpoints.prepare(place / "a file", 4, Training().components()))
+    )
     answers["nothing there"] = checkpoints.load_latest(place / "nothing", Training().components())
     answers["missing"] = refused(lambda: checkpoints.load(place / "nothing", Training().components()))
     answers["other model"] = refused(lambda: checkpoints.load_latest(good, Training(width=5).components()))

@@ -87,7 +87,7 @@ def test_a_mean_weighs_every_sample_equally(helpers):
 
 
 def test_an_error_of_one_rank_is_one_of_all_and_told_once(helpers):
-    assert {one["error"]["told_by"] for one in helpers} == {1}
+    assert {one["error"]["printed_by"] for one in helpers} == {1}
     assert helpers[1]["error"]["text"] == "rank 1 found no text"
 
 

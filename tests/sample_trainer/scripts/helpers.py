@@ -91,7 +91,7 @@ def who_tells():
             if dist.get_rank() > 0:
                 raise TrainerError(f"rank {dist.get_rank()} found no text")
     except TrainerError as error:
-        return {"text": str(error), "told_by": error.told_by}
+        return {"text": str(error), "printed_by": error.printed_by}
 
 
 def judged(losses, **settings):
