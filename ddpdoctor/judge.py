@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from ddpdoctor import __version__
 from ddpdoctor.check import Check
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Passed, Skipped, Source
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Passed, Report, Skipped, Source
+from ddpdoctor.silence import note_of
 from ddpdoctor.text import plural
 
 _State: TypeAlias = tuple[Outcome, str, str | None]
@@ -242,6 +245,42 @@ def _skipped(verdicts: Sequence[Verdict], silenced: int) -> _State:
         return Outcome.SKIP, reason, reason
     reason = next(verdict.reason for verdict in verdicts if verdict.reason)
     return Outcome.SKIP, f"{verdicts[0].check.title}: {reason}", reason
+
+
+def compose(
+    verdicts: Sequence[Verdict],
+    run: Mapping[str, Any],
+    started: float,
+    *,
+    fail_on: Level = Level.WARN,
+    notes: Iterable[str] = (),
+    unfinished: str | None = None,
+    hides: Callable[[Finding], bool] = lambda finding: False,
+) -> Report:
+    """The report of a command.
+
+    Args:
+        run: what was run.
+        started: when the command began, on the monotonic clock.
+        fail_on: the least level that makes the exit status 1.
+        unfinished: why the examination did not come to its end, where it did not.
+        hides: whether the user has silenced a finding.
+    """
+    merged = merge(verdicts, hides)
+    status = exit_status(merged.findings, merged.results, fail_on, unfinished)
+    remarks = [*notes, note_of(merged.silenced)]
+    if unfinished and status != 1:  # else a finding tells why
+        remarks.append(f"the examination did not complete: {unfinished}")
+    return Report(
+        version=__version__,
+        command=tuple(sys.argv[1:]),
+        exit_status=status,
+        seconds=time.monotonic() - started,
+        checks=merged.results,
+        findings=merged.findings,
+        run={**run, "fail_on": fail_on.value},
+        notes=tuple(filter(None, remarks)),
+    )
 
 
 def exit_status(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from ddpdoctor.cli.errors import INTERRUPTED
-from ddpdoctor.cli.options import LINE, JobOptions
+from ddpdoctor.cli.options import LINE, OPTION, JobOptions
 from ddpdoctor.cli.signals import stopped_by_signals
 
 _Options = TypeVar("_Options")
 _Run = Callable[[_Options], int]
+_ANNOTATED: Any = Annotated
 _LAST = ("fail_on", "format", "output", "timeline", "verbose", "quiet")
 """The options that stand at the end of a command's help."""
 
@@ -40,17 +42,23 @@ def command(
                 print(f"ddpdoctor: stopped; {if_stopped}", file=sys.stderr)
                 return INTERRUPTED
 
-        kinds = get_type_hints(options, include_extras=True)
-        parameters = inspect.signature(options).parameters.values()
-        own = [one.replace(annotation=kinds[one.name], kind=one.KEYWORD_ONLY) for one in parameters]
-        own.sort(key=lambda one: one.name in _LAST)
+        parameters = sorted(_parameters(options), key=lambda parameter: parameter.name in _LAST)
         invoke.__doc__ = run.__doc__
-        invoke.__annotations__ = {one.name: one.annotation for one in own}
-        invoke.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         app.command(run.__name__, **kind)(invoke)  # type: ignore[arg-type]
         return run
 
     return register
+
+
+def _parameters(options: type) -> Iterator[inspect.Parameter]:
+    """The fields of a dataclass as typer takes them, each with its type and its option."""
+    types, signature = get_type_hints(options), inspect.signature(options).parameters
+    for field in fields(options):
+        annotation = _ANNOTATED[types[field.name], field.metadata[OPTION]]
+        parameter = signature[field.name]
+        yield parameter.replace(annotation=annotation, kind=parameter.KEYWORD_ONLY)
 
 
 class _JobCommand(TyperCommand):

@@ -8,12 +8,12 @@ import sys
 import time
 from dataclasses import replace
 
-from ddpdoctor import __version__, registry
+from ddpdoctor import registry
 from ddpdoctor.cli.dumps import judge_dumps, take_apart, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, write_text
-from ddpdoctor.judge import Verdict, exit_status, merge
+from ddpdoctor.judge import Verdict, compose
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import UnreadableInput, streams
 from ddpdoctor.logs.nccl_facts import read_facts, table
@@ -57,17 +57,8 @@ def _report(options: ExplainOptions) -> Report:
         of_log, lines = _judge_output(given.others, needed=not given.dumps)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
-    merged, fail_on = merge(verdicts), options.fail_on or Level.WARN
-    return Report(
-        version=__version__,
-        command=tuple(sys.argv[1:]),
-        exit_status=exit_status(merged.findings, merged.results, fail_on, None),
-        seconds=time.monotonic() - started,
-        checks=merged.results,
-        findings=merged.findings,
-        run={"files": options.subjects, "lines": lines, "fail_on": fail_on.value},
-        notes=notes,
-    )
+    run = {"files": options.subjects, "lines": lines}
+    return compose(verdicts, run, started, fail_on=options.fail_on or Level.WARN, notes=notes)
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:
@@ -95,14 +86,8 @@ def _facts(options: ExplainOptions) -> Report:
     if not facts.by_rank:
         raise UsageError("no line is from NCCL; NCCL_DEBUG=INFO makes it log")
     note = "no line names its rank; processes are numbered in order of appearance"
-    return Report(
-        version=__version__,
-        command=tuple(sys.argv[1:]),
-        exit_status=0,
-        seconds=0.0,
-        run={"facts": table(facts)},
-        notes=(note,) if facts.unnumbered else (),
-    )
+    notes = (note,) if facts.unnumbered else ()
+    return compose([], {"facts": table(facts)}, time.monotonic(), notes=notes)
 
 
 def _facts_text(report: Report, format: Format) -> str:

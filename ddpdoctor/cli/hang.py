@@ -41,7 +41,7 @@ def run_hang(options: HangOptions) -> int:
         looked = _look(options, progress)
         if looked is None:
             return CANNOT_EXAMINE
-        report = report_of(looked, time.monotonic() - started)
+        report = report_of(looked, started)
         _keep(looked, options.dump)
         write_timeline(looked.trace, timeline)
     output.write(report)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddpdoctor import __version__, registry
+from ddpdoctor import registry
 from ddpdoctor.blame.causes import NeverCame
 from ddpdoctor.blame.liveness import JobState
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
+from ddpdoctor.judge import Verdict, compose
+from ddpdoctor.model import Level, Passed, Report, Source
 from ddpdoctor.text import quote_command
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recorded_job import RecordedJob, cause_of_run
@@ -27,29 +27,22 @@ class Looked:
     """Where our recorder writes, in a job that runs under it."""
 
 
-def report_of(looked: Looked, seconds: float) -> Report:
-    """The report of a look that took so many seconds."""
-    finding = _finding(looked)
+def report_of(looked: Looked, started: float) -> Report:
+    """The report of a look that began at a time of the monotonic clock."""
+    verdict = _verdict(looked)
     trace, standstill = looked.trace, looked.trace.standstill or Standstill()
     ranks = sorted({*standstill.ranks, *standstill.flight})
-    return Report(
-        version=__version__,
-        command=tuple(sys.argv[1:]),
-        exit_status=int(finding is not None and finding.level is Level.FAIL),
-        seconds=seconds,
-        checks=(_line(looked, finding, seconds),),
-        findings=(finding,) if finding else (),
-        run={
-            **_size(standstill, len(ranks)),
-            "script": quote_command(looked.command) if looked.command else None,
-            "hang": {
-                "state": looked.state.value,
-                "world_size": trace.world_size,
-                "processes": _rows(standstill),
-            },
+    run = {
+        **_size(standstill, len(ranks)),
+        "script": quote_command(looked.command) if looked.command else None,
+        "hang": {
+            "state": looked.state.value,
+            "world_size": trace.world_size,
+            "processes": _rows(standstill),
         },
-        notes=standstill.unseen if finding is None else (),
-    )
+    }
+    notes = () if verdict.findings else standstill.unseen
+    return compose([verdict], run, started, fail_on=Level.FAIL, notes=notes)
 
 
 def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
@@ -58,25 +51,19 @@ def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
     return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
-def _finding(looked: Looked) -> Finding | None:
+def _verdict(looked: Looked) -> Verdict:
     """What is found; where a rank works while others wait, no more than a warning."""
-    if looked.state is JobState.MOVES:
-        return None
     slow = looked.state is JobState.SLOW
-    cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
-    finding = registry.by_cause(type(cause)).report(cause) if cause else None
-    return None if finding and slow and finding.level is Level.FAIL else finding
-
-
-def _line(looked: Looked, finding: Finding | None, seconds: float) -> CheckResult:
-    check = registry.by_code(finding.code) if finding else None
-    if check and finding:
-        outcome = Outcome(finding.level.value)
-        return CheckResult(check.code, check.name, check.family, outcome, finding.headline)
-    check = registry.by_cause(NeverCame)
-    where = RecordedJob(looked.trace).short_states if looked.trace.ranks else ()
-    text = "no rank is blocked on a missing rank"
-    return CheckResult(check.code, check.name, check.family, Outcome.PASS, text, evidence=where)
+    cause = None
+    if looked.state is not JobState.MOVES:
+        cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
+    check = registry.by_cause(type(cause) if cause else NeverCame)
+    finding = check.report(cause) if cause else None
+    if finding is None or (slow and finding.level is Level.FAIL):
+        check = registry.by_cause(NeverCame)
+        states = RecordedJob(looked.trace).short_states if looked.trace.ranks else ()
+        return Verdict(check, Source.RUN, passed=Passed("no rank is blocked on a missing rank", states))
+    return Verdict(check, Source.RUN, findings=(finding,))
 
 
 def _rows(standstill: Standstill) -> list[dict[str, object]]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor import __version__, registry
+from ddpdoctor import registry
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
-from ddpdoctor.judge import Verdict, exit_status, merge, skip_all
+from ddpdoctor.judge import Verdict, compose, skip_all
 from ddpdoctor.judge import judge as judge_all
 from ddpdoctor.model import Report, Source
-from ddpdoctor.silence import note_of
 from ddpdoctor.trace import Trace
 
 
@@ -84,29 +82,21 @@ class Judging:
 
     def compose(self) -> Report:
         """All of it as one report."""
-        launch = self.request.host.launch
-        merged = merge(self.verdicts, self.request.silencer.hides)
-        self.notes += filter(None, [note_of(merged.silenced)])
-        status = exit_status(merged.findings, merged.results, self.request.fail_on, self.unfinished)
-        if self.unfinished and status != 1:  # else a finding tells why
-            self.notes.append(f"the examination did not complete: {self.unfinished}")
-        name = self.request.job.name if self.request.job else None
+        launch, job = self.request.host.launch, self.request.job
         run = {
             "nproc": launch.nproc,
             "nnodes": launch.nnodes,
             "backend": launch.backend,
             "torch": None,
-            "script": name,
+            "script": job.name if job else None,
+            **self.run,
         }
-        run.update(self.run)
-        run["fail_on"] = self.request.fail_on.value
-        return Report(
-            version=__version__,
-            command=tuple(sys.argv[1:]),
-            exit_status=status,
-            seconds=time.monotonic() - self.started,
-            checks=merged.results,
-            findings=merged.findings,
-            run=run,
-            notes=tuple(self.notes),
+        return compose(
+            self.verdicts,
+            run,
+            self.started,
+            fail_on=self.request.fail_on,
+            notes=self.notes,
+            unfinished=self.unfinished,
+            hides=self.request.silencer.hides,
         )

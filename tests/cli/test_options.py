@@ -15,8 +15,9 @@ DIFFERENT = {"fail_on", "format", "subjects", "timeout"}
 def test_an_option_is_declared_once():
     declared: dict[str, set[str]] = {}
     for command in COMMANDS:
-        for name, kind in vars(command)["__annotations__"].items():
-            declared.setdefault(name, set()).add(kind)
+        for name in vars(command)["__annotations__"]:
+            option = command.__dataclass_fields__[name].metadata[options.OPTION]
+            declared.setdefault(name, set()).add(option.help)
     assert {name for name, kinds in declared.items() if len(kinds) > 1} == DIFFERENT
 
 
