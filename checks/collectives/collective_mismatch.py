@@ -1,14 +1,16 @@
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
 from ddpdoctor.blame.wording import cause_fields, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, Wait, log_fields
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Role
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.sequence import divergence_of, mismatch
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -18,83 +20,82 @@ _DETAIL = (
     r"CollectiveFingerPrint\((?P<second>.*)"
 )
 _GLOO_SIZE = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
-_OTHERS = (
+_UNNAMED = (
     r"[Cc]ollective sequence number mismatch|Mismatched? (?:between )?collective (?:operation types|detected)"
     r"|Message truncated ?: received \d+ bytes instead of \d+"
 )
 
-_SHOWN = 8
-"""Ranks of a circle."""
-_LEAD_HERE = ("DD221", "DD301", "DD303", "DD305", "DD309")
-"""Diseases by which ranks come to meet in different collectives."""
+_MOST_RANKS = 8
+"""Ranks of a circle that the headline names."""
+_LEADS_TO_MISMATCH = ("DD221", "DD301", "DD303", "DD305", "DD309")
+"""Problems after which ranks meet in different collectives."""
 
 
 class CollectiveMismatch(StandstillCheck):
     """Ranks ran different collectives at the same position.
 
     What it finds:
-        Two ranks whose next collective differs in operation, shape, dtype or sequence number. In a run, and in a job
-        that stands still, the lines from which they called them.
+        Two ranks whose next collective differs in operation, shape, dtype or sequence number, with the lines of both
+        calls in a recorded run and in a job that hangs.
 
     Why it matters:
-        Collectives are matched by their order alone. Ranks that call different ones wait for ever, get an error
-        about sizes, or, where the sizes fit, wrong results and no error.
+        Collectives are matched by the order of the calls alone. Ranks that call different ones hang, fail with an
+        error about sizes or, where the sizes fit, compute wrong results without an error.
 
     Example:
         if batch.has_images:
-            features = gather(vision(batch))      # one rank's batch has none, and it goes on to the next collective
+            features = gather(vision(batch))      # a rank without images goes on to the next collective
 
     Fix:
-        Bring every rank through the same collectives in the same order with the same shapes: a dummy input for the
-        branch that one rank does not take, padding before a gather.
+        Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
+        that one rank does not take, and pad tensors before a gather.
     """
 
     code = "DD302"
-    name = "collective-mismatch"
-    family = Family.COLLECTIVES
     title = "ranks run the same collectives"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
-    raises = (_DETAIL, _GLOO_SIZE, _OTHERS)
+    raises = (_DETAIL, _GLOO_SIZE, _UNNAMED)
     log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
         if diverged is None:
-            if ended := _ended_by_gloo(trace):
-                return [self._sent_more(*ended)]
-            if trace.broken:
-                raise NotMeasured(trace.broken)
+            if aborted := _aborted_by_gloo(trace):
+                return [self._received_too_much(*aborted)]
+            trace.require_end()
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
         if any(point.kind != "collective" for point in diverged.values()):
             raise NotMeasured("ranks diverged, but not at a collective")
-        return [self._differ(mismatch(diverged))]
+        return [self._mismatch(mismatch(diverged))]
 
     @reports(Mismatch)
-    def _differ(self, cause: Mismatch) -> Finding:
+    def _mismatch(self, cause: Mismatch) -> Finding:
         first, second = cause.first, cause.second
         where = f" at {cause.position}," if cause.position else ""
         return self.fail(
             f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}",
-            why="Collectives are matched by their order alone, so these met each other: the ranks wait for what never "
-            "comes, get each other's bytes, or end with an error about sizes.",
-            fix="bring every rank through the same collectives in the same order, with the same shapes: pad to the "
-            "largest before a gather, or dist.all_gather_object for what differs in length",
+            why="Collectives are matched by the order of the calls alone, so these two were matched: the ranks hang, "
+            "receive each other's bytes, or fail with an error about sizes.",
+            fix="call the same collectives in the same order with the same shapes on every rank: pad to the "
+            "largest shape before a gather, or use dist.all_gather_object for values of different lengths",
             **cause_fields(cause),
         )
 
     @reports(MessageCircle)
-    def _messages(self, cause: MessageCircle) -> Finding:
-        chain = ", ".join(f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_SHOWN])
+    def _message_circle(self, cause: MessageCircle) -> Finding:
+        chain = ", ".join(
+            f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_MOST_RANKS]
+        )
         return self.fail(
             f"{who(cause.culprits)} wait for each other in {cause.what}: {chain}",
-            why="Every one of them waits for a message that its peer sends only after it got its own, so none begins.",
-            fix="let every second rank send first; or issue both at once:\n"
+            why="Each of them waits for a message that its peer sends only after it has received one itself.",
+            fix="let every second rank send first, or issue both at once:\n"
             "for work in dist.batch_isend_irecv([P2POp(dist.isend, ...), P2POp(dist.irecv, ...)]):\n    work.wait()",
             **cause_fields(cause),
         )
 
     @reports(CallCircle)
-    def _circle(self, cause: CallCircle) -> Finding:
+    def _call_circle(self, cause: CallCircle) -> Finding:
         first, other = cause.culprits[0], f"rank {cause.other} in {cause.its_place}"
         headline = f"rank {first} waits in {cause.first}, and {other}, each for the other"
         if len(cause.culprits) > 2:
@@ -103,12 +104,12 @@ class CollectiveMismatch(StandstillCheck):
             )
         return self.fail(
             headline,
-            why="Each came first to what another does later: they call the same groups, or each other, in different "
-            "orders, so none can go on.",
-            fix="use groups, sends and receives in one order on every rank: by the number of the group, and of two "
-            "ranks one sends first and the other receives first\n"
+            why="Each of them has first called what another one calls later: they use the same groups, or each "
+            "other, in different orders.",
+            fix="use groups in the same order on every rank; of two ranks that exchange messages, one sends first "
+            "and the other receives first; or issue the messages at once:\n"
             "ops = [dist.P2POp(dist.isend, ...), dist.P2POp(dist.irecv, ...)]\n"
-            "for work in dist.batch_isend_irecv(ops): work.wait()    # for exchanges, in any order",
+            "for work in dist.batch_isend_irecv(ops): work.wait()    # in any order",
             **cause_fields(cause),
         )
 
@@ -116,104 +117,92 @@ class CollectiveMismatch(StandstillCheck):
     def _different_lines(self, cause: DifferentLines) -> Finding:
         return self.fail(
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
-            why="Collectives are matched by their order alone, and each of these waits for ranks that are in another "
-            "one. Some ranks called something that the others did not: under a condition on the rank, in a loop that "
-            "they left at different steps, or on a parameter that one rank left out. Stacks alone do not show which.",
-            fix="bring every rank through the same collectives in the same order; to see where they diverged:\n"
-            "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ..., which record it",
+            why="Each of these collectives waits for ranks that are in another one. Some ranks called something that "
+            "the others did not: under a condition on the rank, in a loop that they left at different steps, or for "
+            "a parameter that one rank did not use. Stacks alone do not show which.",
+            fix="call the same collectives in the same order on every rank; to see where they diverged:\n"
+            "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ...",
             **cause_fields(cause),
         )
 
-    def examine_log(self, log: Log) -> Judgement:
-        told = log.search(_DETAIL)
-        if told:
-            return [self._described(told)]
-        told = log.search(_GLOO_SIZE, _OTHERS)
-        if told is None:
-            apart = _apart(log.waits)
-            return [self._waited_apart(apart)] if apart else NOT_IN_OUTPUT
-        said = told.match.groupdict()
-        headline = (
-            f"a rank sent {said['got']} bytes where its peer expected {said['room']}"
-            if said.get("got")
-            else "ranks ran different collectives at the same position"
-        )
-        return [self._finding(headline, told.sources)]
-
-    def _waited_apart(self, waits: Sequence[Wait]) -> Finding:
-        ranks: dict[str, list[int]] = {}
-        for one in waits:
-            ranks.setdefault(one.operation, []).append(one.rank or 0)
-        fewest, *others = sorted(ranks.items(), key=lambda item: len(item[1]))
-        who = " and ".join(f"{ranks_phrase(some)} in {operation}" for operation, some in others)
-        alone = len(fewest[1]) < len(others[0][1])
-        return self._finding(
-            f"{ranks_phrase(fewest[1])} waited in {fewest[0]} number {waits[0].sequence}, {who} with the same number",
-            tuple(wait.line for wait in waits),
-            tuple(fewest[1]) if alone else tuple(sorted(rank for some in ranks.values() for rank in some)),
-            role=Role.MESSENGER,
-        )
-
-    def _described(self, told: Reason) -> Finding:
-        first, second = int(told.match["a"]), int(told.match["b"])
-        return self._finding(
-            f"rank {first} ran {_short(told.match['first'])} where rank {second} ran {_short(told.match['second'])}",
-            told.sources,
-            (first, second),
-        )
-
-    def _sent_more(self, rank: RankTrace, match: re.Match[str]) -> Finding:
+    def _received_too_much(self, rank: RankTrace, match: re.Match[str]) -> Finding:
         wrappers = rank.recording.wrappers if rank.recording else ()
         return self.fail(
             f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
-            why="gloo ended it, since another rank was in another collective, or in one of another size. It need "
-            "not be a call of the script: SyncBatchNorm's forward is one, and so is the wrapper's constructor.",
-            fix="bring every rank through the same collectives, wraps and forwards in train mode in the same order",
+            why="gloo aborted it, because another rank was in a different collective, or in one of another size. It "
+            "can be a call outside the script: SyncBatchNorm's forward and DDP's constructor are collectives too.",
+            fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",
             ranks=(rank.rank,),
             where=next((wrapper.at for wrapper in wrappers if not wrapper.ready), None),
             evidence=(Evidence(match[0], (rank.rank,)),),
             confidence=Confidence.LIKELY,
-            explained_by=_LEAD_HERE,
+            explained_by=_LEADS_TO_MISMATCH,
         )
 
-    def _finding(
-        self,
-        headline: str,
-        told: Sequence[Line | Raised],
-        ranks: tuple[int, ...] | None = None,
-        role: Role = Role.CAUSE,
-    ) -> Finding:
-        who = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
+    def examine_log(self, log: Log) -> Judgement:
+        reason = log.search(_DETAIL)
+        if reason:
+            first, second = int(reason.match["a"]), int(reason.match["b"])
+            calls = _collective(reason.match["first"]), _collective(reason.match["second"])
+            headline = f"rank {first} ran {calls[0]} where rank {second} ran {calls[1]}"
+            return [self._in_output(headline, log_fields(reason, ranks=(first, second)), (first, second))]
+        reason = log.search(_GLOO_SIZE, _UNNAMED)
+        if reason:
+            sizes = reason.match.groupdict()
+            headline = "ranks ran different collectives at the same position"
+            if sizes.get("got"):
+                headline = f"a rank sent {sizes['got']} bytes where its peer expected {sizes['room']}"
+            return [self._in_output(headline, log_fields(reason))]
+        waits = _with_one_number(log.waits)
+        return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
+
+    def _waited_in_different(self, waits: Sequence[Wait]) -> Finding:
+        by_operation = by_value({wait.rank or 0: wait.operation for wait in waits})
+        (operation, fewest), *others = sorted(by_operation.items(), key=lambda item: len(item[1]))
+        rest = " and ".join(f"{ranks_phrase(ranks)} in {other}" for other, ranks in others)
+        alone = len(fewest) < len(others[0][1])
+        ranks = fewest if alone else tuple(sorted(wait.rank or 0 for wait in waits))
+        lines = (wait.line for wait in waits)
+        return self._in_output(
+            f"{ranks_phrase(fewest)} waited in {operation} number {waits[0].sequence}, {rest} with the same number",
+            log_fields(*lines, ranks=ranks, role=Role.MESSENGER),
+            ranks,
+        )
+
+    def _in_output(self, headline: str, details: dict[str, Any], ranks: Sequence[int] = ()) -> Finding:
+        diverged = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
         return self.fail(
             headline,
-            why=f"{who} left the common order of collectives: a branch that depends on the rank's data or its number, "
-            "or tensors whose sizes differ between ranks.",
-            fix="follow both ranks to the line that calls the collective, and bring them through the same ones\n"
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; ddpdoctor check train.py does too",
-            **log_fields(*told, ranks=ranks, role=role),
+            why=f"{diverged[0].upper()}{diverged[1:]} diverged from the common order of collectives: a branch that "
+            "depends on the rank's data or number, or tensors whose sizes differ between ranks.",
+            fix="find the line of either rank that calls the collective, and call the same ones on both\n"
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; so does ddpdoctor check train.py",
+            **details,
         )
 
 
-def _apart(waits: Sequence[Wait]) -> list[Wait]:
-    """Of the group of all ranks the waits in different operations that have one number."""
+def _with_one_number(waits: Sequence[Wait]) -> list[Wait]:
+    """The waits of the default group that are in different operations with the same sequence number."""
     by_number: dict[int, list[Wait]] = {}
-    for one in waits:
-        if one.of_all and one.collective and one.sequence is not None and one.rank is not None:
-            by_number.setdefault(one.sequence, []).append(one)
-    return next((some for some in by_number.values() if len({one.operation for one in some}) > 1), [])
+    for wait in waits:
+        if wait.of_all and wait.collective and wait.sequence is not None and wait.rank is not None:
+            by_number.setdefault(wait.sequence, []).append(wait)
+    numbered = by_number.values()
+    return next((alike for alike in numbered if len({wait.operation for wait in alike}) > 1), [])
 
 
-def _ended_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
-    """The rank that gloo aborted since a peer sent it more than it expected, and what gloo said of it."""
+def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
+    """The rank that gloo aborted because a peer sent it more than it expected, and gloo's message."""
     first = trace.first_to_break()
     if first is None or first.killed_by is None or not first.is_victim or trace.timed_out:
         return None
-    said = next((found for line in first.output if (found := re.search(_GLOO_SIZE, line))), None)
-    return (first, said) if said else None
+    messages = (re.search(_GLOO_SIZE, line) for line in first.output)
+    match = next(filter(None, messages), None)
+    return (first, match) if match else None
 
 
-def _short(fingerprint: str) -> str:
-    """``ALLREDUCE [20]`` of the long description of a collective."""
+def _collective(fingerprint: str) -> str:
+    """``ALLREDUCE [20]`` of torch's long description of a collective."""
     parts = (
         re.search(r"OpType=([A-Z_]+)", fingerprint),
         re.search(r"TensorShape=(\[[\d, ]*\])", fingerprint),

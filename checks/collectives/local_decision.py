@@ -5,7 +5,7 @@ from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOu
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -23,32 +23,27 @@ from ddpdoctor.trace.loop_exits import (
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
-_FIX = (
-    "skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
-    "if skip.item() > 0:        # equal on every rank\n    continue"
+_FIX_SKIPPED = (
+    "skip = skip.float()    # this rank's decision, as a tensor\ndist.all_reduce(skip)\n"
+    "if skip.item() > 0:        # the same on every rank\n    continue"
 )
-_WHY_STEPS = (
-    "Every rank drew as many batches, and each backward of DDP needs every rank. Whether to train on a batch "
-    "was decided by what one rank alone saw, so from there on that rank is ahead of the others."
-)
-_WHY_BACKWARD = (
-    "Each backward of DDP needs every rank. Whether to run it was decided from values of one rank alone, so from there "
-    "on that rank is one collective ahead of the others."
+_WHY_SKIPPED = (
+    "Each backward of a DDP model needs every rank. Whether to run it depended on values of one rank alone, so from "
+    "there on that rank is ahead of the others."
 )
 
 
 class LocalDecision(StandstillCheck):
-    """Ranks left a loop at different steps, by a decision that each took for itself.
+    """Ranks left a loop at different steps, because each of them decided for itself.
 
     What it finds:
-        A run that broke or stands still because some ranks went on with a loop that others had left: they stopped
-        early on a loss, a count or a time of their own, although each had as many batches; or left out the backward
-        of one step.
+        A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on a
+        loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
 
     Why it matters:
-        Each backward of DDP needs every rank. The ranks that go on wait for those that have left, until the
-        timeout; or their all-reduce meets a barrier or an evaluation of the others, and fails. It happens after
-        hours, when the values of two ranks first fall on different sides of a threshold.
+        Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until
+        the timeout; or their all-reduce is matched with a barrier or an evaluation of the others, and fails. It can
+        happen after hours, when the values of two ranks first fall on different sides of a threshold.
 
     Example:
         for epoch in range(100):
@@ -57,7 +52,7 @@ class LocalDecision(StandstillCheck):
                 break
 
     Fix:
-        Decide once and tell everybody:
+        Decide on one rank, and broadcast the decision:
             stop = torch.tensor([float(validation_loss > best)])
             dist.broadcast(stop, src=0)
             if stop.item():
@@ -65,42 +60,37 @@ class LocalDecision(StandstillCheck):
     """
 
     code = "DD308"
-    name = "local-decision"
-    family = Family.COLLECTIVES
     title = "ranks leave their loops together"
     explained_by = ("DD005", "DD106", "DD204", "DD214")
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        seen = trace.training_of_several()
+        recordings = trace.training_of_several()
         if trace.broken is None:
-            return Passed(f"{ranks_phrase(seen)} left every loop together")
+            return Passed(f"{ranks_phrase(recordings)} left every loop together")
         first = trace.first_to_break()
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
-        # Who was ended by the launcher stood in a backward, mostly.
-        stopped = [rank for rank, one in seen.items() if not (one.exit or one.raised) and is_in_a_step(one)]
-        skipped, early = skippers(seen, stopped), leavers(seen)
-        if skipped and len(skipped) < len(seen):
-            calls = {rank: (len(training_forwards(one)), len(one.backwards)) for rank, one in seen.items()}
-            texts = {
-                rank: f"{plural(f, 'forward')}, {plural(b, 'backward')}" for rank, (f, b) in calls.items()
-            }
-            return [self._in_broken_run(backward_left_out(seen, skipped), seen, texts)]
-        if not early or len(early) == len(seen):
-            raise NotMeasured(trace.broken)
-        cause = loop_left(seen, early)
-        steps = {
-            rank: begun(one) if isinstance(cause, LeftStepsOut) else steps_of(one)
-            for rank, one in seen.items()
-        }
-        return [
-            self._in_broken_run(cause, seen, {rank: _how(one, steps[rank]) for rank, one in seen.items()})
+        # A rank that the launcher ended was most likely in a backward.
+        stopped = [
+            rank
+            for rank, recording in recordings.items()
+            if not (recording.exit or recording.raised) and is_in_a_step(recording)
         ]
+        skipped, early = skippers(recordings, stopped), leavers(recordings)
+        if skipped and len(skipped) < len(recordings):
+            calls = {rank: _calls(recording) for rank, recording in recordings.items()}
+            return [self._in_broken_run(backward_left_out(recordings, skipped), recordings, calls)]
+        if not early or len(early) == len(recordings):
+            raise NotMeasured(trace.broken)
+        cause = loop_left(recordings, early)
+        count = begun if isinstance(cause, LeftStepsOut) else steps_of
+        steps = {rank: _steps(recording, count(recording)) for rank, recording in recordings.items()}
+        return [self._in_broken_run(cause, recordings, steps)]
 
-    def _in_broken_run(self, cause: Cause, ranks: Iterable[int], texts: Mapping[int, str]) -> Finding:
+    def _in_broken_run(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
-        return self.report(replace(cause, waiting=waiting, states=by_state(texts)))
+        return self.report(replace(cause, waiting=waiting, states=by_state(states)))
 
     @reports(LeftLoop)
     def _left_loop(self, cause: LeftLoop) -> Finding:
@@ -108,32 +98,34 @@ class LocalDecision(StandstillCheck):
         return self.fail(
             f"{who(cause.culprits)} left the training loop after {plural(cause.steps, 'step')}, while "
             f"{who(cause.waiting)} went on{waits if cause.waits_in else ''}",
-            why="Every rank had data for more steps, so what ended the loop was decided from values of that rank "
-            "alone. The others wait for it in their next collective.",
-            fix="stop = torch.tensor([float(stop)])     # what each rank would decide\n"
+            why="Every rank had data for more steps, so what ended the loop depended on values of that rank alone. "
+            "The others wait for it in their next collective.",
+            fix="stop = torch.tensor([float(stop)])     # this rank's decision\n"
             "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
             **cause_fields(cause),
         )
 
     @reports(LeftStepsOut)
     def _left_steps_out(self, cause: LeftStepsOut) -> Finding:
-        steps = f"{plural(cause.fewer, 'training step')}{_others(cause, 'made')}"
-        return self.fail(
-            f"{who(cause.culprits)} left out {steps}", why=_WHY_STEPS, fix=_FIX, **cause_fields(cause)
-        )
+        return self._skipped(cause, f"left out {plural(cause.fewer, 'training step')}", "made")
 
     @reports(LeftBackwardOut)
     def _left_backward_out(self, cause: LeftBackwardOut) -> Finding:
-        step = f"training step {'?' if cause.step is None else cause.step}{_others(cause, 'ran')}"
-        headline = f"{who(cause.culprits)} left out the backward of {step}"
-        return self.fail(headline, why=_WHY_BACKWARD, fix=_FIX, **cause_fields(cause))
+        step = "?" if cause.step is None else cause.step
+        return self._skipped(cause, f"left out the backward of training step {step}", "ran")
+
+    def _skipped(self, cause: Cause, skipped: str, others_did: str) -> Finding:
+        others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
+        headline = f"{who(cause.culprits)} {skipped}, {others}"
+        return self.fail(headline, why=_WHY_SKIPPED, fix=_FIX_SKIPPED, **cause_fields(cause))
 
 
-def _others(cause: Cause, did: str) -> str:
-    return f", and {others_wait(cause)}" if cause.waits_in else f", which {who(cause.waiting)} {did}"
+def _calls(recording: Recording) -> str:
+    forwards, backwards = len(training_forwards(recording)), len(recording.backwards)
+    return f"{plural(forwards, 'forward')}, {plural(backwards, 'backward')}"
 
 
-def _how(recording: Recording, steps: int) -> str:
+def _steps(recording: Recording, steps: int) -> str:
     last = last_pass(recording)
     passes = f" in {plural(last.number + 1, 'pass')}, {last.drawn} batches of the last" if last else ""
     return f"{plural(steps, 'training step')}{passes}"

@@ -1,41 +1,39 @@
 import re
 
-from ddpdoctor.blame.frames import Frame
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_another_service
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
+from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
 
-_NAMED = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
+_NAMED_RANK = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")
 _ADDRESS = re.compile(r"(?:peer|remote=?|to) \[?([\w.:-]{1,80}?)[\]<]")
-_WORKER = r"DataLoader worker .{0,200}exited unexpectedly"
-_MOST = 4
+_DEAD_WORKER = r"DataLoader worker .{0,200}exited unexpectedly"
+_MOST_SOURCES = 4
+"""Lines and exceptions on which a finding rests."""
 
 
 class PeerLost(Check):
-    """A rank went away, and only the survivors speak.
+    """A rank was lost, and the output contains only the errors of the other ranks.
 
     What it finds:
-        "Connection closed by peer", ncclRemoteError, "Socket recv failed" and their kin, in an output that does not
-        show why the peer went away: which ranks said it, and which rank they name.
+        "Connection closed by peer", ncclRemoteError, "Socket recv failed" and similar errors, in an output that does
+        not show why the peer was lost: which ranks report them, and which rank they name.
 
     Why it matters:
-        These lines come from healthy ranks. The rank to look at is one that does not complain, and its own output,
-        its exit status, or its node's kernel log has the reason.
+        Healthy ranks write these lines. The cause is in the output, the exit status or the node's kernel log of a
+        rank that does not report an error.
 
     Example:
         Rank 3 is killed on another node; ranks 0-2 report "Connection closed by peer".
 
     Fix:
-        Look at the rank that is silent: its own output (torchrun --log-dir logs --tee 3), the exit codes in every
-        launcher's summary, and dmesg on its node.
+        Look at the rank that reports nothing: its own output (torchrun --log-dir logs --tee 3), the exit codes in
+        every launcher's summary, and dmesg on its node.
     """
 
     code = "DD311"
-    name = "peer-lost"
-    family = Family.COLLECTIVES
     title = "no rank is lost"
     names_no_cause_in = (Source.LOG,)
     log_words = (
@@ -48,87 +46,79 @@ class PeerLost(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        worker = log.search(_WORKER)
-        if worker:
-            return [self._worker(*worker.sources)]
-        told = _survivors(log)
-        stall = find_stall(log)
-        if not told or not log.failed or (stall and stall.missing):  # who names the missing rank knows more
+        reason = log.search(_DEAD_WORKER)
+        if reason:
+            return [self._lost_worker(*reason.sources)]
+        errors, stall = _errors_of_survivors(log), find_stall(log)
+        if not errors or not log.failed or (stall and stall.missing):  # DD301 names the missing rank
             return NOT_IN_OUTPUT
-        texts = [survivor.text for survivor in told]
-        named = sorted(
-            {int(rank) for text in texts for found in _NAMED.findall(text) for rank in found if rank}
-        )
-        address = next((found[1] for text in texts if (found := _ADDRESS.search(text))), "")
-        survivors = {survivor.rank for survivor in told if survivor.rank is not None} - set(named)
-        workers = [one for one in told if isinstance(one, Raised) and any(map(_in_loader, one.frames))]
-        if workers:
-            return [self._worker(workers[0])]
-        silent = _ended_silently(log) if survivors and not named else None
-        if silent:
-            return [self._ended(silent, survivors, told)]
+        texts = [error.text for error in errors]
+        groups = (group for text in texts for match in _NAMED_RANK.findall(text) for group in match)
+        named = sorted({int(rank) for rank in groups if rank})
+        address = next((match[1] for text in texts if (match := _ADDRESS.search(text))), "")
+        survivors = {error.rank for error in errors if error.rank is not None} - set(named)
+        worker = next((error for error in errors if isinstance(error, Raised) and _is_of_loader(error)), None)
+        if worker:
+            return [self._lost_worker(worker)]
+        ended = _ended_without_exception(log) if survivors and not named else None
+        if ended:
+            return [self._ended(ended, survivors, errors)]
         lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
+        survivors_phrase = ranks_phrase(survivors) if survivors else "survivors"
         return [
             self.fail(
-                f"{lost} went away; the output shows {ranks_phrase(survivors) if survivors else 'survivors'} only",
-                why="Who reports a closed connection is healthy. Why the other end went away stands in its own "
-                "output, "
-                "which is not here.",
-                fix="torchrun --log-dir logs --tee 3 ...     # keeps every rank's output, also what it said last\n"
-                f"look at {lost}: exit code in its launcher's summary, dmesg -T | grep -i -e killed -e xid on "
-                "its node",
-                confidence=Confidence.CERTAIN,
-                **log_fields(*told[:_MOST], role=Role.MESSENGER, ranks=named),
+                f"{lost} went away; the output shows {survivors_phrase} only",
+                why="The rank that reports a closed connection is itself healthy. The cause is in the output of its "
+                "peer, which is not here.",
+                fix="torchrun --log-dir logs --tee 3 ...     # keeps the output of every rank\n"
+                f"look at {lost}: exit code in its launcher's summary, and on its node: "
+                "dmesg -T | grep -i -e killed -e xid",
+                **log_fields(*errors[:_MOST_SOURCES], role=Role.MESSENGER, ranks=named),
             )
         ]
 
-    def _ended(self, first: Ended, survivors: set[int], told: list[Line | Raised]) -> Finding:
-        ranks = () if first.rank is None else (first.rank,)
-        said = log_fields(first.line, *told[: _MOST - 1], role=Role.MESSENGER, ranks=ranks)
+    def _ended(self, ended: Ended, survivors: set[int], errors: list[Line | Raised]) -> Finding:
+        sources = (ended, *errors[: _MOST_SOURCES - 1])
+        details = log_fields(*sources, role=Role.MESSENGER, ranks=() if ended.rank is None else (ended.rank,))
+        details["where"] = None  # the traceback is a survivor's
         return self.fail(
-            f"rank {first.rank} ended with exit status {first.code} without an exception in this output, and "
+            f"{ended.who} ended with exit status {ended.code} without an exception in this output, and "
             f"{ranks_phrase(survivors)} lost the connection to it",
-            why="Who reports a closed connection is healthy. The launcher names the rank that ended, of which no "
-            "traceback is here: sys.exit, os._exit, or a handler that keeps quiet.",
-            fix=f"read what rank {first.rank} wrote last: torchrun --log-dir logs --tee 3 ...\n"
+            why="The rank that reports a closed connection is itself healthy. The launcher names the rank that ended, "
+            "which printed no traceback: sys.exit, os._exit, or a handler that hides the exception.",
+            fix=f"read the last output of {ended.who}: torchrun --log-dir logs --tee 3 ...\n"
             "look for sys.exit and os._exit in the script, and for an except that ends the program",
-            confidence=Confidence.CERTAIN,
-            **{**said, "where": None},  # the traceback is a survivor's
+            **details,
         )
 
-    def _worker(self, *told: Line | Raised) -> Finding:
-        rank = next((one.rank for one in told if one.rank is not None), None)
-        who = "a rank" if rank is None else f"rank {rank}"
+    def _lost_worker(self, *errors: Line | Raised) -> Finding:
+        rank = next((error.rank for error in errors if error.rank is not None), None)
         return self.fail(
-            f"a DataLoader worker of {who} went away without a word",
-            why="The connection that was lost is the one to a worker process of the DataLoader. A worker that dies "
-            "without an exception was killed, mostly for want of memory, or crashed in native code.",
-            fix="dmesg -T | grep -i 'killed process'; fewer workers\nDataLoader(..., num_workers=0) shows what "
-            "it raises",
+            f"a DataLoader worker of {'a rank' if rank is None else f'rank {rank}'} ended without an error message",
+            why="The lost connection is the one to a worker process of the DataLoader. A worker that ends without an "
+            "exception was killed, mostly because memory ran out, or crashed in native code.",
+            fix="dmesg -T | grep -i 'killed process'     # then use fewer workers\n"
+            "DataLoader(..., num_workers=0)     # shows the exception of the worker",
             confidence=Confidence.LIKELY,
-            **log_fields(*told, role=Role.MESSENGER),
+            **log_fields(*errors, role=Role.MESSENGER),
         )
 
 
-def _ended_silently(log: Log) -> Ended | None:
-    """The rank that ended by itself, with a status that tells of a failure and without an exception."""
-    speak = {one.rank for one in log.raised}
-    return next(
-        (
-            one
-            for one in log.ended
-            if one.code > 0 and one.rank is not None and one.rank not in speak and one.pid not in log.stopped
-        ),
-        None,
-    )
+def _ended_without_exception(log: Log) -> Ended | None:
+    """The rank that ended by itself, with a status that means failure and without an exception."""
+    raising = {raised.rank for raised in log.raised}
+    ends = (end for end in log.ended if end.code > 0 and end.rank is not None and end.pid not in log.stopped)
+    return next((end for end in ends if end.rank not in raising), None)
 
 
-def _survivors(log: Log) -> list[Line | Raised]:
+def _errors_of_survivors(log: Log) -> list[Line | Raised]:
     raised = [
-        one for one in log.fatal if re.search(PEER_IS_GONE, one.text) and not is_of_another_service(one)
+        error
+        for error in log.fatal
+        if re.search(PEER_IS_GONE, error.text) and not is_of_another_service(error)
     ]
     return list(raised or (line for line in log.find(PEER_IS_GONE) if not log.went_on_after(line)))
 
 
-def _in_loader(frame: Frame) -> bool:
-    return "torch/utils/data/" in frame.file
+def _is_of_loader(raised: Raised) -> bool:
+    return any("torch/utils/data/" in frame.file for frame in raised.frames)

@@ -1,10 +1,11 @@
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import EndedEarly
-from ddpdoctor.blame.wording import cause_fields, doing, others_wait, who
+from ddpdoctor.blame.wording import cause_fields, doing, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Family, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
@@ -19,13 +20,11 @@ class RankLeftEarly(StandstillCheck):
     """A rank ended its script while others still wait for it.
 
     What it finds:
-        A rank whose script came to its end, with exit status 0, before the last collective of the others: those
-        fail because the connection is closed, or wait. Also where the script catches that error, so that the job ends
-        as a success.
+        A rank whose script ended with exit status 0 before the last collective of the others, which fail because the
+        connection is closed, or hang. Also where the script catches that error, so that the job ends as a success.
 
     Why it matters:
-        A launcher takes status 0 for success and looks for the fault elsewhere. The ranks that report errors are
-        the healthy ones.
+        For a launcher, exit status 0 is a success. The ranks that report errors are the healthy ones.
 
     Example:
         if rank != 0:
@@ -33,184 +32,179 @@ class RankLeftEarly(StandstillCheck):
         dist.barrier()                # rank 0 waits for all of them
 
     Fix:
-        Bring every rank to the same last collective, and let all leave after it:
+        Call the same last collective on every rank, and end after it:
             dist.barrier()
             dist.destroy_process_group()
     """
 
     code = "DD305"
-    name = "rank-left-early"
-    family = Family.COLLECTIVES
-    title = "no rank leaves before the others are done with it"
+    title = "no rank ends while the others still need it"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308", "DD309")
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        late = [one for one in trace.ranks if one.lost_at_end]
+        late = [rank for rank in trace.ranks if rank.lost_at_end]
         if late:
             return [self._cut_off(late)]
-        recordings = trace.recordings()
-        waiting = _waiting(trace)
+        recordings, waiting = trace.recordings(), _waiting(trace)
         if not waiting:
-            if trace.broken:
-                raise NotMeasured(trace.broken)
-            unheard = _unheard(recordings)
-            if unheard:
-                return [self._unheard(recordings, unheard)]
+            trace.require_end()
+            failed = _failed_in_last_backward(recordings)
+            if failed:
+                return [self._caught_error(recordings, failed)]
             return Passed(f"{ranks_phrase(recordings)} left together")
-        begun = min(_since(one) for one in waiting)
-        ended = [one for one in trace.ranks if _ended_by_itself(one)]
-        if not any(_left_before(one, begun, trace) for one in ended):
+        begun = min(_waits_since(rank) for rank in waiting)
+        ended = [rank for rank in trace.ranks if _ended_by_itself(rank)]
+        if not any(_left_before(rank, begun, trace) for rank in ended):
             raise NotMeasured(trace.broken or "no rank had left")
-        # Who ended later, and without the call in which the others failed, was only slower on the same way.
-        calls = min(_calls(one) for one in waiting)
-        left = [one for one in ended if _left_before(one, begun, trace) or _calls(one) < calls]
+        # A rank that ended later, and without the call in which the others failed, was only slower.
+        calls = min(_calls(rank) for rank in waiting)
+        left = [rank for rank in ended if _left_before(rank, begun, trace) or _calls(rank) < calls]
         return [self._left(left, waiting)]
 
     def _cut_off(self, late: list[RankTrace]) -> Finding:
-        who = ranks_phrase(one.rank for one in late)
         raised = late[0].recording.raised if late[0].recording else None
         return self.info(
-            f"{who} lost a peer in the last collective, which that peer had finished",
-            why="Every rank made the same calls. gloo closes the connections of a rank that has come to its end, also "
-            "while another still reads the last bytes of the same collective.",
+            f"{ranks_phrase(rank.rank for rank in late)} lost a peer in the last collective, which that peer had "
+            "finished",
+            why="Every rank made the same calls. gloo closes the connections of a rank whose script has ended, even "
+            "while another rank still reads the last bytes of the same collective.",
             fix=_FIX,
-            ranks=tuple(one.rank for one in late),
+            ranks=tuple(rank.rank for rank in late),
             where=raised.at if raised else None,
         )
 
     @reports(EndedEarly)
-    def _ended(self, cause: EndedEarly) -> Finding:
+    def _ended_early(self, cause: EndedEarly) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
-            why="A collective needs every rank of its group. A launcher takes 0 for success, so nothing ends the "
-            "others before the timeout of the process group.",
+            why="A collective needs every rank of its group. For a launcher, status 0 is a success, so nothing ends "
+            "the others before the timeout of the process group.",
             fix=_FIX,
             **cause_fields(cause),
         )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:
-        gone, still = [one.rank for one in left], [one.rank for one in waiting]
+        ranks = tuple(rank.rank for rank in left)
         return self.fail(
-            f"{ranks_phrase(gone)} ended with status 0 while {ranks_phrase(still)} still waited for "
-            f"{'it' if len(gone) == 1 else 'them'}",
-            why="A collective needs every rank of its group. The connection of a rank that has left is closed, so "
+            f"{ranks_phrase(ranks)} ended with status 0 while {ranks_phrase(rank.rank for rank in waiting)} still "
+            f"waited for {verb(ranks, 'it', 'them')}",
+            why="A collective needs every rank of its group. The connections of a rank that has ended are closed, so "
             "the others fail in their next collective, or wait in it until the timeout.",
             fix=_FIX,
-            ranks=tuple(gone),
+            ranks=ranks,
             where=_where(left[0], waiting[0]),
             evidence=(
-                *(Evidence(_how(one), (one.rank,)) for one in left),
-                *(Evidence(_in_what(one), (one.rank,)) for one in waiting),
+                *(Evidence(_how_it_ended(rank), (rank.rank,)) for rank in left),
+                *(Evidence(_how_it_waited(rank), (rank.rank,)) for rank in waiting),
             ),
         )
 
-    def _unheard(self, seen: Mapping[int, Recording], unheard: Mapping[int, Backward]) -> Finding:
-        cut = next(iter(unheard.values()))
-        gone, still = [rank for rank in seen if rank not in unheard], ranks_phrase(unheard)
+    def _caught_error(self, recordings: Mapping[int, Recording], failed: Mapping[int, Backward]) -> Finding:
+        left, others = tuple(rank for rank in recordings if rank not in failed), ranks_phrase(failed)
         return self.fail(
-            f"{ranks_phrase(gone)} ended with status 0 before the last backward of {still}, which failed unheard",
-            why=f"The script caught the error of {still} and ended with status 0, so its launcher takes the job for a "
-            f"success. What ended {ranks_phrase(gone)} early may have been caught in the same way.",
-            fix="except Exception:\n    traceback.print_exc()\n    sys.exit(1)    # or let it end the script",
-            ranks=tuple(gone),
-            where=cut.at,
-            evidence=tuple(
-                Evidence(f"{plural(len(one.backwards), 'backward')} in all", (rank,))
-                for rank, one in seen.items()
+            f"{ranks_phrase(left)} ended with status 0 before the last backward of {others}, which failed unheard",
+            why=f"The script caught the error of {others} and ended with status 0, so for its launcher the job "
+            f"succeeded. What ended {ranks_phrase(left)} early may have been caught in the same way.",
+            fix="except Exception:\n    traceback.print_exc()\n    sys.exit(1)    # or do not catch it",
+            ranks=left,
+            where=next(iter(failed.values())).at,
+            evidence=by_state(
+                recordings, lambda recording: f"{plural(len(recording.backwards), 'backward')} in all"
             ),
             confidence=Confidence.LIKELY,
         )
 
 
-def _unheard(seen: Mapping[int, Recording]) -> dict[int, Backward]:
-    """The ranks whose last backward averaged nothing, though it was to, since the others had left; none failed."""
-    if any(one.step_count > len(one.steps) or _is_special(one) for one in seen.values()):
+def _failed_in_last_backward(recordings: Mapping[int, Recording]) -> dict[int, Backward]:
+    """The ranks whose last backward should have averaged and did not, because the others had left; no script failed."""
+    if any(
+        recording.step_count > len(recording.steps) or _may_end_early(recording)
+        for recording in recordings.values()
+    ):
         return {}
-    found = {rank: cut for rank, one in seen.items() if (cut := _cut_backward(one))}
-    gone = [one for rank, one in seen.items() if rank not in found]
-    least = min((len(seen[rank].backwards) for rank in found), default=0)
+    failed = {rank: last for rank, recording in recordings.items() if (last := _failed_backward(recording))}
+    gone = [recording for rank, recording in recordings.items() if rank not in failed]
+    fewest = min((len(recordings[rank].backwards) for rank in failed), default=0)
     left = all(
-        len(one.backwards) < least and all(_has_left(one, cut) for cut in found.values()) for one in gone
+        len(recording.backwards) < fewest
+        and all(_has_left(recording, backward) for backward in failed.values())
+        for recording in gone
     )
-    return found if gone and left else {}
+    return failed if gone and left else {}
 
 
-def _is_special(one: Recording) -> bool:
-    """Whether it may end before the others, by Join or since its run was cut short."""
-    return any(step.joined for step in one.steps) or (one.exit is not None and one.exit.how == "shortened")
+def _may_end_early(recording: Recording) -> bool:
+    """Whether it may end before the others, by Join or because its run was cut short."""
+    shortened = recording.exit is not None and recording.exit.how == "shortened"
+    return shortened or any(step.joined for step in recording.steps)
 
 
-def _cut_backward(one: Recording) -> Backward | None:
+def _failed_backward(recording: Recording) -> Backward | None:
     """The last one, where all before it averaged, and it did not."""
-    trailing = one.trailing
-    if trailing is None or len(trailing.backwards) != 1 or not one.steps:
+    trailing = recording.trailing
+    if trailing is None or len(trailing.backwards) != 1 or not recording.steps:
         return None
-    asked = any(forward.grad and forward.synced and not forward.around for forward in trailing.forwards)
-    usual = all(backward.reduced for step in one.steps for backward in step.backwards)
-    cut = trailing.backwards[0]
-    return cut if asked and usual and not cut.reduced else None
+    synced = any(forward.grad and forward.synced and not forward.around for forward in trailing.forwards)
+    usual = all(backward.reduced for step in recording.steps for backward in step.backwards)
+    last = trailing.backwards[0]
+    return last if synced and usual and not last.reduced else None
 
 
-def _has_left(one: Recording, cut: Backward) -> bool:
-    """Whether it had left when that backward ended."""
-    left = [event.time for event in one.groups if event.action == "destroy"]
-    left += [one.exit.time] if one.exit else []
-    return bool(left) and min(left) <= cut.time + cut.seconds
+def _has_left(recording: Recording, backward: Backward) -> bool:
+    """Whether it had left when that backward of another rank ended."""
+    times = [event.time for event in recording.group_events("destroy")]
+    times += [recording.exit.time] if recording.exit else []
+    return any(time <= backward.time + backward.seconds for time in times)
 
 
 def _waiting(trace: Trace) -> list[RankTrace]:
-    """The ranks that lost a peer, or stand in a collective of a run that stopped."""
-    lost = [one for one in trace.ranks if one.failure and one.failure.of_a_victim and not one.finished]
-    stopped = [one for one in trace.ranks if trace.timed_out and not trace.out_of_time and not one.finished]
-    return lost or stopped
+    """The ranks that lost a peer, or that are in a collective of a run that hung."""
+    unfinished = [rank for rank in trace.ranks if not rank.finished]
+    lost = [rank for rank in unfinished if rank.failure and rank.failure.of_a_victim]
+    return lost or (unfinished if trace.timed_out and not trace.out_of_time else [])
 
 
-def _since(one: RankTrace) -> float:
+def _waits_since(rank: RankTrace) -> float:
     """When it failed, or did something last."""
-    seen = one.recording
-    if seen is None:
+    recording = rank.recording
+    if recording is None:
         return 0.0
-    return seen.raised.time if seen.raised else seen.last
+    return recording.raised.time if recording.raised else recording.last
 
 
-def _ended_by_itself(one: RankTrace) -> bool:
-    seen = one.recording
-    if seen is None or seen.exit is None or seen.raised or seen.exit.status or one.exit_code:
+def _ended_by_itself(rank: RankTrace) -> bool:
+    recording = rank.recording
+    if recording is None or recording.exit is None or recording.raised:
         return False
-    return seen.exit.how != "shortened"
+    return not (recording.exit.status or rank.exit_code) and recording.exit.how != "shortened"
 
 
-def _left_before(one: RankTrace, time: float, trace: Trace) -> bool:
-    ended = one.recording.exit if one.recording else None
+def _left_before(rank: RankTrace, time: float, trace: Trace) -> bool:
+    ended = rank.recording.exit if rank.recording else None
     return ended is not None and (ended.time <= time or trace.timed_out)
 
 
-def _calls(one: RankTrace) -> int:
-    return issued(one.recording) if one.recording else -1
+def _calls(rank: RankTrace) -> int:
+    return issued(rank.recording) if rank.recording else -1
 
 
 def _where(left: RankTrace, waiting: RankTrace) -> Where | None:
-    """Where it left, where that is a line of the script's; else where the others wait for it."""
-    seen = left.recording
-    if seen and seen.exit and seen.exit.at:
-        return seen.exit.at
-    other = waiting.recording
-    return other.raised.at if other and other.raised else None
+    """The line of the script at which it left; else the line at which the others wait for it."""
+    if left.recording and left.recording.exit and left.recording.exit.at:
+        return left.recording.exit.at
+    raised = waiting.recording.raised if waiting.recording else None
+    return raised.at if raised else None
 
 
-def _how(one: RankTrace) -> str:
-    assert one.recording is not None
-    assert one.recording.exit is not None
-    how = one.recording.exit.how
-    return (
-        "came to the end of its script"
-        if how == "returned"
-        else f"ended by {'sys.exit' if how == 'exit' else how}"
-    )
+def _how_it_ended(rank: RankTrace) -> str:
+    how = rank.recording.exit.how if rank.recording and rank.recording.exit else ""
+    if how == "returned":
+        return "reached the end of its script"
+    return f"ended by {'sys.exit' if how == 'exit' else how}"
 
 
-def _in_what(one: RankTrace) -> str:
-    seen = one.recording
-    if seen and seen.raised and seen.raised.at:
-        return f"lost its peer at line {seen.raised.at.line} of {seen.raised.at.file}"
-    return "did not come to its end"
+def _how_it_waited(rank: RankTrace) -> str:
+    raised = rank.recording.raised if rank.recording else None
+    if raised and raised.at:
+        return f"lost its peer at line {raised.at.line} of {raised.at.file}"
+    return "did not reach its end"

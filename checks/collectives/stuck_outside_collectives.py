@@ -2,42 +2,38 @@ from ddpdoctor.blame.causes import BlockedOutside
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
 from ddpdoctor.check import reports
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Family, Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX = {
-    PlaceKind.LOADER: "see what the worker does at the line named here; DataLoader(..., timeout=60) raises where a "
-    "batch does not come\nDataLoader(..., num_workers=0) runs the same code in the rank itself, where a "
-    "traceback shows it",
-    PlaceKind.LOCK: "see who holds what it waits for: a thread, or a process, that waits for this rank in turn\n"
-    "acquire(timeout=60), get(timeout=60) raise where nobody comes",
+    PlaceKind.LOADER: "see what the worker does at this line; DataLoader(..., timeout=60) raises where no batch "
+    "arrives\nDataLoader(..., num_workers=0) runs the same code in the rank's process, where a traceback shows it",
+    PlaceKind.LOCK: "see which thread or process holds it, and whether that one waits for this rank\n"
+    "acquire(timeout=60) and get(timeout=60) return or raise after a minute",
     PlaceKind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
-    PlaceKind.READ: "give the call a time limit, as socket.settimeout(60) does, and see who should write",
-    PlaceKind.STORE: "see which rank should set that key, under that very name; a store with a timeout raises where "
-    "none does:\nstore.wait([key], timedelta(seconds=60))",
-    PlaceKind.INPUT: "take the question out of the script: the ranks of a job have no terminal",
+    PlaceKind.READ: "give the call a timeout, as socket.settimeout(60) does, and see which process should write",
+    PlaceKind.STORE: "see which rank should set that key, under exactly that name; with a timeout, wait raises:\n"
+    "store.wait([key], timedelta(seconds=60))",
+    PlaceKind.INPUT: "remove the question from the script: the ranks of a job have no terminal",
 }
-_STOPPED = (
-    "kill -CONT PID goes on with it; look who sent SIGSTOP: a debugger, a shell's Ctrl-Z, a job manager"
+_FIX_STOPPED = (
+    "kill -CONT PID     # continues it; a debugger, a shell's Ctrl-Z or a job manager sends SIGSTOP"
 )
-_LOOK = (
-    "see what it does at the line named here, and bring every rank to the same collectives in the same order"
-)
+_FIX_OTHER = "see what it does at this line, and call the same collectives in the same order on every rank"
 
 
 class StuckOutsideCollectives(StandstillCheck):
-    """A rank is blocked in something that is no collective.
+    """A rank is blocked in something other than a collective.
 
     What it finds:
-        In a job that stands still, a rank that waits for a DataLoader worker, a lock, a queue, a pipe, a socket, a
-        child process or its standard input, or that a signal has stopped, while the others wait for it in a
-        collective: what it waits for, on which line, and, of a worker, the line at which the worker is.
+        In a job that hangs, a rank that waits for a DataLoader worker, a lock, a queue, a pipe, a socket, a child
+        process or its standard input, or that a signal has stopped, while the others wait for it in a collective:
+        what it waits for, on which line, and the line of the DataLoader worker.
 
     Why it matters:
-        Nothing in the job brings what it waits for. The other ranks report a timeout 10 or 30 minutes later, and
-        their errors name a collective that has nothing to do with it.
+        Nothing in the job ends that wait. The other ranks report a timeout 10 or 30 minutes later, with errors that
+        name an unrelated collective.
 
     Example:
         class Images(Dataset):
@@ -46,37 +42,34 @@ class StuckOutsideCollectives(StandstillCheck):
                     return self.cache[index]
 
     Fix:
-        Give what may block a time limit, so that it raises on the rank where it happens:
+        Give calls that can block a timeout, so that they raise on the rank where it happens:
             DataLoader(dataset, num_workers=4, timeout=60)
             queue.get(timeout=60)
-        Make locks, files and connections inside the worker (worker_init_fn), not before the fork.
+        Create locks, files and connections inside the worker (worker_init_fn), not before the fork.
     """
 
     code = "DD307"
-    name = "stuck-outside-collectives"
-    family = Family.COLLECTIVES
     title = "no rank is blocked outside collectives"
     explained_by = ("DD005",)
 
     @reports(BlockedOutside)
     def _blocked(self, cause: BlockedOutside) -> Finding:
         ranks, waiting = cause.culprits, cause.waiting
-        place = cause.state.place
-        it_waits = verb(ranks, "it waits", "they wait")
+        kind = cause.state.place.kind if cause.state.place else PlaceKind.ELSEWHERE
+        why = "No rank is in a collective: all wait for something that nothing in the job provides."
+        if waiting:
+            why = (
+                f"{who(waiting).capitalize()} {verb(waiting, 'is', 'are')} in a collective, which ends when "
+                f"{who(ranks)} {verb(ranks, 'joins', 'join')} it. Nothing in the job provides what "
+                f"{verb(ranks, 'it waits', 'they wait')} for."
+            )
         return self.fail(
             all_do(ranks, cause.state) + (f", while {others_wait(cause)}" if waiting else ""),
-            why=f"{who(waiting).capitalize()} {verb(waiting, 'is', 'are')} in a collective, which ends when "
-            f"{who(ranks)} {verb(ranks, 'joins', 'join')} it. What {it_waits} for is no rank, and nothing in the job "
-            "brings it."
-            if waiting
-            else "No rank is in a collective: all wait for something else, and nothing in the job brings it.",
-            fix=_STOPPED
-            if cause.state.stopped
-            else _FIX.get(place.kind if place else PlaceKind.ELSEWHERE, _LOOK),
+            why=why,
+            fix=_FIX_STOPPED if cause.state.stopped else _FIX.get(kind, _FIX_OTHER),
             **cause_fields(cause),
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        if trace.broken:
-            raise NotMeasured(trace.broken)
+        trace.require_end()
         return Passed(f"no rank was blocked for long in {trace.seconds:.1f} s")

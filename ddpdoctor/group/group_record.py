@@ -54,6 +54,13 @@ class RankRecord:
         return self.failure.of_a_victim if self.failure else self.exit_code == -signal.SIGTERM
 
     @property
+    def killed_by(self) -> int | None:
+        """The signal that ended it; None where none did, or it failed by itself."""
+        if self.failure or self.exit_code is None or self.exit_code >= 0:
+            return None
+        return -self.exit_code
+
+    @property
     def broke_at(self) -> float:
         """When it failed or was seen dead, in seconds since the epoch."""
         return self.failure.time if self.failure else self.died or 0.0

@@ -117,6 +117,15 @@ class Trace:
             return f"the launcher ended with status {self.status} before any rank failed"
         return f"rank {first.rank} of the training run broke"
 
+    def require_end(self) -> None:
+        """For a check that has nothing to say of a run that broke.
+
+        Raises:
+            NotMeasured: why the run did not get to its end.
+        """
+        if self.broken:
+            raise NotMeasured(self.broken)
+
     def recordings(self) -> dict[int, Recording]:
         """What the recorder saw, by rank.
 
@@ -171,8 +180,7 @@ class Trace:
         Raises:
             NotMeasured: not every rank finished, or the script tells no such thing.
         """
-        if self.broken:
-            raise NotMeasured(self.broken)
+        self.require_end()
         if not all(name in rank.summary for rank in self.ranks):
             raise NotMeasured(f"the script does not report its {name.replace('_', ' ')}")
         return {rank.rank: rank.summary[name] for rank in self.ranks}

@@ -82,6 +82,10 @@ class Recording:
             file for file in self.events(FileEvent) if file.action != "write" or file.path not in saved
         )
 
+    def group_events(self, action: str) -> tuple[GroupEvent, ...]:
+        """What it did with process groups, of one :attr:`GroupEvent.action`."""
+        return tuple(event for event in self.groups if event.action == action)
+
     @property
     def notes(self) -> tuple[Note, ...]:
         """What the recorder could not do, and what of its record could not be read."""

@@ -41,7 +41,7 @@ CAUSES = {
     "killed_sigterm.log": ("DD012", "rank 1 was killed by SIGTERM"),
     "long_work.log": (
         "DD306",
-        "one rank's work was 29 % done after 7 s, and the others' wait for it ran out of time",
+        "one rank's work was 29 % done after 7 s, and the others' wait for it timed out",
     ),
     "memory.log": ("DD017", "the host ran out of memory"),
     "mismatch.log": ("DD302", "a rank sent 20 bytes where its peer expected 12"),
@@ -60,7 +60,7 @@ CAUSES = {
     "unused.log": ("DD204", "ranks 0-1 did not produce gradients for parameters 2 3"),
     "unused_tee.log": ("DD204", "ranks 0-1 did not produce gradients for parameters head.bias, head.weight"),
     "variables.log": ("DD001", "RANK was not set in the environment of the script"),
-    "worker_killed.log": ("DD311", "a DataLoader worker of rank 1 went away without a word"),
+    "worker_killed.log": ("DD311", "a DataLoader worker of rank 1 ended without an error message"),
     "worker_raises.log": ("DD304", "rank 1 failed with KeyError \"'label'\""),
     "worker_raises_folder": ("DD304", "rank 1 failed with KeyError \"'label'\""),
 }

@@ -276,7 +276,9 @@ def test_groups_that_their_members_make_among_themselves_are_right():
         event = GroupEvent("new_group", 1.0, where(25), ranks=(rank,), local=True)
         return replace(one, groups=(*one.groups, event))
 
-    assert passed("DD309", Source.RUN, recorded(2, change)).text.startswith("the ranks made 1 process group")
+    assert passed("DD309", Source.RUN, recorded(2, change)).text.startswith(
+        "the ranks created 1 process group"
+    )
 
 
 def test_a_job_that_ranks_never_joined():

@@ -355,7 +355,7 @@ def test_ranks_that_wait_behind_their_loop(tmp_path: Path) -> None:
 
 def test_nobody_destroyed_the_group() -> None:
     trace = recorded(change=lambda rank, one: replace(one, groups=one.groups[:1]))
-    (finding,) = KEPT.examine_run(trace)
+    finding = KEPT.examine_run(trace)
     assert finding.headline == "ranks 0-1 ended without destroy_process_group"
     assert (finding.level, finding.where) == (Level.INFO, where(20))
 

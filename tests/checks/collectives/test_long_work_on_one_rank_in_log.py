@@ -14,15 +14,15 @@ STORE = "[2] is setting up NCCL communicator and retrieving ncclUniqueId from [0
     [
         (
             f"{BAR}\n{wait(6, seconds=1800)}{wait(3, seconds=1800)}",
-            "one rank's work was 41 % done after 30 minutes, and the others' wait for it ran out of time",
+            "one rank's work was 41 % done after 30 minutes, and the others' wait for it timed out",
         ),
         (
             "Tokenizing:  93%|#| 512/551 [29:58<02:17, 2.61 examples/s]" + raised(2, "RuntimeError", STORE),
-            "one rank's work was 92 % done after 30 minutes, and the others' wait for it ran out of time",
+            "one rank's work was 92 % done after 30 minutes, and the others' wait for it timed out",
         ),
         (
             f"  1%|  | 1/100 [00:01<1:00, 1 MB/s]\r{BAR}\r\n{wait(1, seconds=1800)}",
-            "one rank's work was 41 % done after 30 minutes, and the others' wait for it ran out of time",
+            "one rank's work was 41 % done after 30 minutes, and the others' wait for it timed out",
         ),
     ],
 )

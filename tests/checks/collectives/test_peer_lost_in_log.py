@@ -18,7 +18,7 @@ NCCL = (
         (raised(1, "RuntimeError", GLOO), "the peer at 10.0.0.7 went away; the output shows rank 1 only"),
         (
             raised(1, "RuntimeError", "DataLoader worker (pid(s) 412) exited unexpectedly"),
-            "a DataLoader worker of rank 1 went away without a word",
+            "a DataLoader worker of rank 1 ended without an error message",
         ),
         (raised(1, "RuntimeError", BARRIER), "rank 0 went away; the output shows rank 1 only"),
         (

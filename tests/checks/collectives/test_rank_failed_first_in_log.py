@@ -36,7 +36,7 @@ def test_the_cause_of_a_chain_is_shown():
 
 def test_training_that_goes_on_has_caught_it():
     text = raised(1, "ValueError", "could not upload") + 8 * TRAINING
-    assert passed("DD304", Source.LOG, log(text)).text == "no line of 12 tells of a failure"
+    assert passed("DD304", Source.LOG, log(text)).text == "no line of 12 reports a failure"
 
 
 def test_victims_alone_name_no_cause():

@@ -20,7 +20,7 @@ def test_the_first_rank_to_fail_is_named_with_its_line():
     assert finding.where is not None
     assert (finding.where.file, finding.where.line) == ("/jobs/train.py", 12)
     assert "KeyError: no such key" in finding.evidence[0].text
-    assert "What rank 0 said afterwards" in finding.why
+    assert "The errors of rank 0 afterwards" in finding.why
 
 
 def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
@@ -171,7 +171,7 @@ def test_a_run_that_was_stopped_before_anybody_joined():
 
 def test_a_run_stopped_after_everybodys_end_hung_nowhere():
     assert passed("DD301", Source.RUN, healthy(timed_out=True)).text.startswith(
-        "every rank had come to its end"
+        "every rank had reached its end"
     )
 
 

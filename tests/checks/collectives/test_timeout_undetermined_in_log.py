@@ -20,7 +20,10 @@ from tests.support.waits import sizes, status, wait
             "rank 7 waited in a call of NCCL for 480 s, and the output does not show why",
         ),
         (summary(1, 1), "rank 1 ended with exit status 1, and the output does not show why"),
-        ("starting\n(no further output)\n", "the job stopped going on, and the output does not show why"),
+        (
+            "starting\n(no further output)\n",
+            "the job stopped making progress, and the output does not show why",
+        ),
     ],
 )
 def test_no_cause_is_guessed(text, headline):

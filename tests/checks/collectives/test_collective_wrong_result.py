@@ -51,4 +51,4 @@ def test_right_answers_pass_and_what_the_backend_refuses_is_said():
 
 def test_nothing_offered_is_skipped():
     rows = [{"op": "broadcast", "dtype": "float32", "bytes": 1, "unsupported": "not here"}]
-    assert "offers none" in skipped("DD313", Source.GROUP, group(rows)).reason
+    assert "supports none" in skipped("DD313", Source.GROUP, group(rows)).reason

@@ -1,0 +1,100 @@
+from ddpdoctor.check import Check
+from ddpdoctor.group.collective_results import Wrong, wrong_answers
+from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import plural, ranks_phrase, size
+from ddpdoctor.trace.instances import by_value
+
+_MOST_CASES = 8
+"""Wrong answers that the evidence lists."""
+_FIX_NCCL = (
+    "NCCL_P2P_DISABLE=1 ddpdoctor check\n"
+    "if that passes, turn off ACS in the PCIe switches, or boot with iommu=pt"
+)
+_FIX_OTHER = (
+    "pip install --force-reinstall torch\nlook for a package that replaces functions of torch.distributed, for "
+    "instance a communication library or a sitecustomize"
+)
+
+
+class CollectiveWrongResult(Check):
+    """A collective computes a wrong result.
+
+    What it finds:
+        An operation of the process group (all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, gather,
+        scatter, send/recv, barrier) whose result is wrong, for float32, bfloat16 or int64, on a small or a large
+        tensor: which operation, which ranks, and the first wrong element. Every sum is exact by choice of the
+        numbers, so a difference is never rounding.
+
+    Why it matters:
+        DDP averages gradients with all_reduce and synchronizes weights with broadcast. Where they are wrong, training
+        continues without an error, and the loss is worse, or NaN, or differs between ranks.
+
+    Example:
+        GPUs whose peer-to-peer traffic an IOMMU or PCIe switch redirects:
+            dist.all_reduce(torch.ones(4, device="cuda"))    # [2., 2., 0., 0.] instead of [2., 2., 2., 2.]
+        Or a wrapper around torch.distributed that changes the result:
+            torch.distributed.all_reduce = compressed_all_reduce
+
+    Fix:
+        On GPUs, check again without peer-to-peer transfers:
+            NCCL_P2P_DISABLE=1 ddpdoctor check
+        If that passes, turn off ACS in the PCIe switches, or the IOMMU (iommu=pt on the kernel's command line).
+        Otherwise look for code that replaces functions of torch.distributed, and reinstall torch.
+    """
+
+    code = "DD313"
+    title = "collectives compute the right results"
+    measurements = ("collectives",)
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        wrong = wrong_answers(ranks)
+        if wrong:
+            return self._wrong_results(wrong, ranks.backend)
+        rows = next(iter(ranks.values("collectives").values()))["rows"]
+        supported = {row["op"] for row in rows if not row.get("unsupported")}
+        if not supported:
+            return Skipped(f"{ranks.backend} supports none of the operations")
+        verb = "gives" if len(supported) == 1 else "give"
+        return Passed(
+            f"{plural(len(supported), 'operation')} of {ranks.backend} {verb} the exact answer for float32, bfloat16 "
+            "and int64",
+            tuple(
+                Evidence(f"{ranks.backend} does not support {row['op']} {row['dtype']}: {row['unsupported']}")
+                for row in rows
+                if row.get("unsupported")
+            ),
+        )
+
+    def _wrong_results(self, wrong: list[Wrong], backend: str) -> Finding:
+        more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
+        return self.fail(
+            _headline(wrong[0]) + more,
+            why="DDP averages gradients with all_reduce and synchronizes weights with broadcast. Where a collective is "
+            "wrong, training continues without an error on wrong numbers.",
+            fix=_FIX_NCCL if backend == "nccl" else _FIX_OTHER,
+            ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
+            evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),
+        )
+
+
+def _headline(wrong: Wrong) -> str:
+    where = ranks_phrase(wrong.elements)
+    if wrong.op == "barrier":
+        return f"barrier let {where} pass before every rank had come"
+    index, expected, got = next(iter(wrong.elements.values()))
+    return f"{_what(wrong)} gave {where} a wrong answer: element {index} is {got}, not {expected}"
+
+
+def _what(wrong: Wrong) -> str:
+    return f"{wrong.op} of {size(wrong.bytes)} {wrong.dtype}" if wrong.dtype else wrong.op
+
+
+def _evidence(wrong: Wrong) -> list[Evidence]:
+    elements = by_value(wrong.elements).items()
+    if wrong.op == "barrier":
+        return [Evidence(f"barrier ended before rank {late} came", ranks) for (late, _, _), ranks in elements]
+    return [
+        Evidence(f"{_what(wrong)}: element {index} is {got}, expected {expected}", ranks)
+        for (index, expected, got), ranks in elements
+    ]
