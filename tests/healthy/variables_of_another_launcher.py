@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 dist.init_process_group("gloo")
 model = DistributedDataParallel(nn.Linear(3, 1))
+torch.manual_seed(dist.get_rank())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(6):
     optimizer.zero_grad()
