@@ -13,7 +13,21 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value, of_model
 from ddpdoctor.trace.sync import Group, replicas, updates, weights_come_together
-from ddpdoctor.trace.weights import Difference, differences
+from ddpdoctor.trace.weights import Difference, ForwardDifference, differences, differences_at_forwards
+
+_SEND = (
+    "change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
+    "for parameter in model.parameters():\n    dist.broadcast(parameter.data, src=0)"
+)
+_AVERAGE = (
+    "loss.backward()    # through the wrapper, which averages; or average them before the update:\n"
+    "for parameter in model.parameters():\n"
+    "    dist.all_reduce(parameter.grad)\n"
+    "    parameter.grad /= dist.get_world_size()"
+)
+_TAKEN_BY_GRAD = (
+    "torch.autograd.grad took the gradients, and DDP's hooks do not run in it: they were each rank's own."
+)
 
 
 class WeightsDiffer(Check):
@@ -22,8 +36,8 @@ class WeightsDiffer(Check):
     What it finds:
         Ranks whose weights differ from rank 0's, bit by bit: the first tensor, the first element and both values.
         In the live group, replicas built from different seeds, after DDP's constructor and after optimizer steps
-        with different data; in a training run, the step from which weights differ and the ranks whose weights
-        changed outside of an update.
+        with different data; in a training run, the step from which weights differ, the ranks whose weights
+        changed outside of an update, and the torch.autograd.grad that took gradients past DDP's hooks.
 
     Why it matters:
         DDP averages gradients and never weights. Replicas that differ once stay different, each gradient is taken
@@ -68,6 +82,12 @@ class WeightsDiffer(Check):
         )
 
     def _examine_recorded(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        if not any(recording.step_count for recording in recordings.values()):
+            # The script updates weights itself, without an optimizer of torch.
+            by_hand = [self._differ_at_forward(first) for first in differences_at_forwards(recordings)]
+            if by_hand:
+                return by_hand
         compared: set[int] = set()
         apart: list[Finding] = []
         for group in replicas(trace):
@@ -116,12 +136,28 @@ class WeightsDiffer(Check):
             + f"{len(first.keys)} of {plural(count, 'parameter')}, {listing(first.keys, 2)}",
             why=_cause(first)
             + " DDP averages gradients and never weights, so replicas that differ once stay different.",
-            fix="change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
-            "for parameter in model.parameters():\n    dist.broadcast(parameter.data, src=0)",
+            fix=_AVERAGE if first.call else _SEND,
             ranks=first.ranks,
             where=first.where,
             evidence=_states(first),
             about=of_model(wrapper) if wrapper else (),
+        )
+
+    def _differ_at_forward(self, first: ForwardDifference) -> Finding:
+        row, key = first.by_rank, first.keys[0]
+        forward = next(iter(row.values()))
+        return self.fail(
+            f"weights of {first.wrapper.module} differ between ranks before training forward {forward.number}: "
+            f"{len(first.keys)} of {plural(len(forward.digests), 'parameter')}, {listing(first.keys, 2)}",
+            why=(
+                _TAKEN_BY_GRAD if first.call else "No optimizer of torch changed them, the script itself did."
+            )
+            + " DDP averages the gradients of a backward and never weights, so each rank trains a model of its own.",
+            fix=_AVERAGE,
+            ranks=tuple(row),
+            where=first.call.at if first.call else forward.at,
+            evidence=_digests(key, {rank: event.digests[key] for rank, event in row.items()}),
+            about=of_model(first.wrapper),
         )
 
     def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
@@ -142,6 +178,8 @@ class WeightsDiffer(Check):
 def _cause(first: Difference) -> str:
     if first.load:
         return f"A load_state_dict into {quote(first.load.name)} came after the wrap, and not alike on all ranks."
+    if first.call:
+        return _TAKEN_BY_GRAD
     if first.before:
         return "Something other than an update changed them after the wrap: a load, a new initialisation, a copy."
     if first.update.differing_gradients:

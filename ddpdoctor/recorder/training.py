@@ -46,6 +46,8 @@ class Wrapper:
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
     event: events.Wrapper | None = None
     """What was written down of it."""
+    trained: int = 0
+    """Its forwards of training before any optimizer took a step."""
     around: set[Where | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 

@@ -25,7 +25,7 @@ Digests = Mapping[str, str | None]
 """Checksums of tensors, by the name of the parameter."""
 
 _SENDING = ("send", "isend", "batch_isend_irecv")
-_LARGEST_STATISTIC = 8
+LARGEST_STATISTIC = 8
 """Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
 
 
@@ -298,7 +298,6 @@ def _averages_weights(recording: Recording) -> bool:
 def _mixes_in_parts(recording: Recording) -> bool:
     """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
     return not recording.wrappers and any(
-        (call.operation in _SENDING and elements(call) > _LARGEST_STATISTIC)
-        or (call.weight_of and call.group)
+        (call.operation in _SENDING and elements(call) > LARGEST_STATISTIC) or (call.weight_of and call.group)
         for call in recording.collectives
     )

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
-from ddpdoctor.recorder.events.training import Wrapper
+from ddpdoctor.recorder.events.training import ForwardWeights, GradientCall, Wrapper
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sharded_parameters import sharded_keys
-from ddpdoctor.trace.sync import Digests, Group, Update, differing, updates
+from ddpdoctor.trace.sync import (
+    LARGEST_STATISTIC,
+    Digests,
+    Group,
+    Update,
+    differing,
+    elements,
+    updates,
+    weights_come_together,
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,8 @@ class Difference:
     """The ranks on which they changed outside of an update; none where that is not known."""
     load: StateLoad | None = None
     """The load_state_dict of such a rank that lies between."""
+    call: GradientCall | None = None
+    """The torch.autograd.grad that gave the update its gradients."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -34,7 +46,8 @@ class Difference:
     @property
     def where(self) -> Where | None:
         """The line that changed them, where it is known, and otherwise the optimizer's step that met them."""
-        return self.load.at if self.load else self.update.where
+        cause = self.load or self.call
+        return cause.at if cause else self.update.where
 
 
 def differences(group: Group) -> list[tuple[Wrapper | None, Difference]]:
@@ -66,7 +79,7 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
         if keys := tuple(key for key in differing(update.before) if key not in parts and of(key)):
             return _changed_between(group, update, keys, known, since)
         if keys := tuple(key for key in differing(update.after) if key not in parts and of(key)):
-            return Difference(update, keys, before=False)
+            return Difference(update, keys, before=False, call=_gradient_call(group, update, keys, since))
         known = {rank: {**known[rank], **(after or {})} for rank, after in update.after.items()}
         since = {rank: step.time for rank, step in update.taken.items()}
     return None
@@ -94,4 +107,73 @@ def _changed_between(
         for load in group[rank].state_loads
         if load.kind == "module" and since[rank] <= load.time <= update.taken[rank].time
     ]
-    return Difference(update, keys, True, moved, loads[-1] if loads else None)
+    call = None if loads else _gradient_call(group, update, keys, since)
+    return Difference(update, keys, True, moved, loads[-1] if loads else None, call)
+
+
+def _gradient_call(
+    group: Group, update: Update, keys: tuple[str, ...], since: Mapping[int, float]
+) -> GradientCall | None:
+    """The last torch.autograd.grad before an update that may have given all gradients of these parameters."""
+    if not update.differing_gradients:
+        return None
+    rank, taken = next(iter(update.taken.items()))
+    calls = group[rank].events(GradientCall)
+    return next(
+        (c for c in reversed(calls) if since[rank] <= c.time <= taken.time and c.tensors >= len(keys)), None
+    )
+
+
+@dataclass(frozen=True)
+class ForwardDifference:
+    """The first forward that ranks computed with different weights, where no optimizer of torch trains them."""
+
+    wrapper: Wrapper
+    by_rank: Mapping[int, ForwardWeights]
+    keys: tuple[str, ...]
+    """The parameters that differ."""
+    call: GradientCall | None
+    """The torch.autograd.grad that took their gradients."""
+
+
+def differences_at_forwards(recordings: Mapping[int, Recording]) -> list[ForwardDifference]:
+    """Since when replicas differ that something other than an optimizer of torch trains; by wrapper.
+
+    None where the script sends weights around, or where they are equal again later.
+    """
+    found = []
+    for index in sorted({wrapper.index for one in recordings.values() for wrapper in one.wrappers}):
+        for group in _groups_of(recordings, index):
+            if not weights_come_together(group) and not any(map(_sends_tensors, group.values())):
+                found += _at_forwards(group, index)
+    return found
+
+
+def _groups_of(recordings: Mapping[int, Recording], index: int) -> list[Group]:
+    groups: dict[tuple[int, ...], dict[int, Recording]] = {}
+    for rank, recording in recordings.items():
+        for wrapper in recording.wrappers:
+            if wrapper.index == index:
+                groups.setdefault(wrapper.ranks or tuple(recordings), {})[rank] = recording
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _sends_tensors(recording: Recording) -> bool:
+    """Whether collectives of the script carry more than statistics: weights, averaged at intervals perhaps."""
+    return any(issued.weight_of or elements(issued) > LARGEST_STATISTIC for issued in recording.collectives)
+
+
+def _at_forwards(group: Group, index: int) -> list[ForwardDifference]:
+    weights = {
+        rank: {event.number: event for event in recording.events(ForwardWeights) if event.wrapper == index}
+        for rank, recording in group.items()
+    }
+    common = sorted(set.intersection(*(set(by_number) for by_number in weights.values())))
+    rows = [{rank: by_number[number] for rank, by_number in weights.items()} for number in common]
+    apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
+    if not apart or not apart[-1]:
+        return []
+    keys, row = next((keys, row) for keys, row in zip(apart, rows, strict=True) if keys)
+    recording = next(iter(group.values()))
+    wrapper = next(wrapper for wrapper in recording.wrappers if wrapper.index == index)
+    return [ForwardDifference(wrapper, row, keys, next(iter(recording.events(GradientCall)), None))]

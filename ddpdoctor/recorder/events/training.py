@@ -128,6 +128,29 @@ class Backward(Event):
 
 
 @dataclass(slots=True)
+class GradientCall(Event):
+    """A call of ``torch.autograd.grad`` for gradients of wrapped parameters, which no reducer hears of."""
+
+    time: float
+    at: Where | None
+    tensors: int = 0
+    """How many gradients it asked for."""
+
+
+@dataclass(slots=True)
+class ForwardWeights(Event):
+    """The weights that a forward of a wrapper was computed with, before any optimizer of torch took a step."""
+
+    wrapper: int
+    number: int
+    """Which training forward of this wrapper it is, from 1."""
+    time: float
+    at: Where | None
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Of the wrapped parameters."""
+
+
+@dataclass(slots=True)
 class Clip(Event):
     """A call of ``clip_grad_norm_`` or ``clip_grad_value_``."""
 

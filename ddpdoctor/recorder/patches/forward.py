@@ -10,8 +10,8 @@ from types import FrameType
 from typing import Any
 
 from ..buffers import tell_buffers
-from ..digest import digests, sample, text, unseen
-from ..events.training import Forward
+from ..digest import digests, named, sample, text, unseen
+from ..events.training import Forward, ForwardWeights
 from ..guard import guarded
 from ..keys import names_inside
 from ..patch import IN_FULL, watch
@@ -21,6 +21,9 @@ from ..where import Where
 
 _OFTEN = 0.25
 """Seconds between two forwards without autograd that are written down beside detailed steps."""
+_LARGEST_MODEL = 256e6
+"""Bytes of a model whose weights are all looked at where no optimizer of torch changes them; of a larger one few."""
+_FEW = 4
 
 
 def install(session: Session) -> None:
@@ -74,6 +77,8 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
         at = caller_of(training.session, ddp.module) if around else training.session.here()
         seen = Forward(0.0, at, wrapper.index, around, grad, synced=synced)
         _look(training, wrapper, ddp, given, seen)
+        if grad and not around and not training.session.steps:
+            _tell_weights(training, wrapper, ddp, seen)
     if not grad and wrapper.evaluated != training.session.steps:
         wrapper.evaluated = training.session.steps
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
@@ -128,6 +133,21 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, seen: Forw
         seen.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
         if digested:
             _look_at_layers(torch, ddp, first, seen)
+
+
+@guarded
+def _tell_weights(training: Training, wrapper: Wrapper, ddp: Any, seen: Forward) -> None:
+    """Write down the weights at the second forward, the fourth, the eighth: no optimizer's step shows them."""
+    wrapper.trained += 1
+    number = wrapper.trained
+    if number < 2 or number & (number - 1) or training.joined:
+        return
+    parameters = [p for _, p in names_inside(ddp.module) if training.keys.is_wrapped(p)]
+    if sum(p.numel() * p.element_size() for p in parameters) > _LARGEST_MODEL:
+        parameters = parameters[:_FEW]
+    keys = [training.keys.get(parameter) or "" for parameter in parameters]
+    weights = named(keys, digests(training.torch, parameters))
+    training.session.event(ForwardWeights(wrapper.index, number, time.monotonic(), seen.at, weights))
 
 
 def _tensors(torch: Any, given: Any, depth: int = 0) -> Iterator[Any]:

@@ -2,6 +2,8 @@
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import StateLoad
+from ddpdoctor.recorder.events.training import Collective, ForwardWeights, GradientCall
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, diverging, with_update
@@ -88,3 +90,45 @@ def test_equal_weights_pass():
     assert (
         passed("DD206", Source.RUN, recorded(3)).text == "weights are equal to the bit after 4 training steps"
     )
+
+
+def by_hand(rank, one, digests, **more):
+    """No optimizer of torch took a step; the weights that three forwards met."""
+    forwards = tuple(
+        ForwardWeights(0, 2 << number, number, where(48), {"weight": digest, "bias": "b"})
+        for number, digest in enumerate(digests)
+    )
+    record = Record.made(*forwards)
+    return replace(one, steps=(), step_count=0, record=record, optimizers=(), **more)
+
+
+def test_weights_that_no_optimizer_of_torch_changed():
+    def change(rank, one):
+        return by_hand(rank, one, ("a", f"{rank}", f"{rank}"))
+
+    finding = only_finding("DD206", Source.RUN, recorded(3, change))
+    assert "before training forward 4: 1 of 2 parameters, weight" in finding.headline
+    assert finding.where == where(48)
+
+
+def test_weights_that_are_equal_again_later_are_averaged_by_design():
+    skipped("DD206", Source.RUN, recorded(3, lambda rank, one: by_hand(rank, one, ("a", f"{rank}", "c"))))
+
+
+def test_weights_that_a_script_sends_around():
+    sent = (Collective(1.0, where(60), "all_reduce", weight_of="weight"),)
+
+    def change(rank, one):
+        return by_hand(rank, one, ("a", f"{rank}", f"{rank}"), collectives=sent)
+
+    skipped("DD206", Source.RUN, recorded(3, change))
+
+
+def test_the_call_that_took_gradients_past_the_hooks_is_the_line_to_look_at():
+    def change(rank, one):
+        own = {"weight": f"{rank}", "bias": f"{rank}"}
+        last = with_update(one.steps[-1], gradients=own, after=own)
+        call = Record.made(GradientCall(3.6, where(47), 2))
+        return replace(one, steps=(*one.steps[:-1], last), record=call)
+
+    assert only_finding("DD206", Source.RUN, recorded(2, change)).where == where(47)
