@@ -1,9 +1,9 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.text import fold_ranks, plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
@@ -12,10 +12,6 @@ from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3
 """Steps with equal inputs on every rank from which it is no accident."""
-_WHY = (
-    "DDP averages the gradients of all ranks. Where they see the same samples, {ranks} ranks do {ranks} "
-    "times the work of one and learn no more from it."
-)
 
 
 class DataNotSharded(Check):
@@ -58,7 +54,7 @@ class DataNotSharded(Check):
         undivided = [self._draws(shared, order) for shared, order in by_loader(rounds, _order)]
         if undivided:
             return undivided
-        if any(drawn.training for recording in recordings.values() for drawn in recording.passes):
+        if any(recording.training_passes for recording in recordings.values()):
             numbered = [shared for shared in rounds if shared.indices is not None]
             if not numbered:
                 return Skipped("the training data is a stream, or ranks loop over it in different places")
@@ -72,14 +68,11 @@ class DataNotSharded(Check):
         return self.fail(
             f"each of {ranks_phrase(shared.ranks)} draws the same {plural(samples, 'sample')} of "
             f"{shared.loader.dataset}, in {order}",
-            why=_WHY.format(ranks=len(shared.ranks)),
+            why=_why(shared.ranks),
             fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
             "sampler.set_epoch(epoch)    # before each pass",
             **shared.fields(
-                {
-                    rank: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
-                    for rank, shard in indices.items()
-                }
+                indices, lambda shard: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
             ),
         )
 
@@ -97,13 +90,19 @@ class DataNotSharded(Check):
     def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
         return self.fail(
             f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps",
-            why=_WHY.format(ranks=len(group))
-            + " Random batches are equal where every rank has the same seed.",
+            why=f"{_why(group)} Random batches are equal where every rank has the same seed.",
             fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn",
             ranks=group,
             where=forward.at,
             evidence=(Evidence(f"first input {forward.input}", group),),
         )
+
+
+def _why(ranks: Sized) -> str:
+    return (
+        "DDP averages the gradients of all ranks. On the same samples they are equal, so "
+        f"{len(ranks)} ranks do {len(ranks)} times the work of one and learn no more."
+    )
 
 
 def _order(shared: Round) -> str | None:
@@ -129,18 +128,18 @@ def _repeats(shared: Round) -> bool:
 def _is_one_batch(shared: Round) -> bool:
     """Whether there is a single batch, as where one overfits it on purpose."""
     return any(
-        (drawn.batches if drawn.batches is not None else drawn.drawn) < 2
-        or (drawn.drawn < 2 and drawn.ended == "left")
-        for drawn in shared.passes.values()
+        (pass_.batches if pass_.batches is not None else pass_.drawn) < 2
+        or (pass_.drawn < 2 and pass_.ended == "left")
+        for pass_ in shared.passes.values()
     )
 
 
 def _is_whole(shared: Round, rank: int) -> bool:
     """Whether this rank draws every sample that any rank draws once, but for a last batch that is dropped."""
-    drawn, samples = list((shared.indices or {})[rank]), shared.loaders[rank].samples or 0
+    pass_, samples = list((shared.indices or {})[rank]), shared.loaders[rank].samples or 0
     dropped = shared.loaders[rank].batch_size or 1
     anybodys = {index for shard in (shared.indices or {}).values() for index in shard}
-    return len(set(drawn)) == len(drawn) > samples - dropped and len(anybodys) <= samples
+    return len(set(pass_)) == len(pass_) > samples - dropped and len(anybodys) <= samples
 
 
 def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
@@ -153,7 +152,5 @@ def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
 
 
 def _passed(shared: Round) -> str:
-    counts = ", ".join(
-        f"rank {fold_ranks([rank])} {len(shard)}" for rank, shard in (shared.indices or {}).items()
-    )
-    return f"of {shared.loader.samples} samples, the ranks draw their own in a pass: {counts}"
+    counts = ", ".join(f"rank {rank} {len(shard)}" for rank, shard in (shared.indices or {}).items())
+    return f"each rank draws its own part of {shared.loader.samples} samples in a pass: {counts}"

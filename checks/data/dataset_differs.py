@@ -1,7 +1,7 @@
 from collections.abc import Hashable, Iterable
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value
@@ -18,9 +18,9 @@ class DatasetDiffers(Check):
         and no sampler that divides it are left alone.
 
     Why it matters:
-        The sampler gives each rank other numbers, and trusts that a number means the same sample everywhere. Where
-        it does not, samples are trained on twice in an epoch or never, what one rank holds out another trains on,
-        and different lengths end in a hang.
+        The sampler gives each rank different indices, and relies on an index being the same sample everywhere.
+        Where it is not, samples are trained on twice in an epoch or never, what one rank holds out another trains
+        on, and different lengths end in a hang.
 
     Example:
         files = glob.glob("data/*.png")             # in no order; another one on each host
@@ -58,13 +58,10 @@ class DatasetDiffers(Check):
             return self.fail(
                 f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} "
                 f"on {ranks_phrase(lengths[most])}",
-                why="A sampler divides it among the ranks by number, so a number means another sample on "
-                "each rank, and ranks run out of batches at different times.",
+                why="The sampler divides the dataset by index, so the same index is a different sample on each "
+                "rank, and ranks run out of batches at different times.",
                 fix=_FIX,
-                ranks=shared.ranks,
-                where=shared.at,
-                evidence=tuple(Evidence(f"{length} samples", ranks) for length, ranks in lengths.items()),
-                about=shared.about,
+                **shared.fields(shared.loaders, lambda loader: f"{loader.samples or 0} samples"),
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
 
@@ -72,11 +69,11 @@ class DatasetDiffers(Check):
         return self.fail(
             f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
             f"{ranks_phrase(shared.ranks)} in content or order",
-            why="A sampler divides the dataset among the ranks by number, and a number means another sample "
-            "on each rank. Samples are trained on twice in an epoch, or never. The dataset was made, "
-            "shuffled or listed in another way on each rank.",
+            why="The sampler divides the dataset by index, and the same index is a different sample on each rank: "
+            "the ranks built, shuffled or listed it differently. Some samples are trained on twice in an epoch, "
+            "others never.",
             fix=_FIX,
-            **shared.fields({rank: f"content {loader.content}" for rank, loader in shared.loaders.items()}),
+            **shared.fields(shared.loaders, lambda loader: f"content {loader.content}"),
         )
 
 

@@ -6,7 +6,7 @@ from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.loading import Round, groups, training_rounds
+from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
 
 ENOUGH_STEPS = 2
@@ -45,12 +45,12 @@ class SameRandomStream(Check):
             active = active or bool(states)
             if len(states) >= ENOUGH_STEPS and all(equal for equal, _ in states):
                 return self._dropout(group, len(states), states[0][1])
-        for shared in training_rounds(recordings):
-            if stream := _augments_alike(shared):
-                return self._augmentation(shared, stream)
+        alike = by_loader(training_rounds(recordings), _augments_alike)
+        if alike:
+            return [self._augmentation(shared, stream) for shared, stream in alike]
         if not active:
             return Skipped("no dropout is active, and no workers draw random numbers")
-        return Passed("dropout begins with another random state on each rank")
+        return Passed("each rank enters its dropout layers with its own random state")
 
     def _dropout(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
         return self.info(
@@ -63,20 +63,19 @@ class SameRandomStream(Check):
         )
 
     def _augmentation(self, shared: Round, stream: str) -> Finding:
+        ranks = shared.ranks
         return self.info(
-            f"the DataLoader workers of {ranks_phrase(shared.ranks)} draw the same random numbers from {stream}",
+            f"the DataLoader workers of {ranks_phrase(ranks)} draw the same random numbers from {stream}",
             why="Worker seeds are drawn from the rank's own random state, and every rank has the same seed, "
             "so the n-th sample of each rank is augmented alike.",
             fix="torch.manual_seed(seed + dist.get_rank())    # before the loop over the loader",
-            ranks=shared.ranks,
+            ranks=ranks,
             where=shared.at,
             evidence=tuple(
-                Evidence(
-                    f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}",
-                    shared.ranks,
-                )
+                Evidence(f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}", ranks)
                 for worker in next(iter(shared.passes.values())).workers
             ),
+            about=shared.about,
         )
 
 
@@ -84,19 +83,17 @@ def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
     """For each training step in which every rank has active dropout: whether all began in the same random state."""
     states = []
     for _, row in training_steps(recordings):
-        first = [
-            next((forward for forward in step.forwards if forward.grad and forward.random), None)
-            for step in row.values()
+        random = [
+            [forward for forward in step.forwards if forward.grad and forward.random] for step in row.values()
         ]
-        known = [one for one in first if one is not None]
-        if known and len(known) == len(first):
-            states.append((len({one.random for one in known}) == 1, known[0]))
+        if all(random):
+            states.append((len({forwards[0].random for forwards in random}) == 1, random[0][0]))
     return states
 
 
 def _augments_alike(shared: Round) -> str | None:
     """A random stream that the workers of every rank began in the same states of, and drew from."""
-    first, *others = (drawn.workers for drawn in shared.passes.values())
+    first, *others = (pass_.workers for pass_ in shared.passes.values())
     for name in first[0].seeds if first else ():
         states = [worker.seeds.get(name) for worker in first]
         drew = all(name in worker.drew for workers in (first, *others) for worker in workers)

@@ -5,7 +5,7 @@ from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.data import Loader, LoaderMade
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, of_loader
+from ddpdoctor.trace.instances import by_line, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 PLAIN = ("RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
@@ -21,7 +21,7 @@ class SamplerReplaced(Check):
         random or sequential sampler is what one wants of it.
 
     Why it matters:
-        Weights and buckets are gone without a word: rare classes are as rare as in the data again, and results are
+        Weights and buckets are lost without a warning: rare classes are as rare as in the data again, and results are
         not those of the script on one GPU.
 
     Example:
@@ -39,22 +39,21 @@ class SamplerReplaced(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         trained = trace.training()
-        lost = ((rank, loader) for rank, one in trained.items() for loader in _replaced(one))
-        findings = [self._lost(loaders, trained) for loaders in by_line(lost)]
-        if not findings and not any(
-            drawn.training for recording in trained.values() for drawn in recording.passes
-        ):
+        if not any(recording.training_passes for recording in trained.values()):
             return Skipped("no DataLoader was used to train")
-        return findings or Passed("every training loader draws from the sampler that it was given")
+        replaced = by_line(on_each_rank(trained, _replaced))
+        return [self._replaced(loaders, trained) for loaders in replaced] or Passed(
+            "every training loader draws from the sampler that it was given"
+        )
 
-    def _lost(self, loaders: Mapping[int, Loader], trained: Mapping[int, Recording]) -> Finding:
+    def _replaced(self, loaders: Mapping[int, Loader], trained: Mapping[int, Recording]) -> Finding:
         rank, loader = next(iter(loaders.items()))
         given = _given(trained[rank], loader)
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
-            f"{draws} draws for {ranks_phrase(loaders)} in place of the {given} that was given",
-            why="A framework replaced the sampler by one that divides samples among ranks and knows nothing "
-            "of the weights, buckets or order of the one that was given.",
+            f"{draws} draws for {ranks_phrase(loaders)} in place of the {given} that the script made",
+            why="A framework replaced the sampler by one that divides samples among ranks and ignores the "
+            "weights, buckets or order of the original.",
             fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
             ranks=tuple(loaders),
             where=loader.at,
@@ -63,7 +62,7 @@ class SamplerReplaced(Check):
 
 
 def _replaced(recording: Recording) -> Iterator[Loader]:
-    trained = {drawn.loader for drawn in recording.passes if drawn.training}
+    trained = {pass_.loader for pass_ in recording.training_passes}
     for loader in recording.loaders:
         given = _given(recording, loader) if loader.index in trained else None
         if given and given not in PLAIN:
@@ -72,7 +71,7 @@ def _replaced(recording: Recording) -> Iterator[Loader]:
 
 def _given(recording: Recording, loader: Loader) -> str | None:
     """The sampler given to an earlier loader over this dataset that was never iterated, where another draws."""
-    drawn_from = {made for one in recording.loaders for made in (one.made, *one.holds)}
+    drawn_from = {made for iterated in recording.loaders for made in (iterated.made, *iterated.holds)}
     unused = (
         earlier.sampler
         for earlier in recording.events(LoaderMade)

@@ -1,19 +1,25 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.instances import by_key, of_loader
+from ddpdoctor.trace.instances import by_key, grouped, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
+_REINSTALL = (
+    "see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
+    "pip install --force-reinstall torch"
+)
 
 
 class SetEpochMissing(Check):
@@ -60,54 +66,43 @@ class SetEpochMissing(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         loops = [
-            (rank, loop)
-            for rank, recording in trace.training().items()
-            for loop in _loops(recording)
-            if len(loop) > 1
+            (rank, loop) for rank, loop in on_each_rank(trace.training(), _loops) if len(loop.passes) > 1
         ]
         if not loops:
             return Skipped("no DataLoader has a second training pass")
-        shuffled = [(rank, loop) for rank, loop in loops if _shuffles(loop)]
+        shuffled = [(rank, loop) for rank, loop in loops if loop.shuffles]
         if not shuffled:
             return Skipped("the samplers that train do not shuffle")
-        stuck = by_key((pair for pair in shuffled if _always(pair[1])), _place)
-        late = by_key((pair for pair in shuffled if _late(pair[1])), _place)
+        repeating = grouped((pair for pair in shuffled if pair[1].repeats), lambda pair: pair[1].at)
+        late = grouped((pair for pair in shuffled if pair[1].is_one_late), lambda pair: pair[1].at)
         first = shuffled[0][1]
-        return [*map(self._repeats, stuck), *map(self._begins_late, late)] or Passed(
-            f"{len(first)} training passes over {first[0][0].dataset} have orders of their own"
+        return [*map(self._repeats, repeating), *map(self._begins_late, late)] or Passed(
+            f"{len(first.passes)} training passes over {first.loader.dataset} have orders of their own"
         )
 
-    def _repeats(self, stuck: Mapping[int, "Loop"]) -> Finding:
-        loop = next(iter(stuck.values()))
-        sampler = _sampler(loop[0])
-        epoch = f", epoch {sampler.epoch} in each" if sampler and sampler.epoch is not None else ""
-        name = sampler.name if sampler else "the sampler"
+    def _repeats(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
+        """Of the DataLoaders that one line of the script iterates."""
+        loop = loops[0][1]
+        epoch = f", epoch {loop.epochs[0]} in each" if loop.epochs[0] is not None else ""
+        loaders = len({_key(loop) for _, loop in loops})
+        who = f"{loop.sampler_name} gives" if loaders == 1 else f"the samplers of {loaders} DataLoaders give"
         return self.fail(
-            f"{name} gives {ranks_phrase(stuck)} the same order in each of {len(loop)} training passes{epoch}",
+            f"{who} {ranks_phrase(rank for rank, _ in loops)} the same order in each of "
+            f"{len(loop.passes)} training passes{epoch}",
             why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
             "batches in the same order, and every rank sees the same part of the data again and again.",
-            fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
-            ranks=tuple(stuck),
-            where=loop[1][1].at,
-            evidence=by_state(
-                stuck, lambda loop: f"each pass begins with samples {_some(loop[0][1].indices or ())}"
-            ),
-            about=of_loader(loop[0][0]),
+            **_fields(loops, lambda loop: f"each pass begins with samples {_some(loop.indices)}"),
         )
 
-    def _begins_late(self, stuck: Mapping[int, "Loop"]) -> Finding:
-        loop = next(iter(stuck.values()))
-        epochs = ", ".join(str(sampler.epoch) for drawn in loop if (sampler := _sampler(drawn)))
+    def _begins_late(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
         return self.warn(
-            f"the first two of {len(loop)} training passes have the same order on {ranks_phrase(stuck)}: "
-            "set_epoch comes one pass late",
+            f"the first two of {len(loops[0][1].passes)} training passes have the same order on "
+            f"{ranks_phrase(rank for rank, _ in loops)}: set_epoch comes one pass late",
             why="The order is drawn when the pass begins. A set_epoch at the end of the loop, or after the "
             "iterator was made, counts for the next pass only, so the first epoch is trained on twice.",
-            fix="sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
-            ranks=tuple(stuck),
-            where=loop[1][1].at,
-            evidence=(Evidence(f"epochs of the sampler, pass by pass: {epochs}", tuple(stuck)),),
-            about=of_loader(loop[0][0]),
+            **_fields(
+                loops, lambda loop: f"epochs of the sampler, pass by pass: {', '.join(map(str, loop.epochs))}"
+            ),
         )
 
     def _stuck(self, ranks: list[int]) -> Finding:
@@ -115,30 +110,90 @@ class SetEpochMissing(Check):
             f"DistributedSampler gives {ranks_phrase(ranks)} the same order after set_epoch(1) as in epoch 0",
             why="The order is drawn from seed + epoch. Where set_epoch has no effect, every epoch has the "
             "same batches in the same order.",
-            fix="see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
-            "pip install --force-reinstall torch",
+            fix=_REINSTALL,
             ranks=tuple(ranks),
         )
 
     def _unstable(self, ranks: list[int]) -> Finding:
         return self.fail(
-            f"DistributedSampler gives {ranks_phrase(ranks)} another order in a second pass of the same epoch",
+            f"DistributedSampler gives {ranks_phrase(ranks)} a different order in a second pass of the same epoch",
             why="All ranks draw one order from seed + epoch and take every n-th index of it. Where the order "
             "depends on something else, their shards overlap.",
-            fix="see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
-            "pip install --force-reinstall torch",
+            fix=_REINSTALL,
             ranks=tuple(ranks),
         )
 
 
-Loop = list[tuple[Loader, Pass]]
-"""The training passes of one rank in one loop over one dataset."""
+@dataclass(frozen=True)
+class Loop:
+    """The training passes of one rank in one loop over one dataset."""
+
+    loader: Loader
+    passes: list[Pass]
+
+    @property
+    def at(self) -> Where | None:
+        """The line of the loop."""
+        return self.passes[1].at
+
+    @property
+    def samplers(self) -> list[Sampler | None]:
+        """The sampler as it was in each pass."""
+        return [pass_.sampler for pass_ in self.passes]
+
+    @property
+    def sampler_name(self) -> str:
+        """As a headline names it."""
+        return self.samplers[0].name if self.samplers[0] else "the sampler"
+
+    @property
+    def epochs(self) -> list[int | None]:
+        """The epoch of the sampler in each pass."""
+        return [sampler.epoch if sampler else None for sampler in self.samplers]
+
+    @property
+    def indices(self) -> Sequence[int]:
+        """The samples of the first pass, in order."""
+        return self.passes[0].indices or ()
+
+    @property
+    def shuffles(self) -> bool:
+        """Whether the order is a random one; a sampler that does not say is taken by the order itself."""
+        sampler = self.samplers[0]
+        if sampler is None or sampler.shuffle is not None:
+            return sampler is not None and bool(sampler.shuffle)
+        return sampler.epoch is not None and list(self.indices) != sorted(self.indices)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether all passes have the same order."""
+        one_epoch = len(set(self.epochs)) == 1 and self.epochs[0] is not None
+        enough = len(set(self.indices)) >= (2 if one_epoch else ENOUGH)
+        return enough and all(_same(self.passes[0], pass_) for pass_ in self.passes[1:])
+
+    @property
+    def is_one_late(self) -> bool:
+        """Whether the first two passes are equal and no other two: set_epoch came after the iterator was made."""
+        first, *others = (_same(*pair) for pair in pairwise(self.passes))
+        epoch, second = self.epochs[:2]
+        return first and bool(others) and not any(others) and epoch is not None and epoch == second
 
 
-def _place(loop: Loop) -> tuple[object, ...]:
-    """What a loop is on every rank: its line, and the loader's."""
-    loader, drawn = loop[0]
-    return drawn.at, loader.at or loader.index
+def _fields(loops: Sequence[tuple[int, Loop]], text: Callable[[Loop], str]) -> dict[str, Any]:
+    """The fields of a finding about loops over DataLoaders in one line."""
+    by_loader = by_key(loops, _key)
+    return {
+        "fix": "sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
+        "ranks": tuple(dict.fromkeys(rank for rank, _ in loops)),
+        "where": loops[0][1].at,
+        "evidence": tuple(entry for of_ranks in by_loader for entry in by_state(of_ranks, text)),
+        "about": tuple(dict.fromkeys(subject for _, loop in loops for subject in of_loader(loop.loader))),
+    }
+
+
+def _key(loop: Loop) -> object:
+    """What a DataLoader is on every rank."""
+    return loop.loader.at or loop.loader.index
 
 
 def _loops(recording: Recording) -> list[Loop]:
@@ -146,53 +201,24 @@ def _loops(recording: Recording) -> list[Loop]:
 
     A model that is wrapped between two passes begins a training of its own, which may repeat the epochs.
     """
-    loaders = {loader.index: loader for loader in recording.loaders}
     loops: dict[object, Loop] = {}
-    for drawn in recording.passes:
-        loader = loaders.get(drawn.loader)
-        if loader is not None and drawn.training and drawn.indices is not None and _is_loop(drawn):
-            anew = (loader.at, loader.content) if loader.at and loader.content else loader.index
-            training = sum(wrapper.time <= drawn.begin for wrapper in recording.wrappers)
-            loops.setdefault((drawn.at, anew, training), []).append((loader, drawn))
+    for pass_ in recording.training_passes:
+        loader = recording.loader(pass_.loader)
+        if loader is not None and pass_.indices is not None and _is_loop(pass_):
+            made = (loader.at, loader.content) if loader.at and loader.content else loader.index
+            training = sum(wrapper.time <= pass_.begin for wrapper in recording.wrappers)
+            drawn = replace(pass_, sampler=pass_.sampler or loader.sampler)
+            loops.setdefault((pass_.at, made, training), Loop(loader, [])).passes.append(drawn)
     return list(loops.values())
 
 
-def _is_loop(drawn: Pass) -> bool:
+def _is_loop(pass_: Pass) -> bool:
     """Whether it is more than one batch: the order within a batch does not matter, nor does an example."""
-    return drawn.drawn > 1 and (drawn.batches is None or drawn.batches > 1)
+    return pass_.drawn > 1 and (pass_.batches is None or pass_.batches > 1)
 
 
-def _sampler(drawn: tuple[Loader, Pass]) -> Sampler | None:
-    return drawn[1].sampler or drawn[0].sampler
-
-
-def _shuffles(loop: Loop) -> bool:
-    """Whether the order is a random one; a sampler that does not say is taken by the order itself."""
-    sampler = _sampler(loop[0])
-    if sampler is not None and sampler.shuffle is not None:
-        return sampler.shuffle
-    indices = list(loop[0][1].indices or ())
-    return sampler is not None and sampler.epoch is not None and indices != sorted(indices)
-
-
-def _same(drawn: tuple[Loader, Pass], other: tuple[Loader, Pass]) -> bool:
-    return list(drawn[1].indices or ()) == list(other[1].indices or ())
-
-
-def _always(loop: Loop) -> bool:
-    epochs = {sampler.epoch if (sampler := _sampler(drawn)) else None for drawn in loop}
-    one_epoch = len(epochs) == 1 and None not in epochs
-    enough = len(set(loop[0][1].indices or ())) >= (2 if one_epoch else ENOUGH)
-    return enough and all(_same(loop[0], drawn) for drawn in loop[1:])
-
-
-def _late(loop: Loop) -> bool:
-    """Whether the first two passes are equal and no other two: the sign of a set_epoch after the iterator was made."""
-    equal = [_same(drawn, other) for drawn, other in pairwise(loop)]
-    epochs = [sampler.epoch if (sampler := _sampler(drawn)) else None for drawn in loop[:2]]
-    return (
-        len(equal) > 1 and equal[0] and not any(equal[1:]) and None not in epochs and epochs[0] == epochs[1]
-    )
+def _same(pass_: Pass, other: Pass) -> bool:
+    return list(pass_.indices or ()) == list(other.indices or ())
 
 
 def _some(indices: Sequence[int]) -> str:

@@ -8,6 +8,18 @@ from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
+_OWN_ORDER = (
+    "each rank divides an order of its own",
+    "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen",
+)
+_OTHER_EPOCH = (
+    "their samplers are in different epochs",
+    "sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch",
+)
+_OTHER_SEED = (
+    "their samplers have different seeds",
+    "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
+)
 
 
 class ShardsOverlap(Check):
@@ -48,12 +60,12 @@ class ShardsOverlap(Check):
         samples = values[0]["samples"]
         for key, name in PASSES.items():
             shards = {rank: value[key] for rank, value in values.items()}
-            found = cover(shards, samples)
-            if found.overlaps or found.missing:
-                return self._overlap(found, name, samples, tuple(shards))
+            covered = cover(shards, samples)
+            if covered.overlaps or covered.missing:
+                return self._overlap(covered, name, samples, tuple(shards))
         return Passed(
             f"DistributedSampler divides {samples} samples among {len(values)} ranks, "
-            f"{found.surplus} repeated as padding"
+            f"{covered.surplus} repeated as padding"
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -74,27 +86,25 @@ class ShardsOverlap(Check):
         seeds = {rank: sampler.seed for rank, sampler in shared.samplers.items()}
         differ = len(set(seeds.values())) > 1
         apart = not differ and len({sampler.epoch for sampler in shared.samplers.values()}) > 1
-        cause = "each rank divides an order of its own"
-        if differ or apart:
-            cause = f"their samplers {'have different seeds' if differ else 'are in different epochs'}"
+        cause, fix = _OWN_ORDER
+        if apart:
+            cause, fix = _OTHER_EPOCH
+        elif differ or None in seeds.values() or len(seeds) < 2:
+            cause, fix = (_OTHER_SEED if differ else _OWN_ORDER)[0], _OTHER_SEED[1]
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
             f"pass, and {plural(overlap.never, 'sample')} of {shared.loader.dataset} "
             f"{'is' if overlap.never == 1 else 'are'} never drawn",
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
             "some samples are trained on twice in an epoch, and others not at all.",
-            fix="sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
-            if apart
-            else "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
-            if not differ and None not in seeds.values() and len(seeds) > 1
-            else "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
+            fix=fix,
             explained_by=("DD103",) if apart else (),
             **shared.fields(
                 {
                     rank: f"{_sampler(shared, rank)}draws {_some(tuple(shard))}"
                     for rank, shard in indices.items()
                 },
-                shared.sampler_at,
+                where=shared.sampler_at,
             ),
         )
 
@@ -130,18 +140,12 @@ def _overlap_of(shared: Round) -> Overlap | None:
     lengths = {loader.samples or 0 for loader in shared.loaders.values()}
     if shared.divided:
         return overlap(shared.indices, lengths.pop()) if len(lengths) == 1 else None
-    # Where each rank was given a part, nobody tells how long the whole is; the highest number does.
-    return overlap(
-        shared.indices, max((max(shard, default=-1) + 1 for shard in shared.indices.values()), default=0)
-    )
+    # Where each rank was given a part, only the highest number tells how long the whole is.
+    return overlap(shared.indices, 1 + max(max(shard, default=-1) for shard in shared.indices.values()))
 
 
 def _sampler(shared: Round, rank: int) -> str:
     sampler = shared.samplers.get(rank)
-    return (
-        f"{sampler.name}, seed {sampler.seed}, "
-        if sampler and sampler.seed is not None
-        else f"{sampler.name}, "
-        if sampler
-        else ""
-    )
+    if sampler is None:
+        return ""
+    return f"{sampler.name}, " + ("" if sampler.seed is None else f"seed {sampler.seed}, ")

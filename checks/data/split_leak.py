@@ -59,6 +59,7 @@ class SplitLeak(Check):
         recordings: Mapping[int, Recording],
     ) -> Finding:
         (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
+        leaked = {holder: shared for (_, holder), shared in sorted(leaks.items(), key=lambda item: item[1])}
         return self.fail(
             f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
             f"{holds} holds out",
@@ -70,7 +71,7 @@ class SplitLeak(Check):
             evidence=by_state(
                 {
                     rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
-                    f"on {max((n for (_, b), n in leaks.items() if b == rank), default=0)} of them"
+                    f"on {leaked.get(rank, 0)} of them"
                     for rank, part in row.items()
                 }
             ),
@@ -101,21 +102,21 @@ def _splits(recordings: Mapping[int, Recording]) -> Iterator[dict[int, Divided]]
 
 
 def _divided(split: Split, recording: Recording) -> Divided:
-    train = {drawn.loader for drawn in recording.passes if drawn.training}
+    train = {pass_.loader for pass_ in recording.training_passes}
     parts = [frozenset(part) for part in split.parts]
     loaders = (*split.loaders, *[None] * (len(parts) - len(split.loaders)))
     used = [part for part, loader in zip(parts, loaders, strict=False) if loader in train]
     if not used and all(loader is None for loader in loaders) and len(parts) > 1:
-        used = [
-            max(parts, key=len)
-        ]  # wrapped in a dataset that hides it: who splits trains on the larger part
+        used = [max(parts, key=len)]  # a dataset around them hides it: who splits trains on the larger part
     trained = frozenset[int]().union(*used)
     return Divided(split, trained, frozenset[int]().union(*parts) - trained)
 
 
 def _leaks(row: Mapping[int, Divided]) -> dict[tuple[int, int], int]:
     """How many samples that the second rank holds out the first one trains on."""
-    counts = {(a, b): len(row[a].trained & row[b].held) for a, b in permutations(row, 2)}
+    counts = {
+        (trains, holds): len(row[trains].trained & row[holds].held) for trains, holds in permutations(row, 2)
+    }
     return {pair: count for pair, count in counts.items() if count}
 
 

@@ -1,5 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -43,15 +43,16 @@ class StreamNotSharded(Check):
         rounds = [shared for shared in training_rounds(trace.training_of_several()) if shared.loader.streams]
         if not rounds:
             return Skipped("no rank trains on an IterableDataset")
-        same = [self._same(shared) for shared, _ in by_loader(rounds, _is_repeated)]
-        if not same and not all(drawn.content or drawn.workers for drawn in rounds[0].passes.values()):
+        if repeated := by_loader(rounds, _is_repeated):
+            return [self._same(shared) for shared, _ in repeated]
+        if not all(pass_.content or pass_.workers for pass_ in rounds[0].passes.values()):
             return Skipped("what the stream yields was not seen")
-        return same or Passed(
+        return Passed(
             f"{ranks_phrase(rounds[0].ranks)} get batches of their own from {rounds[0].loader.dataset}"
         )
 
     def _same(self, shared: Round) -> Finding:
-        batches_seen = min(len(drawn.content) for drawn in shared.passes.values())
+        batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
         batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
         return self.fail(
             f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
@@ -60,10 +61,7 @@ class StreamNotSharded(Check):
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = dist.get_rank() * workers + worker\n"
             "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",
-            ranks=shared.ranks,
-            where=shared.at,
-            evidence=(Evidence(f"{plural(shared.loader.workers, 'worker')} on each rank", shared.ranks),),
-            about=shared.about,
+            **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
         )
 
 
@@ -73,13 +71,13 @@ def _is_repeated(shared: Round) -> bool:
 
 def _share_samples(shared: Round) -> bool:
     """Whether ranks began with samples that others began with, each of which is unlike the rest of its stream."""
-    of_rank = [_first_samples(drawn) for drawn in shared.passes.values()]
+    of_rank = [_first_samples(pass_) for pass_ in shared.passes.values()]
     if any(len(set(samples)) < len(samples) for samples in of_rank):
         return False
     common = set.intersection(*map(set, of_rank))
     return len(common) >= max(ENOUGH, min(map(len, of_rank)) // 4)
 
 
-def _first_samples(drawn: Pass) -> list[str]:
-    by_worker = [sample for worker in drawn.workers for sample in worker.samples]
-    return by_worker or [sample for sample in drawn.samples if sample is not None]
+def _first_samples(pass_: Pass) -> list[str]:
+    by_worker = [sample for worker in pass_.workers for sample in worker.samples]
+    return by_worker or [sample for sample in pass_.samples if sample is not None]

@@ -2,7 +2,7 @@ from typing import Any
 
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
-from ddpdoctor.check import Check, reports
+from ddpdoctor.check import reports
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
@@ -17,8 +17,8 @@ from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
-from ddpdoctor.trace.recorded_job import cause_of_run
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
@@ -31,7 +31,7 @@ _FIX = (
 )
 
 
-class UnevenBatches(Check):
+class UnevenBatches(StandstillCheck):
     """Ranks run different numbers of batches, and those with more wait for those with fewer.
 
     What it finds:
@@ -80,16 +80,16 @@ class UnevenBatches(Check):
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
-        cause = cause_of_run(trace)
-        if isinstance(cause, OutOfBatches):
-            return self._out_of_batches(cause)
+        return self.cause_of_standstill(trace) or self.examine_ended(trace)
+
+    def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
         ran_out = _ran_out(trace, every)
         if ran_out:
-            return self._stalls(ran_out, {rank: drawn.drawn for rank, drawn in ran_out.passes.items()})
+            return self._stalls(ran_out, {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()})
         rounds = [shared for shared in every if _counts(shared)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
@@ -113,7 +113,7 @@ class UnevenBatches(Check):
     def examine_log(self, log: Log) -> Judgement:
         waited = next((raised for raised in log.fatal if waited_in_vain(raised) and _in_join(raised)), None)
         if waited:
-            return self._told(
+            return self._in_output(
                 "ranks ran out of batches at different steps", log_fields(waited, role=Role.MESSENGER)
             )
         bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
@@ -126,9 +126,9 @@ class UnevenBatches(Check):
             for total in totals
         )
         headline = f"ranks have different numbers of batches: {counts}"
-        return self._told(headline, log_fields(*lines, role=Role.MESSENGER))
+        return self._in_output(headline, log_fields(*lines, role=Role.MESSENGER))
 
-    def _told(self, headline: str, details: dict[str, Any]) -> Finding:
+    def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
             why="The ranks with more batches wait in the next collective for those that have none left, "
@@ -143,19 +143,17 @@ class UnevenBatches(Check):
         fewest, most = min(counts.values()), max(counts.values())
         short = [rank for rank, count in counts.items() if count == fewest]
         long = [rank for rank, count in counts.items() if count == most]
-        cut = any(drawn.ended == "shortened" for drawn in shared.passes.values())
+        cut = any(pass_.ended == "shortened" for pass_ in shared.passes.values())
         more = "" if counts == _counts(shared) else " or more"
         return self.fail(
             f"{ranks_do(long, 'run')} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
             f"{fewest}: the others wait in batch {fewest + 1}",
             why=_WHY,
             fix=_FIX,
-            ranks=tuple(short),
-            where=shared.at,
-            evidence=by_state(
+            **shared.fields(
                 counts, lambda count: f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard"
-            ),
-            about=shared.about,
+            )
+            | {"ranks": tuple(short)},
             confidence=Confidence.LIKELY if cut else Confidence.CERTAIN,
         )
 
@@ -186,14 +184,14 @@ def _passed(stall: Stall, batches: dict[int, int]) -> str:
 
 def _counts(shared: Round) -> dict[int, int]:
     """The batches of the whole pass by rank; empty where one is not known."""
-    known = {rank: count for rank, drawn in shared.passes.items() if (count := _count(drawn)) is not None}
+    known = {rank: count for rank, pass_ in shared.passes.items() if (count := _count(pass_)) is not None}
     return known if len(known) == len(shared.ranks) else {}
 
 
-def _count(drawn: Pass) -> int | None:
-    if drawn.batches is not None:
-        return drawn.batches
-    return drawn.drawn if drawn.ended == "exhausted" else None
+def _count(pass_: Pass) -> int | None:
+    if pass_.batches is not None:
+        return pass_.batches
+    return pass_.drawn if pass_.ended == "exhausted" else None
 
 
 def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
@@ -201,19 +199,13 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
     first = trace.first_to_break()
     if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
         return None
-    return next(
-        (
-            shared
-            for shared in rounds
-            if not _counts(shared) and _ends_early(shared) and not _is_asked(shared)
-        ),
-        None,
-    )
+    unknown = (shared for shared in rounds if not _counts(shared) and _ends_early(shared))
+    return next((shared for shared in unknown if not _is_asked(shared)), None)
 
 
 def _ends_early(shared: Round) -> bool:
-    ends = [drawn.drawn for drawn in shared.passes.values() if drawn.ended == "exhausted"]
-    return bool(ends) and any(drawn.drawn > min(ends) for drawn in shared.passes.values())
+    ends = [pass_.drawn for pass_ in shared.passes.values() if pass_.ended == "exhausted"]
+    return bool(ends) and any(pass_.drawn > min(ends) for pass_ in shared.passes.values())
 
 
 def _is_uneven(shared: Round) -> bool:
@@ -222,23 +214,22 @@ def _is_uneven(shared: Round) -> bool:
 
 def _updates(shared: Round) -> dict[int, int]:
     """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
-    windows = [_window(shared.recordings[rank], drawn) for rank, drawn in shared.passes.items()]
+    windows = [_window(shared.recordings[rank], pass_) for rank, pass_ in shared.passes.items()]
     return {rank: count // max([1, *windows]) for rank, count in _counts(shared).items()}
 
 
-def _window(recording: Recording, drawn: Pass) -> int:
+def _window(recording: Recording, pass_: Pass) -> int:
     """Backwards to an update of which only the last one averages; 1 where nothing is accumulated."""
     sizes = [
         len(step.backwards)
-        for step in _steps_in(recording, drawn)
+        for step in _steps_in(recording, pass_)
         if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
     ]
     return max(sizes, default=1)
 
 
-def _steps_in(recording: Recording, drawn: Pass) -> list[TrainingStep]:
-    end = drawn.end if drawn.end is not None else float("inf")
-    return [step for step in recording.steps if step.forwards and drawn.begin <= step.forwards[0].time <= end]
+def _steps_in(recording: Recording, pass_: Pass) -> list[TrainingStep]:
+    return [step for step in recording.steps if step.forwards and pass_.covers(step.forwards[0].time)]
 
 
 def _meets(recording: Recording) -> bool:
@@ -254,8 +245,8 @@ def _is_agreed(shared: Round) -> bool:
 def _is_asked(shared: Round) -> bool:
     """Whether the ranks tell each other who has batches left, or how many there are."""
     return all(
-        _agrees_in_steps(shared.recordings[rank], drawn) or _agrees_before(shared.recordings[rank], drawn)
-        for rank, drawn in shared.passes.items()
+        _agrees_in_steps(shared.recordings[rank], pass_) or _agrees_before(shared.recordings[rank], pass_)
+        for rank, pass_ in shared.passes.items()
     )
 
 
@@ -265,28 +256,28 @@ def _left_together(shared: Round) -> bool:
     if any(recording.raised for recording in shared.recordings.values()):
         return False
     return all(
-        drawn.drawn <= fewest + 1
-        if drawn.ended == "left"
-        else drawn.ended == "exhausted" and drawn.drawn <= fewest
-        for drawn in shared.passes.values()
+        pass_.drawn <= fewest + 1
+        if pass_.ended == "left"
+        else pass_.ended == "exhausted" and pass_.drawn <= fewest
+        for pass_ in shared.passes.values()
     )
 
 
-def _agrees_in_steps(recording: Recording, drawn: Pass) -> bool:
+def _agrees_in_steps(recording: Recording, pass_: Pass) -> bool:
     """Whether each step begins with a collective on one number, before any forward: does everybody have a batch?"""
-    steps = _steps_in(recording, drawn)
+    steps = _steps_in(recording, pass_)
     return len(steps) > 1 and all(
         any(_is_one_number(call) and call.time < step.forwards[0].time for call in step.collectives)
         for step in steps[1:]
     )
 
 
-def _agrees_before(recording: Recording, drawn: Pass) -> bool:
+def _agrees_before(recording: Recording, pass_: Pass) -> bool:
     """Whether the ranks compared a number before a pass that was cut short: the smallest, or everybody's count."""
-    if drawn.ended != "shortened":
+    if pass_.ended != "shortened":
         return False
     return any(
-        call.time < drawn.begin
+        call.time < pass_.begin
         and _is_one_number(call)
         and (
             call.reduce == "min"
@@ -306,9 +297,10 @@ def _is_one_number(call: Collective) -> bool:
 
 def _even(shared: Round) -> str:
     counts = _counts(shared)
-    if len(set(counts.values())) == 1:
-        return f"{ranks_phrase(counts)} have {plural(counts[shared.ranks[0]], 'batch')} each in a pass"
-    return f"ranks have {min(counts.values())} to {max(counts.values())} batches and leave the loop together"
+    fewest, most = min(counts.values()), max(counts.values())
+    if fewest == most:
+        return f"{ranks_phrase(counts)} have {plural(most, 'batch')} each in a pass"
+    return f"ranks have {fewest} to {most} batches and leave the loop together"
 
 
 def _in_join(raised: Raised) -> bool:

@@ -8,7 +8,7 @@ from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.instances import by_key, of_loader
+from ddpdoctor.trace.instances import by_key, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 
@@ -45,52 +45,50 @@ class WorkerDuplicates(Check):
     explained_by = ("DD102",)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        passes = [
-            (rank, pair) for rank, recording in trace.training().items() for pair in _with_workers(recording)
-        ]
+        passes = on_each_rank(trace.training(), _with_workers)
         if not passes:
             return Skipped("no training pass has more than one worker")
-        loader, drawn = passes[0][1]
+        loader, pass_ = passes[0][1]
         return [
             *map(self._samples, _of_loaders(passes, _repeat)),
             *map(self._numbers, _of_loaders(passes, _drawn_alike)),
-        ] or Passed(f"{len(drawn.workers)} workers of {loader.dataset} do not repeat each other")
+        ] or Passed(f"{len(pass_.workers)} workers of {loader.dataset} do not repeat each other")
 
     def _samples(self, repeating: Mapping[int, "Repeated"]) -> Finding:
-        loader, drawn, workers = next(iter(repeating.values()))
+        loader, pass_, workers = next(iter(repeating.values()))
         return self.fail(
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
-            why=f"Each of {len(drawn.workers)} workers has its own copy of the stream and yields all of it, "
+            why=f"Each of {len(pass_.workers)} workers has its own copy of the stream and yields all of it, "
             "so samples are trained on more than once in a pass.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = rank * workers + worker\nyield from islice(samples, first, None, world_size * workers)",
             ranks=tuple(repeating),
-            where=loader.at or drawn.at,
+            where=loader.at or pass_.at,
             evidence=tuple(
                 Evidence(
                     f"worker {worker.worker} begins with samples {', '.join(worker.samples[:3])}", (rank,)
                 )
-                for rank, (_, drawn, _) in repeating.items()
-                for worker in drawn.workers
+                for rank, (_, pass_, _) in repeating.items()
+                for worker in pass_.workers
             ),
             about=of_loader(loader),
         )
 
     def _numbers(self, alike: Mapping[int, "Repeated"]) -> Finding:
-        loader, drawn, stream = next(iter(alike.values()))
+        loader, pass_, stream = next(iter(alike.values()))
         return self.fail(
-            f"the {len(drawn.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
+            f"the {len(pass_.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
             f"from {stream}",
             why="Every worker began with the same state of this generator, and the dataset draws from it, so "
             "all workers augment their samples in the same way. worker_init_fn gives them one seed.",
             fix="def seed_worker(worker):\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
             "    random.seed(torch.initial_seed())",
             ranks=tuple(alike),
-            where=loader.at or drawn.at,
+            where=loader.at or pass_.at,
             evidence=by_state(
                 {
-                    rank: f"each worker began with state {drawn.workers[0].seeds[name]} of {name}"
-                    for rank, (_, drawn, name) in alike.items()
+                    rank: f"each worker began with state {pass_.workers[0].seeds[name]} of {name}"
+                    for rank, (_, pass_, name) in alike.items()
                 }
             ),
             about=of_loader(loader),
@@ -102,12 +100,8 @@ Repeated = tuple[Loader, Pass, str]
 
 
 def _with_workers(recording: Recording) -> list[tuple[Loader, Pass]]:
-    loaders = {loader.index: loader for loader in recording.loaders}
-    return [
-        (loaders[drawn.loader], drawn)
-        for drawn in recording.passes
-        if drawn.training and len(drawn.workers) > 1 and drawn.loader in loaders
-    ]
+    passes = (pass_ for pass_ in recording.training_passes if len(pass_.workers) > 1)
+    return [(loader, pass_) for pass_ in passes if (loader := recording.loader(pass_.loader))]
 
 
 def _of_loaders(
@@ -115,14 +109,14 @@ def _of_loaders(
 ) -> list[dict[int, Repeated]]:
     """By loader, the first pass of each rank in which workers repeat each other in this way."""
     repeated = ((rank, (*pair, what)) for rank, pair in passes if (what := look(*pair)))
-    return by_key(repeated, lambda seen: of_loader(seen[0]))
+    return by_key(repeated, lambda repeat: of_loader(repeat[0]))
 
 
-def _repeat(loader: Loader, drawn: Pass) -> str | None:
+def _repeat(loader: Loader, pass_: Pass) -> str | None:
     """The first two workers of a stream that begin alike: with two samples in common, or the only one they have."""
     if not loader.streams:
         return None
-    for worker, other in combinations(drawn.workers, 2):
+    for worker, other in combinations(pass_.workers, 2):
         common = set(worker.samples) & set(other.samples)
         fewest = min(len(set(worker.samples)), len(set(other.samples)))
         if common and len(common) >= min(2, fewest):
@@ -130,10 +124,10 @@ def _repeat(loader: Loader, drawn: Pass) -> str | None:
     return None
 
 
-def _drawn_alike(loader: Loader, drawn: Pass) -> str | None:
+def _drawn_alike(loader: Loader, pass_: Pass) -> str | None:
     """A generator that every worker began with in the same state and drew from."""
-    for name in drawn.workers[0].seeds:
-        states = {worker.seeds.get(name) for worker in drawn.workers}
-        if len(states) == 1 and all(name in worker.drew for worker in drawn.workers):
+    for name in pass_.workers[0].seeds:
+        states = {worker.seeds.get(name) for worker in pass_.workers}
+        if len(states) == 1 and all(name in worker.drew for worker in pass_.workers):
             return name
     return None

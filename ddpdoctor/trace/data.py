@@ -55,6 +55,10 @@ class Pass:
     """Seconds spent waiting for batches."""
     workers: tuple[Worker, ...] = ()
 
+    def covers(self, time: float) -> bool:
+        """Whether it was under way then; one that never ended still is."""
+        return self.begin <= time and (self.end is None or time <= self.end)
+
 
 @dataclass(frozen=True)
 class Split:

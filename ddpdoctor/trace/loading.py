@@ -55,14 +55,12 @@ class Round:
         """The loader, as findings name it."""
         return of_loader(self.loader)
 
-    def fields(self, text: Mapping[int, str], where: Where | None = None) -> dict[str, Any]:
-        """The fields of a finding about this loader, with what is so on each rank."""
-        return {
-            "ranks": self.ranks,
-            "where": where or self.at,
-            "evidence": by_state(text),
-            "about": self.about,
-        }
+    def fields(
+        self, states: Mapping[int, _T], text: Callable[[_T], str] = str, where: Where | None = None
+    ) -> dict[str, Any]:
+        """The fields of a finding about this loader: ranks, where, evidence of each rank's state, and about."""
+        evidence = by_state(states, text)
+        return {"ranks": self.ranks, "where": where or self.at, "evidence": evidence, "about": self.about}
 
     @property
     def sampler_at(self) -> Where | None:
@@ -115,10 +113,8 @@ class Round:
 
     def forwards(self, rank: int) -> list[Forward]:
         """The forwards that learn, inside this pass of a rank, as far as they were written down."""
-        pass_ = self.passes[rank]
-        end = pass_.end if pass_.end is not None else float("inf")
         forwards = (forward for step in self.recordings[rank].steps for forward in step.forwards)
-        return [forward for forward in forwards if forward.grad and pass_.begin <= forward.time <= end]
+        return [forward for forward in forwards if forward.grad and self.passes[rank].covers(forward.time)]
 
     @property
     def parted(self) -> bool:

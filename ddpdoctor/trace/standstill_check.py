@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpdoctor import registry
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Judgement
+from ddpdoctor.model import Finding, Judgement
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recorded_job import cause_of_run
 
@@ -19,13 +19,16 @@ class StandstillCheck(Check):
         Raises:
             NotMeasured: the run stands still for a cause that is another check's.
         """
+        if findings := self.cause_of_standstill(trace):
+            return findings
+        if cause := cause_of_run(trace):
+            raise NotMeasured(f"the job stands still ({registry.by_cause(type(cause)).code})")
+        return self.examine_ended(trace)
+
+    def cause_of_standstill(self, trace: Trace) -> list[Finding]:
+        """The finding where a run stands still for a cause of this check's."""
         cause = cause_of_run(trace)
-        if cause is None:
-            return self.examine_ended(trace)
-        reporting = registry.by_cause(type(cause))
-        if reporting.code != self.code:
-            raise NotMeasured(f"the job stands still ({reporting.code})")
-        return [self.report(cause)]
+        return [self.report(cause)] if type(cause) in self.causes else []
 
     def examine_ended(self, trace: Trace) -> Judgement:
         """What this check says of a run that does not stand still."""

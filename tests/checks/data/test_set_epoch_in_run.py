@@ -137,3 +137,17 @@ def test_a_loader_made_anew_for_each_epoch():
 def test_a_loader_made_anew_for_another_model_or_unseen_data_is_left_alone():
     skipped("DD103", Source.RUN, anew("c0ffee", wrapper_between=True))
     skipped("DD103", Source.RUN, anew(None))
+
+
+def test_two_samplers_that_one_loop_draws_from_are_one_finding():
+    def change(rank, right):
+        one_loader = looping(0, 0, 0).ranks[rank].recording
+        second = replace(one_loader.loaders[0], index=1, at=where(41))
+        again = tuple(replace(pass_, loader=1) for pass_ in one_loader.passes)
+        return replace(one_loader, loaders=(*one_loader.loaders, second), passes=(*one_loader.passes, *again))
+
+    finding = only_finding("DD103", Source.RUN, recorded(change=change))
+    assert finding.headline == (
+        "the samplers of 2 DataLoaders give ranks 0-1 the same order in each of 3 training passes, epoch 0 in each"
+    )
+    assert [subject.name for subject in finding.about] == ["train.py:40", "train.py:41"]
