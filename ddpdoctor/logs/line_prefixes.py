@@ -10,7 +10,8 @@ from ddpdoctor.text import uncoloured
 _LABEL = re.compile(
     r"""
       \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
-    | \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
+    | (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \d{4})?   # with --timestamp-output
+      \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
     | \[1,mpirank:(?P<sagemaker>\d{1,6}),[^\]\s]+\]<std(?:out|err)>:\s?   # SageMaker's mpirun
     | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|$)                              # srun --label
     | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
@@ -25,7 +26,7 @@ _LABEL = re.compile(
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
       (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
-    | (?=[\w.-]*\d)[A-Za-z][\w.-]*:\s                                    # pdsh and its kin: the host's name
+    | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|\((?=[\w.-]*\d)(?P<node>[A-Za-z][\w.-]*)\))\s   # pdsh and its kin
       (?=Traceback|\s\s|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
     """,
     re.VERBOSE,
@@ -56,5 +57,7 @@ def strip(raw: str) -> Labelled:
         if number is not None:
             rank = int(number)
             label = label or f"{match.lastgroup}{number}"  # the innermost is not on every line
+        elif match["host"] or match["node"]:
+            label = label or match["host"] or match["node"]
         text = text[match.end() :]
     return Labelled(text, label, rank)

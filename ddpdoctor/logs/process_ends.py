@@ -64,6 +64,9 @@ SIGNALS = {
 }
 """By the words with which shells and schedulers name them."""
 _NAMED = "|".join(SIGNALS)
+_WINDOWS_ERROR = 0xC000_0000
+_WINDOWS = {0xC000_0005: signal.SIGSEGV, 0xC000_001D: signal.SIGILL, 0xC000_013A: signal.SIGINT}
+"""Exit statuses of Windows, by the signals that say the same elsewhere; of the others each ends a process at once."""
 _ELASTIC = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
 )
@@ -89,7 +92,7 @@ _OTHERS = (
     re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
 )  # fmt: skip
 _WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>.{0,400}?)\) ran for (?P<ms>\d+) milli"
+    r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>.{0,400}?)(?:\) ran for (?P<ms>\d+) milli|$)"
 )
 _STATUS = re.compile(
     r"(?:work sequence id: (?P<seq>\d+) PG status"
@@ -164,7 +167,9 @@ class Ends:
             self._keep(Ended(_code(mpi_code.groupdict()), line, self._mpi_rank))
             self._mpi_rank = None
         if code and self._rank:
-            self._keep(Ended(int(code["code"]), line, *self._rank, pid=int(code["pid"]), host=self._host))
+            self._keep(
+                Ended(_status(int(code["code"])), line, *self._rank, pid=int(code["pid"]), host=self._host)
+            )
             self._rank = None
 
     def _keep(self, ended: Ended) -> None:
@@ -186,7 +191,8 @@ class Ends:
             fields = dict(_FIELD.findall(match["work"]))
             sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
-            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, int(match["ms"]) / 1000, elements)
+            seconds = int(match["ms"]) / 1000 if match["ms"] else None  # the output may end in this line
+            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, seconds, elements)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
@@ -218,7 +224,7 @@ def _rank_of(line: Line) -> int | None:
 def _ends(line: Line) -> Iterator[Ended]:
     elastic = _ELASTIC.search(line.text)
     if elastic:
-        yield Ended(int(elastic["code"]), line, None, int(elastic["local"]), int(elastic["pid"]))
+        yield Ended(_status(int(elastic["code"])), line, None, int(elastic["local"]), int(elastic["pid"]))
         return
     for pattern in _OTHERS:
         match = pattern.search(line.text)
@@ -243,6 +249,13 @@ def _code(fields: dict[str, str]) -> int:
     if fields.get("signal"):
         return -int(fields["signal"])
     code = int(fields.get("code") or fields.get("compose") or 1)
+    return _status(code)
+
+
+def _status(code: int) -> int:
+    """An exit status, negative for what is a signal: shells add 128 to it, and Windows has numbers of its own."""
+    if code & _WINDOWS_ERROR == _WINDOWS_ERROR and code > 0:
+        return -_WINDOWS.get(code, signal.SIGABRT)
     return 128 - code if 128 < code < 160 else code
 
 
