@@ -59,7 +59,7 @@ class CollectiveNotJoined(StandstillCheck):
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
-    log_words = ("failed to pass monitored",)
+    log_words = ("failed to pass monitored", "didn't join collective")
 
     @reports(IsElsewhere)
     def _is_elsewhere(self, cause: IsElsewhere) -> Finding:

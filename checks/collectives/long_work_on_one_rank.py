@@ -1,4 +1,4 @@
-from ddpdoctor.blame.causes import WorkInOutput, WorksAlone
+from ddpdoctor.blame.causes import BusyInOutput, WorkInOutput, WorksAlone
 from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.logs.log import Log
@@ -55,6 +55,19 @@ class LongWorkOnOneRank(StandstillCheck):
 
     def examine_log(self, log: Log) -> Judgement:
         return judge_stall(self, log)
+
+    @reports(BusyInOutput)
+    def _busy_in_output(self, cause: BusyInOutput) -> Finding:
+        busy, waiting = who(cause.culprits), who(cause.waiting)
+        return self.fail(
+            f"{busy} did not come to the barrier in which {waiting} waited{for_seconds(cause.seconds)}, and was still "
+            "running",
+            why=f"{busy.capitalize()} neither failed nor ended: the launcher ended it after {waiting} had given up. It "
+            "worked for longer than a collective may take, or waits for something else.",
+            fix=f"see what {busy} does before the barrier; do that work before the launch, or give the group the time "
+            "it takes:\ndist.init_process_group(timeout=timedelta(hours=2))",
+            **cause_fields(cause),
+        )
 
     @reports(WorkInOutput)
     def _work_in_output(self, cause: WorkInOutput) -> Finding:

@@ -273,6 +273,11 @@ class AloneInOutput(GaveUp):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BusyInOutput(GaveUp):
+    """The others waited in a barrier for ranks that ran until the launcher ended them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorkInOutput(GaveUp):
     """A progress bar had run for about as long, and was not done."""
 

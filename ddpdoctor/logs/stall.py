@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from signal import SIGTERM
 from typing import Any
 
-from ddpdoctor.blame.causes import AloneInOutput, GaveUp, LateInOutput, WorkInOutput
+from ddpdoctor.blame.causes import AloneInOutput, BusyInOutput, GaveUp, LateInOutput, WorkInOutput
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Progress, Raised, Wait, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
@@ -18,7 +19,11 @@ _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 _GAVE_UP = re.compile(r"(?:Timed out waiting|wait timeout after) (\d+)ms")
 _MOST_SOURCES = 6
 """Lines on which a finding rests."""
-_MISSED = re.compile(r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier")
+_MISSED = re.compile(
+    r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier"
+    r"|\[(?P<absent>\d[\d, ]*)\] (?:finished collective #\d+, but )?didn't join collective #"
+)
+"""The second one is torch's own report of ranks out of step, under TORCH_NCCL_DESYNC_DEBUG."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,13 @@ def judge_stall(check: Check, log: Log) -> Judgement:
 
 def find_stall(log: Log) -> Stall | None:
     """The wait that ended the job; None where nothing tells of one."""
-    vain = [one for one in log.fatal if waited_in_vain(one)]
-    told: list[Line | Raised] = [*(wait.line for wait in log.waits), *vain]
+    vain = [raised for raised in log.fatal if waited_in_vain(raised)]
+    naming = [line for line in log.lines if _named_missing(line.text) and not log.went_on_after(line)]
+    told: list[Line | Raised] = [*(wait.line for wait in log.waits), *vain] or [*naming]
     if not told:
         return None
-    told.sort(key=lambda one: (one.line if isinstance(one, Raised) else one).position)
-    missing = tuple(sorted(rank for line in log.lines for rank in _named_missing(line.text)))
+    told.sort(key=lambda source: (source.line if isinstance(source, Raised) else source).position)
+    missing = tuple(sorted({rank for line in naming for rank in _named_missing(line.text)}))
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
     limit = max(seconds, default=None)
@@ -86,8 +92,20 @@ def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float 
     late = missing or absent or _behind(log.waits)
     if late:
         others = tuple(rank for rank in waiting if rank not in late)
-        return LateInOutput(culprits=late, waiting=others, confidence=likely, **more)
+        busy = bool(others) and not missing and _ran_until_stopped(log, late) and any(map(_in_barrier, vain))
+        kind = BusyInOutput if busy else LateInOutput
+        return kind(culprits=late, waiting=others, confidence=likely, **more)
     return GaveUp(waiting=waiting, **more)
+
+
+def _in_barrier(raised: Raised) -> bool:
+    return any("barrier" in frame.function for frame in raised.frames)
+
+
+def _ran_until_stopped(log: Log, ranks: Iterable[int]) -> bool:
+    """Whether the launcher ended these ranks, which had neither failed nor come to their end before."""
+    ended = {end.rank: end.code for end in log.ended}
+    return bool(log.stopped) and all(ended.get(rank, -SIGTERM) == -SIGTERM for rank in ranks)
 
 
 def _what(waits: Sequence[Wait], numbers: Collection[int]) -> str:
@@ -133,7 +151,7 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
 
 def _named_missing(text: str) -> list[int]:
     match = _MISSED.search(text)
-    return [int(rank) for rank in re.findall(r"\d+", match["ranks"])] if match else []
+    return [int(rank) for rank in re.findall(r"\d+", match["ranks"] or match["absent"])] if match else []
 
 
 def _long_work(log: Log, limit: float | None) -> Progress | None:
