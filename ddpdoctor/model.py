@@ -76,6 +76,8 @@ class Role(str, Enum):
     """An exception of the script's own."""
     DEATH = "death"
     """A process ended without an error message of its own."""
+    LIBRARY = "library"
+    """NCCL, gloo or CUDA report an error, which may be a consequence; nothing says of what."""
     MESSENGER = "messenger"
     """A survivor tells that a peer is gone, or that it waited in vain."""
     UNKNOWN = "unknown"

@@ -216,6 +216,8 @@ def _victims(others: Sequence[int]) -> str:
 def _most_specific_line(message: str) -> str:
     lines = [line for line in message.splitlines() if line.strip()]
     after = lines[lines.index(_LAST_ERROR) + 1 :] if _LAST_ERROR in lines else []
+    if len(lines) > 1 and lines[0].endswith(":") and not after:
+        return f"{lines[0]} {lines[1].strip()}"
     return next(iter(after), lines[0] if lines else "").strip()
 
 

@@ -147,6 +147,9 @@ class KilledBySignal(Check):
             why=why,
             fix=fix,
             confidence=Confidence.LIKELY,
+            explained_by=("DD314",)
+            if -first.code == signal.SIGABRT
+            else (),  # a library's error aborts the process
             **log_fields(first.line, *(last.sources if last else ()), role=Role.DEATH, ranks=ranks),
         )
 

@@ -18,6 +18,7 @@ _ORDER = (
     {Role.SYSTEM},
     {Role.CAUSE, Role.EXCEPTION},
     {Role.DEATH},
+    {Role.LIBRARY},
     {Role.MESSENGER},
     {Role.UNKNOWN},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.logs.log import Ended, Log, Raised
 
 PEER_IS_GONE = (
@@ -13,6 +14,7 @@ PEER_IS_GONE = (
     r"|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
     r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
     r"|successfully reached monitoredBarrier|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
+    r"|onnect to \S+<\d+> failed ?: Connection refused|ActorDiedError|ActorUnavailableError|WorkerCrashedError"
 )
 _WAITED_IN_VAIN = re.compile(
     r"[Ww]atchdog caught collective operation timeout|Timed out waiting \d+ms|[Ss]ocket [Tt]imeout"
@@ -26,6 +28,12 @@ _LAUNCHER = re.compile(
 )
 _SUBPROCESS = re.compile(
     r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)|process \d+ terminated with"
+)
+_LIBRARY = re.compile(
+    r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b|N?RCCL [Ee]rror|NCCL [Ee]rror|gloo/transport/"
+    r"|Gloo connectFullMesh failed|makeDeviceForHostname"
+    r"|(?:CUDA|HIP) error: (?:all CUDA-capable devices are busy|unknown error|initialization error|device not ready"
+    r"|operation not supported|driver shutting down|system not yet initialized)"
 )
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
 """In the path of a frame: another package than torch, or Python's own clients of a network."""
@@ -54,9 +62,20 @@ def waited_in_vain(raised: Raised) -> bool:
     return any(_WAITED_IN_VAIN.search(link.text) for link in raised.chain)
 
 
+def is_of_a_library(raised: Raised) -> bool:
+    """Whether NCCL, gloo or CUDA's driver raised it: at a line of the script that is not to blame for it."""
+    return any(_LIBRARY.search(link.text) for link in raised.chain)
+
+
 def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
+    if raised.kind == "Exception" and any(map(_joins_spawned, raised.frames[-1:])):
+        return True  # torch before 1.8
     return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(link.text) for link in raised.chain)
+
+
+def _joins_spawned(frame: Frame) -> bool:
+    return frame.file.endswith("torch/multiprocessing/spawn.py")
 
 
 def was_left_alone(raised: Raised) -> bool:
@@ -80,7 +99,8 @@ def first_cause(log: Log) -> Raised | None:
 
 def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
-    return [raised for raised in log.fatal if not speaks_of_a_peer(raised) and not is_of_the_launcher(raised)]
+    excluded = (speaks_of_a_peer, is_of_the_launcher, is_of_a_library)
+    return [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
 
 
 def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
@@ -98,6 +118,8 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
     killed = [end for end in log.ended if end.code < 0 and end.pid not in log.stopped]
-    by_others = any(end.code > 0 for end in log.ended)  # SIGTERM then came after that failure
+    # SIGTERM then came after that failure.
+    gave_up = any(waited_in_vain(raised) for raised in log.fatal) or bool(own_causes(log))
+    by_others = gave_up or bool(log.waits) or any(end.code > 0 for end in log.ended)
     rest = None if by_others else next(iter(killed), None)
     return next((end for end in killed if end.code != -signal.SIGTERM), rest)

@@ -102,10 +102,13 @@ def test_a_rank_that_its_launcher_told_to_end_is_no_cause():
     assert explained(told + raised(3, "ValueError", "one value per channel"))[0].ranks == (3,)
 
 
-def test_the_line_of_nccls_message_that_says_most_is_shown():
-    message = "NCCL error in: x.cpp:94, unhandled system error\nncclSystemError: A call failed.\nLast error:\nno luck"
-    (finding,) = explained(raised(1, "torch.distributed.DistBackendError", message))
-    assert finding.headline == "rank 1 failed with torch.distributed.DistBackendError 'no luck'"
+def test_a_message_that_begins_with_a_heading_is_shown_with_its_first_line():
+    message = "Error(s) in loading state_dict for Net:\n\tsize mismatch for head.weight: [10, 4] and [8, 4]"
+    (finding,) = explained(raised(1, "RuntimeError", message))
+    assert finding.headline == (
+        "rank 1 failed with RuntimeError 'Error(s) in loading state_dict for Net: size mismatch for head.weight: "
+        "[10, 4] and [8, 4]'"
+    )
 
 
 @pytest.mark.parametrize(

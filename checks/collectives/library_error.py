@@ -1,0 +1,283 @@
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddpdoctor.check import Check
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
+from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_a_library, speaks_of_a_peer
+from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
+from ddpdoctor.redact import quote
+from ddpdoctor.text import ranks_phrase, shorten
+
+
+@dataclass(frozen=True)
+class _Message:
+    """What is known of a message."""
+
+    pattern: str
+    meaning: str
+    fix: str
+
+
+_VISIBLE = (
+    "nvidia-smi topo -m     # in the container of each rank: the same GPUs in all of one host\n"
+    "one container for all ranks of a host, with /sys as it is: docker run --gpus all --ipc=host ..."
+)
+_TRACE = (
+    "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO torchrun ...\nnvidia-smi -q; dmesg -T | grep -i -e nvrm -e xid"
+)
+_KNOWN = (
+    _Message(
+        r"Could not find real path of|nvmlDeviceGetHandleBy\w+\(\) failed|GetXmlFrom\w+ ?:|No NUMA"
+        r"|Could not find .{0,40}path from gpu|could not find DEV for GPU",
+        "NCCL reads from /sys and NVML which GPUs and network adapters a host has. What it found there does not fit "
+        "the GPUs of the ranks, as in a container or virtual machine that shows only some of them.",
+        _VISIBLE,
+    ),
+    _Message(
+        r"No transport found for rank",
+        "NCCL found no way between two ranks: peer access, shared memory and network are all switched off, or none of "
+        "them works between these two.",
+        "env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch ways off\n" + _VISIBLE,
+    ),
+    _Message(
+        r"P2P is disabled between NVLINK connected GPUs",
+        "NVLink connects these GPUs, and the driver offers no peer access over it: a link that failed, or a virtual "
+        "machine or container that separates the GPUs.",
+        "nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 goes on without",
+    ),
+    _Message(
+        r"Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed"
+        r"|invalid (?:magic|connection)|wrong magic",
+        "A connection to one of NCCL's ports brought bytes that are not NCCL's. Something else connected to it, such "
+        "as a port scanner, or another job that was given the same address.",
+        "NCCL_SOCKET_IFNAME=<an interface of the cluster only>; exclude the nodes from the security scanner",
+    ),
+    _Message(
+        r"NCCL WARN (?:NET/OFI|OFI )|libfabric:.{0,80}<(?:warn|error)>",
+        "The plugin for EFA and other fabrics of libfabric (aws-ofi-nccl) could not use its network.",
+        "fi_info -p efa     # has to list the adapters, inside the container too\n"
+        "plugin, libfabric and NCCL of versions that belong together; the security group lets EFA through to itself",
+    ),
+    _Message(
+        r"Call to ibv_create_[cq][qp] failed$",
+        "The InfiniBand adapter gave no queue to one more connection, and this version of NCCL does not say why: "
+        "mostly the limit on locked memory, or the adapter's number of queues.",
+        "ulimit -l     # inside the job; it has to say unlimited\ndmesg -T | grep -i mlx5",
+    ),
+    _Message(
+        r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)",
+        "gloo's ranks gave each other addresses that they do not reach, or one of them had ended. Without "
+        "GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
+        "getent hosts $(hostname)     # on every node: no 127.0.1.1\n"
+        "export GLOO_SOCKET_IFNAME=eth0     # the interface that leads to the other nodes: ip -br address",
+    ),
+    _Message(
+        r"allocated on device \d+ mismatch|is not a valid pointer|argument is NULL",
+        "A tensor that was given to NCCL lies on another GPU than that of its rank, or not on a GPU.",
+        "torch.cuda.set_device(local_rank) before anything else, and every tensor on that device",
+    ),
+    _Message(
+        r"invalid root \d+|Invalid rank requested|[Rr]ank \d+ is out of range",
+        "A rank or root that is outside of the group.",
+        "ranks of a group count from 0: dist.get_world_size(group), dist.get_group_rank(group, rank)",
+    ),
+    _Message(
+        r"corrupted comm object|Attempt to use communicator before|communicator was revoked|is in abort state",
+        "A communicator was used after it had failed or had been destroyed, or by two threads at once.",
+        "no collective after destroy_process_group, and none from a second thread (a DataLoader's, a logger's)",
+    ),
+    _Message(
+        r"Thread creation failed|pthread_create failed|Resource temporarily unavailable",
+        "The process was not allowed one more thread.",
+        "ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
+    ),
+    _Message(
+        r"all CUDA-capable devices are busy or unavailable",
+        "The GPU is in exclusive mode, and another process has it: a rank with the same GPU, or an earlier run.",
+        "nvidia-smi -q -d COMPUTE     # Default is the mode that lets several processes in\n"
+        "torch.cuda.set_device(local_rank) before anything else; end processes of earlier runs",
+    ),
+    _Message(
+        r"no kernel image is available for execution",
+        "This build of torch, or of an extension, has no code for this GPU.",
+        "python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'\n"
+        "install a build that lists the GPU's architecture",
+    ),
+    _Message(
+        r"CU(?:BLAS|DNN|SOLVER)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
+        "A library of CUDA could not start or run: mostly the GPU's memory is full, or an earlier kernel failed (an "
+        "index outside of its range).",
+        "nvidia-smi     # is the memory full?\nCUDA_LAUNCH_BLOCKING=1 torchrun ...     # the call that failed first",
+    ),
+)
+"""By the regular expression of the message. What another check knows stands there."""
+_BY_KIND = (
+    _Message(
+        r"ncclUnhandledCudaError|unhandled cuda error|[Cc]uda failure|HIP failure|(?:CUDA|HIP) error",
+        "A call of CUDA failed inside of NCCL, mostly because of the GPU, its driver, or an earlier kernel.",
+        _TRACE,
+    ),
+    _Message(
+        r"ncclSystemError|unhandled system error",
+        "A call of the operating system failed inside of NCCL: a connection, shared memory, a file.",
+        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN names the call",
+    ),
+    _Message(
+        r"ncclInvalidUsage|invalid usage",
+        "NCCL was used in a way that it does not support: two ranks on one GPU, a GPU twice, ranks that disagree.",
+        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says what",
+    ),
+    _Message(
+        r"ncclInvalidArgument|invalid argument",
+        "NCCL was given an argument that it does not take.",
+        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says which",
+    ),
+    _Message(
+        r"ncclInternalError|internal error",
+        "NCCL met a state that it does not expect. Mostly another rank had failed, or ranks run different versions.",
+        "NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN tells more",
+    ),
+    _Message(
+        r"[Gg]loo|pair\.cc|tcp/",
+        "gloo could not connect the ranks, or lost the connection.",
+        "ip -br address     # the interface that leads to the other nodes\nexport GLOO_SOCKET_IFNAME=eth0",
+    ),
+)
+"""What little is known of other messages, by their kind."""
+_FALLBACK = _Message(
+    "",
+    "No more is known of this message here.",
+    "NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
+)
+_CONSEQUENCE = (
+    r"Proxy Call to rank|\[Service thread\] (?:Error encountered|Could not receive)|Socket recv failed"
+    r"|\[Proxy Service.{0,20}\] Failed to execute|[Cc]onnection closed|Storing response for already completed"
+    r"|Watchdog caught|[Ww]atchdog thread terminated|watchdog got stuck|Some NCCL operations have failed"
+    r"|To avoid data inconsistency|Timeout at NCCL work|detected by watchdog|Heartbeat monitor timed out"
+    r"|dump (?:signal|debug info)|Terminating the process|First PG on this rank|Observed flight recorder"
+    r"|Stack trace of the failed collective"
+)
+"""What NCCL's other threads, torch's watchdog and its monitor say after something has failed."""
+_HARMLESS = (
+    r"Failed to open lib|Failed to find CUDA library|NET/Plugin|Call to ibv_(?:open_device|get_async_event) failed"
+    r"|Unable to open device|greater than the maximum allowed|[Ii]gnor(?:ed|ing)\b|deprecated|Both NCCL_"
+    r"|NUMA auto balancing|iommu=|speed from|GID table changed|GDRCOPY|Cannot initialize CollNet"
+)
+_WARNING = rf"CCL WARN (?!.{{0,160}}(?:{_CONSEQUENCE}|{_HARMLESS}|{PEER_IS_GONE}))\S"
+_LOGGED = rf"\[[EF][^\]]{{0,30}}\.[ch]pp:\d+\] (?!.{{0,160}}(?:{_CONSEQUENCE}|{PEER_IS_GONE}))\S"
+"""As the C++ part of torch logs errors."""
+_LONGEST = 160
+
+
+class LibraryError(Check):
+    """NCCL, gloo or CUDA report an error that no other check knows.
+
+    What it finds:
+        A line of `NCCL WARN`, an error that torch's C++ part logs, or an exception of NCCL, gloo or CUDA, which no
+        other check explains. What the message means, as far as it is known.
+
+    Why it matters:
+        The exception of the script stands at a collective that is not to blame. The line of the library, often of
+        another rank and some lines above, says what happened.
+
+    Example:
+        graph/xml.cc:332 NCCL WARN Could not find real path of /sys/class/pci_bus/0000:1e/../../0000:1e:00.0
+
+    Fix:
+        What the finding says. If it says no more than the message, look for the message in NCCL's issues, with:
+            NCCL_DEBUG=INFO torchrun --log-dir logs --tee 3 train.py
+    """
+
+    code = "DD314"
+    name = "library-error"
+    family = Family.COLLECTIVES
+    title = "NCCL, gloo and CUDA report no error"
+    names_no_cause_in = (Source.LOG,)
+    log_words = (
+        "NCCL WARN",
+        "RCCL WARN",
+        ".cpp:",
+        ".hpp:",
+        "NCCL error",
+        "NCCL Error",
+        "CUDA error",
+        "HIP error",
+    )
+
+    def examine_log(self, log: Log) -> Judgement:
+        known = log.search(*(message.pattern for message in _KNOWN))
+        if known:
+            patterns = [message.pattern for message in _KNOWN]
+            return self._known(known, _KNOWN[patterns.index(known.match.re.pattern)])
+        unknown = next(_unexplained(log), None)
+        if unknown:
+            return self._unknown(*unknown)
+        warning = log.first("CCL WARN")
+        if warning is None or log.training or log.failed:
+            return NOT_IN_OUTPUT
+        return self._remark(warning)
+
+    def _known(self, reason: Reason, message: _Message) -> Finding:
+        return self.fail(
+            _headline(reason.match.string, details := log_fields(reason)),
+            why=message.meaning,
+            fix=message.fix,
+            confidence=Confidence.LIKELY,
+            **details,
+        )
+
+    def _unknown(self, source: Line | Raised, text: str) -> Finding:
+        message = next((message for message in _BY_KIND if re.search(message.pattern, text)), _FALLBACK)
+        return self.fail(
+            _headline(text, details := log_fields(source, role=Role.LIBRARY)),
+            why=f"{message.meaning} It is the first error of this kind; what ranks said afterwards may follow from it.",
+            fix=message.fix,
+            confidence=Confidence.LIKELY,
+            **details,
+        )
+
+    def _remark(self, line: Line) -> Finding:
+        harmless = re.search(_HARMLESS, line.text)
+        return self.info(
+            f"{_library(line.text)} warned: {quote(_said(line.text))}",
+            why="Jobs that train well write this line, too: NCCL goes another way."
+            if harmless
+            else "It is a consequence of what failed before, in a part of the output that is not here.",
+            fix="keep the output of every rank from its beginning: torchrun --log-dir logs --tee 3 ...",
+            **log_fields(line, role=Role.UNKNOWN),
+        )
+
+
+def _unexplained(log: Log) -> Iterator[tuple[Line | Raised, str]]:
+    """The lines, then the exceptions, in which a library tells of an error of its own; what it says."""
+    waited = min((wait.line.position for wait in log.waits), default=None)
+    for line in log.find(_WARNING, _LOGGED):
+        if not log.went_on_after(line) and (waited is None or line.position < waited):
+            yield line, line.text
+    for raised in log.fatal:
+        if is_of_a_library(raised) and not speaks_of_a_peer(raised):
+            yield raised, raised.text
+
+
+def _headline(text: str, details: Mapping[str, Any]) -> str:
+    where = f" on {ranks_phrase(details['ranks'])}" if details["ranks"] else ""
+    return f"{_library(text)} reported{where}: {quote(_said(text))}"
+
+
+def _library(text: str) -> str:
+    if "CCL" in text or "nccl" in text:
+        return "NCCL"
+    if "gloo" in text.lower():
+        return "gloo"
+    return "CUDA" if "CUDA" in text or "HIP" in text else "torch.distributed"
+
+
+def _said(text: str) -> str:
+    """The message without the place in the library's source."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    if "Last error:" in lines and lines[-1] != "Last error:":
+        lines = lines[lines.index("Last error:") + 1 :]
+    match = re.search(r"(?:CCL WARN|\.(?:cpp|hpp|cc):\d+\]) (.*)", lines[0])
+    return shorten((match[1] if match else lines[0]).strip(), _LONGEST)
