@@ -15,18 +15,25 @@ from ddpdoctor.trace.sequence import divergence_of, mismatch
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
-    r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running collective: "
-    r"CollectiveFingerPrint\((?P<first>.*?)\), but Rank (?P<b>\d+) is running collective: "
-    r"CollectiveFingerPrint\((?P<second>.*)"
+    r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running (?:inconsistent )?collective: "
+    r"CollectiveFingerPrint\((?P<first>.*?)\)"
+    r"(?:, but Rank (?P<b>\d+) is running collective: (?P<second>.*)|$|\)$)"
 )
+"""torch 1.12 names one of the two ranks only."""
 _GLOO_SIZE = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
+_NCCL_SIZE = (
+    r"[Mm]essage truncated ?: receiv(?:ed|ing) (?P<got>\d+) bytes instead of (?P<room>\d+)",
+    r"collective mismatch error, local size (?P<got>\d+) remote size (?P<room>\d+)",
+)
 _UNNAMED = (
     r"[Cc]ollective sequence number mismatch|Mismatched? (?:between )?collective (?:operation types|detected)"
-    r"|Message truncated ?: received \d+ bytes instead of \d+"
+    r"(?:, please check your collective calls at and around rank (?P<rank>\d+))?"
 )
 
 _MOST_RANKS = 8
 """Ranks of a circle that the headline names."""
+_MOST_PLACES = 3
+"""Exceptions of other ranks that are quoted, since they show where in the script these were."""
 _LEADS_TO_MISMATCH = ("DD221", "DD301", "DD303", "DD305", "DD309")
 """Problems after which ranks meet in different collectives."""
 
@@ -54,8 +61,14 @@ class CollectiveMismatch(StandstillCheck):
     code = "DD302"
     title = "ranks run the same collectives"
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
-    raises = (_DETAIL, _GLOO_SIZE, _UNNAMED)
-    log_words = ("mismatch between collectives", "ismatched collective", "Message truncated")
+    raises = (_DETAIL, _GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
+    log_words = (
+        "mismatch between collectives",
+        "ismatched collective",
+        "collective mismatch",
+        "essage truncated",
+        "op.preamble.length",
+    )
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
@@ -142,17 +155,24 @@ class CollectiveMismatch(StandstillCheck):
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_DETAIL)
         if reason:
-            first, second = int(reason.match["a"]), int(reason.match["b"])
-            calls = _collective(reason.match["first"]), _collective(reason.match["second"])
-            headline = f"rank {first} ran {calls[0]} where rank {second} ran {calls[1]}"
-            return [self._in_output(headline, log_fields(reason, ranks=(first, second)), (first, second))]
-        reason = log.search(_GLOO_SIZE, _UNNAMED)
+            ranks = tuple(int(rank) for rank in reason.match.group("a", "b") if rank)
+            other = (
+                f"rank {ranks[1]} ran {_collective(reason.match['second'])}"
+                if ranks[1:]
+                else "another did not"
+            )
+            headline = f"rank {ranks[0]} ran {_collective(reason.match['first'])} where {other}"
+            return [self._in_output(headline, log_fields(reason, ranks=ranks), ranks)]
+        reason = log.search(_GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
         if reason:
             sizes = reason.match.groupdict()
             headline = "ranks ran different collectives at the same position"
             if sizes.get("got"):
                 headline = f"a rank sent {sizes['got']} bytes where its peer expected {sizes['room']}"
-            return [self._in_output(headline, log_fields(reason))]
+            elif sizes.get("rank"):
+                headline = f"{headline}; NCCL noticed it at rank {sizes['rank']}"
+            places = [raised for raised in log.fatal if raised.where and raised not in reason.sources]
+            return [self._in_output(headline, log_fields(reason, *places[:_MOST_PLACES]))]
         waits = _with_one_number(log.waits)
         return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
 
@@ -204,7 +224,7 @@ def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
 def _collective(fingerprint: str) -> str:
     """``ALLREDUCE [20]`` of torch's long description of a collective."""
     parts = (
-        re.search(r"OpType=([A-Z_]+)", fingerprint),
+        re.search(r"OpType=([A-Z_]+)|^([A-Z_]+)\.?$", fingerprint),
         re.search(r"TensorShape=(\[[\d, ]*\])", fingerprint),
     )
-    return " ".join(part[1] for part in parts if part) or "another collective"
+    return " ".join(part[1] or part[2] for part in parts if part) or "another collective"

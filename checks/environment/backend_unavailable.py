@@ -28,6 +28,7 @@ _WRONG_DEVICE = (
     r"No backend type associated with device type (?P<device>\w+)"
     r"|Tensors must be CUDA and dense|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors"
 )
+_WITHOUT_LIBUV = r"use_libuv was requested but PyTorch was buil[dt] without libuv support"
 _WITHOUT_GPU = r"ProcessGroup(?P<backend>NCCL) is only supported with GPUs, no GPUs found"
 _UNKNOWN_BACKEND = r"(?:Invalid backend|Unknown c10d backend type):? '?(?P<backend>\w+)"
 
@@ -57,8 +58,8 @@ class BackendUnavailable(Check):
     code = "DD013"
     title = "the backend is in this torch"
     breaks_group = True
-    raises = (_NOT_BUILT, _WRONG_DEVICE, _WITHOUT_GPU, _UNKNOWN_BACKEND)
-    log_words = ("Distributed package doesn't have", "No backend type associated")
+    raises = (_WITHOUT_LIBUV, _NOT_BUILT, _WRONG_DEVICE, _WITHOUT_GPU, _UNKNOWN_BACKEND)
+    log_words = ("use_libuv was requested", "Distributed package doesn't have", "No backend type associated")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.system.working_directory() is None:
@@ -89,6 +90,16 @@ class BackendUnavailable(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
+        reason = log.search(_WITHOUT_LIBUV)
+        if reason:
+            return self.fail(
+                "this torch is built without libuv, which its rendezvous store uses by default",
+                why="TCPStore uses libuv since torch 2.4. Builds for Windows do not have it, so the store cannot be "
+                "created, by torchrun or by init_process_group.",
+                fix="set USE_LIBUV=0                  # before torchrun; export USE_LIBUV=0 in a Unix shell\n"
+                'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500?use_libuv=0", ...)',
+                **log_fields(reason),
+            )
         reason = log.reason(*self.raises)
         groups = {name: value for name, value in reason.match.groupdict().items() if value}
         device = (

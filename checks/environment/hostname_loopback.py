@@ -10,7 +10,8 @@ from ddpdoctor.redact import quote
 
 _UNRESOLVED = (
     r"(?i)(?:of \((?P<name>[^\s,)]+), \d+\) cannot be retrieved.{0,40})?"
-    r"(?:gai error|Name or service not known|Temporary failure in name resolution|nodename nor servname)"
+    r"(?:gai error|hostname of the client socket cannot be retrieved|Name or service not known"
+    r"|Temporary failure in name resolution|nodename nor servname)"
 )
 _MANY = 5
 """Answers of this kind; a name without an address of IPv6 has one or two at each connection."""

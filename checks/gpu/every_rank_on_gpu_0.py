@@ -1,11 +1,11 @@
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
 from ddpdoctor.trace.instances import by_line
@@ -15,6 +15,10 @@ _ROW = re.compile(
     r"\|\s+(?P<gpu>\d+)\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+C(?:\+G)?\s+\S.*?\s(?P<size>\d+)MiB\s+\|"
 )
 
+_OUT_OF_MEMORY = r"CUDA out of memory.{0,80}GPU (?P<gpu>\d+) has a total capacity .*"
+_HOLDS = re.compile(r"Process (\d+) has [\d.]+ \w+ memory in use")
+_SPREAD = 4096
+"""Ranks of one launch get process ids close to each other."""
 _CHOOSE = "torch.cuda.set_device(local_rank)     # before anything else that uses CUDA"
 
 
@@ -83,25 +87,49 @@ class EveryRankOnGpu0(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
+        reason = log.search(_OUT_OF_MEMORY)
+        if reason and (others := _ranks_beside(log, reason)):
+            return self._in_message(reason, others)
         gpus: dict[int, set[int]] = {}
         lines: dict[int, Line] = {}
-        for line in log.lines:
-            row = _ROW.search(line.text)
-            if row:
-                gpus.setdefault(int(row["pid"]), set()).add(int(row["gpu"]))
-                if row["gpu"] == "0":
-                    lines[int(row["pid"])] = line
-        strangers = sorted(pid for pid, used in gpus.items() if 0 in used and len(used) > 1)
+        rows = [(line, row) for line in log.lines if (row := _ROW.search(line.text))]
+        first = min((int(row["gpu"]) for _, row in rows), default=0)  # of those that the job sees
+        for line, row in rows:
+            gpus.setdefault(int(row["pid"]), set()).add(int(row["gpu"]))
+            if int(row["gpu"]) == first:
+                lines[int(row["pid"])] = line
+        strangers = sorted(pid for pid, used in gpus.items() if first in used and len(used) > 1)
         if len(strangers) < 2:
             return NOT_IN_OUTPUT  # processes on GPU 0 alone may be jobs of their own
         return self.fail(
-            f"{len(strangers)} processes that work on other GPUs hold memory on GPU 0 too",
-            why="Something put tensors on GPU 0 in every process: a checkpoint loaded without map_location, which "
-            "restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
+            f"{len(strangers)} processes that work on other GPUs hold memory on GPU {first} too",
+            why="Something put tensors on the first GPU in every process: a checkpoint loaded without map_location, "
+            "which restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
             fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
             confidence=Confidence.LIKELY,
             **log_fields(*(lines[pid] for pid in strangers)),
         )
+
+    def _in_message(self, reason: Reason, others: Sequence[int]) -> Finding:
+        gpu = reason.match["gpu"]
+        return self.fail(
+            f"GPU {gpu} ran out of memory, and {plural(len(others), 'other process')} of the job "
+            f"{'holds' if len(others) == 1 else 'hold'} memory there",
+            why="Each rank has a GPU of its own, and processes of other ranks are on this one too: they restored a "
+            "checkpoint to the GPU it was saved from, or used CUDA before they had chosen their GPU.",
+            fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
+            confidence=Confidence.LIKELY,
+            **log_fields(reason),
+        )
+
+
+def _ranks_beside(log: Log, reason: Reason) -> list[int]:
+    """The processes of the same launch on that GPU, by the launcher's own lines, or by their numbers."""
+    listed = [int(pid) for pid in _HOLDS.findall(reason.match.string)]
+    known = {*log.stopped, *(end.pid for end in log.ended if end.pid)}
+    ours = sorted(pid for pid in listed if pid in known)
+    alike = sorted(listed) if len(listed) > 1 and max(listed) - min(listed) < _SPREAD else []
+    return ours or alike
 
 
 def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:

@@ -5,6 +5,8 @@ from ddpdoctor.model import Judgement
 _FABRIC = (
     r"NVLink SHARP \(NVLS\).{0,80}(?:error|fail)|[Ff]abric [Mm]anager"
     r"|system not yet initialized|Cuda failure 802\b"
+    r"|transport/nvls\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc))"
+    r"|MNNVL .{0,80}not working|IMEX .{0,40}(?:error|fail)"
 )
 
 
@@ -30,7 +32,16 @@ class FabricManager(Check):
     code = "DD804"
     title = "the NVLink fabric is ready"
     raises = (_FABRIC,)
-    log_words = ("NVLS", "abric Manager", "abric manager", "system not yet initialized", "Cuda failure")
+    log_words = (
+        "NVLS",
+        "transport/nvls.cc",
+        "MNNVL",
+        "IMEX",
+        "abric Manager",
+        "abric manager",
+        "system not yet initialized",
+        "Cuda failure",
+    )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_FABRIC)

@@ -9,7 +9,7 @@ from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
-from ddpdoctor.text import plural, shorten
+from ddpdoctor.text import plural, ranks_phrase, shorten
 
 _XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")
 _HARDWARE_XIDS = {
@@ -96,13 +96,15 @@ class GpuHardware(Check):
         return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or NOT_IN_OUTPUT
 
     def _in_output(self, bus: str, reason: Reason) -> Finding:
+        details = log_fields(reason, role=Role.SYSTEM)
+        whose = f"the GPU of {ranks_phrase(details['ranks'])}" if details["ranks"] else "a GPU"
         return self.fail(
-            f"a GPU reported a hardware error: {reason.match[0]}",
+            f"{whose} reported a hardware error: {reason.match[0]}",
             why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset or replaced.",
             fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
             "keep the node out of the next launch: sbatch --exclude NODE ...",
             about=Kind.GPU.of(bus) if bus else (),
-            **log_fields(reason, role=Role.SYSTEM),
+            **details,
         )
 
     def _judge(self, gpu: Gpu) -> Iterator[Finding]:

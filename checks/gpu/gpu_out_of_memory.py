@@ -44,6 +44,7 @@ class GpuOutOfMemory(Check):
     code = "DD806"
     title = "there is enough GPU memory for the ranks"
     raises = (_OUT,)
+    explained_by = ("DD803",)
     log_words = ("out of memory", "Failed to CUDA")
 
     def examine_run(self, trace: Trace) -> Judgement:

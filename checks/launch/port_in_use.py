@@ -12,7 +12,7 @@ from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
-_TAKEN = r"(?i)address already in use|EADDRINUSE"
+_TAKEN = r"(?i)address already in use|EADDRINUSE|Only one usage of each socket address"
 _DENIED = r"failed to (?:listen|bind).{0,200}(?:EACCES|[Pp]ermission denied)"
 _PORT = re.compile(r"bind to \S+:(\d+)|port:? (\d+)|\]:(\d+)")
 
@@ -41,7 +41,7 @@ class PortInUse(Check):
     code = "DD002"
     title = "the master port is free"
     raises = (_TAKEN,)
-    log_words = ("in use", "EADDRINUSE", "EACCES", "failed to bind")
+    log_words = ("in use", "Only one usage", "EADDRINUSE", "EACCES", "failed to bind")
 
     def examine_host(self, host: Host) -> Judgement:
         launch = host.launch

@@ -25,6 +25,8 @@ _STORE_REFUSED = (
     r"connect\(\) timed out\. Original timeout|connection to the C10d store has failed|RendezvousTimeoutError"
     r"|TCPStore.{0,80}(?:Connection refused|timed out)"
 )
+_BARE = r"^RuntimeError: (?:No route to host|Network is unreachable|Connection timed out|Wait timeout)$"
+"""All that the store of torch 1 and a file of gloo's say."""
 
 
 class RendezvousUnreachable(Check):
@@ -52,7 +54,7 @@ class RendezvousUnreachable(Check):
     title = "all ranks join the rendezvous"
     breaks_group = True
     explained_by = ("DD005",)
-    raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER)
+    raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
         "C10d store",
@@ -158,7 +160,7 @@ class RendezvousUnreachable(Check):
                 "a process of an earlier run still there? From their nodes: nc -vz $MASTER_ADDR $MASTER_PORT",
                 **log_fields(reason),
             )
-        reason = log.search(_TIMED_OUT, _STORE_REFUSED)
+        reason = log.search(_TIMED_OUT) or log.search(_STORE_REFUSED, _BARE)
         return self._told_unreachable(reason) if reason else NOT_IN_OUTPUT
 
     def _told_unreachable(self, reason: Reason) -> Finding:

@@ -13,7 +13,9 @@ _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _JOINING = ("joining", "refused", "init")
 
-_OTHER_SIZE = r"mismatch in rank count from procs (?P<given>\d+) : (?P<other>\d+)"
+_OTHER_SIZE = (
+    r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)"
+)
 _RANK_TWICE = r"rank (?P<rank>\d+) of \d+ ranks has already checked in"
 _RANK_OUTSIDE = r"enforce fail .{0,200}rank < size\. (?P<rank>\d+) vs (?P<size>\d+)"
 
@@ -43,7 +45,7 @@ class WorldSizeMismatch(Check):
 
     code = "DD005"
     title = "the script and its launcher agree about ranks and address"
-    log_words = ("mismatch in rank count", "has already checked in", "rank < size")
+    log_words = ("mismatch in rank count", "mismatch in info", "has already checked in", "rank < size")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()

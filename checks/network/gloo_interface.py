@@ -14,7 +14,9 @@ _LOOPBACK = (
     r"(?:gloo|Gloo|pair\.cc).{0,200}(?:remote=|connect )\[(?P<address>127\.[\d.]+|::1)\].{0,60}(?:refused|rank=)"
     r"|(?:Gloo|gloo).{0,200}refused, remote=\[(?P<address2>127\.[\d.]+)\]"
 )
-_UNRESOLVED = r"[Uu]nable to resolve hostname to a \(local\) address"
+_UNRESOLVED = (
+    r"[Uu]nable to resolve hostname to a \(local\) address|makeDeviceForHostname\(\): unsupported gloo device"
+)
 
 
 class GlooInterface(Check):

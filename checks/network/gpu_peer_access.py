@@ -9,7 +9,7 @@ from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.text import plural
+from ddpdoctor.text import plural, shorten
 
 Pair = tuple[int, int]
 
@@ -23,9 +23,15 @@ _CAUSES = {
 }
 _EXHAUSTED = r"peer mapping resources exhausted"
 _REFUSED = r"peer access (?:is )?not supported|cudaErrorPeerAccessUnsupported"
+_SETUP_FAILED = (
+    r"transport/p2p\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc)).*(?:fail|error).*"
+    r"|(?:hip|cuda)Ipc\w+ failed.*|transport\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid argument'"
+)
+"""NCCL opens a peer's memory when it connects the ranks of a host."""
 _COMPLETE = r"Init COMPLETE"
 _CONNECTED = r"Connected all (?:rings|trees)"
 _CONSUMER = r"GeForce|\bRTX (?:20|30|40|50)\d\d"
+_LONGEST_MESSAGE = 100
 _TABLE_HEAD = r"#\s+(?:\(B\)|size)\s"
 """Of nccl-tests, whose rows follow it."""
 
@@ -56,8 +62,17 @@ class GpuPeerAccess(Check):
 
     code = "DD706"
     title = "the GPUs have peer access"
-    raises = (_EXHAUSTED, _REFUSED)
-    log_words = ("peer mapping resources", "peer access", "GeForce", "RTX", "Init COMPLETE", "Connected all")
+    raises = (_EXHAUSTED, _REFUSED, _SETUP_FAILED)
+    log_words = (
+        "peer mapping resources",
+        "peer access",
+        "NCCL WARN",
+        "Ipc",
+        "GeForce",
+        "RTX",
+        "Init COMPLETE",
+        "Connected all",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         gpus = {gpu.index: gpu for gpu in visible_gpus(host)}
@@ -86,6 +101,18 @@ class GpuPeerAccess(Check):
                 "GPUs maps all of them to each other.",
                 fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
                 "NCCL_P2P_DISABLE=1 goes without peer access",
+                **log_fields(reason),
+            )
+        reason = log.search(_SETUP_FAILED)
+        if reason:
+            return self.fail(
+                f"GPUs of one host could not open each other's memory: {shorten(reason.match[0], _LONGEST_MESSAGE)}",
+                why="NCCL (RCCL on AMD) connects GPUs of a host by peer access where driver and topology offer it. "
+                "The driver then refused: an IOMMU, a virtual machine, GPUs that are not visible in each other's "
+                "container, or a driver that does not belong to this kernel.",
+                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, it is peer access\n"
+                "nvidia-smi topo -p2p r; one container for all GPUs of a host; iommu=pt on the kernel's command line",
+                confidence=Confidence.LIKELY,
                 **log_fields(reason),
             )
         reason = log.search(_REFUSED)

@@ -4,7 +4,7 @@ from ddpdoctor.model import Confidence, Evidence, Judgement
 from ddpdoctor.redact import show_value
 
 VARIABLE = "NCCL_IB_GID_INDEX"
-_UNANSWERED = r"Got completion .{0,80}?(?:error|status=?) ?12\b"
+_UNANSWERED = r"Got completion .{0,80}?(?:error|status=?) ?(?:IBV_WC_\w+\()?12\b"
 _REFUSED = (
     r"ibv_modify_qp failed.{0,40}(?:Invalid argument|timed out|unreachable|No such device|No data available)"
 )

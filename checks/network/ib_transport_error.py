@@ -4,18 +4,20 @@ from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural
 
 FLAPPING = 10
 """Link losses since the counters were cleared from which a port is remarkable: reboots of a switch explain fewer."""
-_COMPLETION = r"Got completion .{0,80}?(?:error|status=?) ?(?P<status>\d+)"
+_COMPLETION = r"Got completion .{0,80}?(?:error|status=?) ?(?:IBV_WC_\w+\()?(?P<status>\d+)"
 _EVENT = (
-    r"NET/IB ?: .{0,40}Got (?:non-fatal )?async (?:fatal )?(?:event|error) ?: ?"
+    r"NET/IB ?: .{0,40}(?:Got )?(?:non-fatal )?async (?:fatal )?(?:event|error) ?: ?"
     r"(?P<event>(?!GID|client|comm).*(?:error|fatal|down).*)"
 )
+_OVER_LIBFABRIC = r"NET/OFI .{0,40}Request .{0,40}completed with error\. RC: \d+\. Error: (?P<error>[^.]*)"
+"""By the plugin for EFA and other fabrics of libfabric."""
 _STATUS = {
     4: "a local protection error",
     5: "a flush after another error",
@@ -51,8 +53,16 @@ class IbTransportError(Check):
 
     code = "DD705"
     title = "the InfiniBand links are up"
-    raises = (_COMPLETION, _EVENT)
-    log_words = ("Got completion", "Got async event", "Got async error", "ibv_poll_cq", "NET/IB")
+    raises = (_COMPLETION, _EVENT, _OVER_LIBFABRIC)
+    log_words = (
+        "Got completion",
+        "async event",
+        "async error",
+        "async fatal event",
+        "completed with error",
+        "ibv_poll_cq",
+        "NET/IB",
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         if not host.infiniband:
@@ -79,21 +89,32 @@ class IbTransportError(Check):
                 "checked; NCCL_IB_HCA leaves a port out",
                 **log_fields(reason, role=Role.SYSTEM),
             )
+        reason = log.search(_OVER_LIBFABRIC)
+        if reason:
+            return self._finding_in_log(
+                f"a transfer over libfabric failed: {reason.match['error'].strip()}", reason
+            )
         reason = log.search(_COMPLETION)
         # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
         if reason is None or (reason.match["status"] == "12" and not log.training):
             return NOT_IN_OUTPUT
         status = int(reason.match["status"])
         meaning = _STATUS.get(status, "an error of the transport")
+        role = Role.CAUSE if status in _STATUS else Role.MESSENGER
+        return self._finding_in_log(
+            f"an InfiniBand transfer ended with status {status}, {meaning}", reason, role
+        )
+
+    def _finding_in_log(self, headline: str, reason: Reason, role: Role = Role.CAUSE) -> Finding:
         return self.fail(
-            f"an InfiniBand transfer ended with status {status}, {meaning}",
+            headline,
             why="The transfer had worked before, so the path between the two nodes was lost: a link that "
             "flaps, a switch, or the peer's node. A peer that died is told by its own output.",
             fix="look at the peer that the line names: did it fail first? Then at its links: ibstat, "
             "perfquery, the switch\n"
             "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",
             confidence=Confidence.LIKELY,
-            **log_fields(reason, role=Role.CAUSE if status in _STATUS else Role.MESSENGER),
+            **log_fields(reason, role=role),
         )
 
     def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:

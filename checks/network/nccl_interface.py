@@ -20,6 +20,7 @@ _NO_ADDRESS = r"with family \d+ is neither AF_INET"
 _LOCAL_INTERFACE = (
     r"NCCL INFO Bootstrap ?: ?Using \[?\d*\]?(?P<interface>docker\w*|lo|virbr\w*|br-\w+|veth\w*):"
 )
+_DIALS_ITSELF = r"NCCL WARN .{0,40}onnect to (?:127\.[\d.]+|::1)<\d+> failed"
 
 
 class NcclInterface(Check):
@@ -80,10 +81,13 @@ class NcclInterface(Check):
         reason = log.search(_NONE_FOUND, _NO_ADDRESS)
         if reason:
             return self._told(log, "NCCL found no network interface", log_fields(reason))
-        reason = log.search(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else None
+        reason = (
+            log.search(_LOCAL_INTERFACE) if log.failed and len(log.hosts) > 1 else log.search(_DIALS_ITSELF)
+        )
         if reason is None:
             return NOT_IN_OUTPUT
-        text = f"NCCL took interface {reason.match['interface']}, which does not lead to other nodes"
+        interface = reason.match.groupdict().get("interface", "lo")
+        text = f"NCCL took interface {interface}, which does not lead to other nodes"
         return self._told(log, text, log_fields(reason), Confidence.LIKELY)
 
     def _told(

@@ -2,7 +2,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Judgement
 
-_DIALS = r"[Cc]onnect(?:ing)?(?: to)? "
+_DIALS = r"[Cc]onnect(?:ing)?(?: to)?,? (?:remote=)?"
 _LINK_LOCAL = (
     rf"{_DIALS}\[?(?P<address>169\.254\.[\d.]+|fe80:[\w:.%-]+?)[\]<]"
     r".{0,80}(?:fail|refused|timed out)"
@@ -34,7 +34,14 @@ class NoRoute(Check):
     code = "DD709"
     title = "ranks have routes to each other"
     raises = (_LINK_LOCAL, _NO_ROUTE)
-    log_words = ("onnect to ", "onnecting to ", "connect [", "No route to host", "Network is unreachable")
+    log_words = (
+        "onnect to ",
+        "onnecting to ",
+        "connect [",
+        "connect, remote=",
+        "No route to host",
+        "Network is unreachable",
+    )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_LINK_LOCAL, _NO_ROUTE)

@@ -62,7 +62,7 @@ def test_an_abort_after_it_is_its_consequence():
 def test_what_the_message_means_is_said_as_far_as_it_is_known():
     finding = only_finding("DD314", Source.LOG, log(raised(1, BACKEND, MESSAGE)))
     assert finding.why.startswith("A call of the operating system failed inside of NCCL")
-    assert finding.seen.role is Role.LIBRARY
+    assert finding.sighting.role is Role.LIBRARY
     assert only_finding("DD314", Source.LOG, log(UNKNOWN)).why.startswith("No more is known")
 
 

@@ -3,7 +3,7 @@ from tests.support.logs import leaves_alone, lets_survive, names, raised, summar
 NAMED = [
     (
         raised(0, "RuntimeError", "CUDA error: uncorrectable ECC error encountered"),
-        "a GPU reported a hardware error: uncorrectable ECC error encountered",
+        "the GPU of rank 0 reported a hardware error: uncorrectable ECC error encountered",
     ),
     (
         "[ 1.2] NVRM: Xid (PCI:0000:4f:00): 79, pid=1, GPU has fallen off the bus.\n" + summary(1),
