@@ -57,19 +57,19 @@ def measure(options: argparse.Namespace) -> list[float]:
         subprocess.Popen([sys.executable, "-c", TRAINS], stdout=subprocess.PIPE) for _ in range(options.nproc)
     ]
     try:
-        for one in ranks:
-            assert one.stdout is not None
-            one.stdout.readline()
+        for rank in ranks:
+            assert rank.stdout is not None
+            rank.stdout.readline()
         pids = [rank.pid for rank in ranks]
-        found = []
+        seconds = []
         for _ in range(options.rounds):
             alone = max(halted(pids, lambda: time.sleep(SECONDS)))
-            found.append(max(halted(pids, lambda: capture(dict.fromkeys(pids)))) - max(alone, 0.0))
-        return found
+            seconds.append(max(halted(pids, lambda: capture(dict.fromkeys(pids)))) - max(alone, 0.0))
+        return seconds
     finally:
-        for one in ranks:
-            one.kill()
-            one.wait()
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
 
 
 def main() -> None:

@@ -171,19 +171,19 @@ def merge(verdicts: Sequence[Verdict], hides: Callable[[Finding], bool] = lambda
 def _in_order_of_blame(verdicts: Sequence[Verdict]) -> list[Finding]:
     placed = [(finding, verdict.source) for verdict in verdicts for finding in verdict.findings]
     placed.sort(key=lambda pair: (_LEVELS.index(pair[0].level), _SOURCES.index(pair[1]), pair[0].code))
-    told: list[tuple[Finding, Source]] = []
+    united: list[tuple[Finding, Source]] = []
     for finding, source in placed:
         same = (
             number
-            for number, (other, seen_by) in enumerate(told)
+            for number, (other, seen_by) in enumerate(united)
             if _are_one(finding, source, other, seen_by)
         )
         number = next(same, None)
         if number is None:
-            told.append((finding, source))
+            united.append((finding, source))
         else:
-            told[number] = (_united(told[number][0], finding), told[number][1])
-    return [finding for finding, _ in told]
+            united[number] = (_united(united[number][0], finding), united[number][1])
+    return [finding for finding, _ in united]
 
 
 def _are_one(finding: Finding, source: Source, other: Finding, other_source: Source) -> bool:
@@ -212,11 +212,11 @@ def _line(
     outcome, text, reason = (
         _broken(verdicts)
         or _bad([finding for finding in of_check if finding.level is not Level.INFO])
-        or _good([*(one.text for one in passed), *(finding.headline for finding in of_check)])
+        or _good([*(entry.text for entry in passed), *(finding.headline for finding in of_check)])
         or _skipped(verdicts, sum(finding.code == check.code for finding in silenced))
     )
     seconds = sum(verdict.seconds for verdict in verdicts)
-    evidence = tuple(entry for one in passed for entry in one.evidence)
+    evidence = tuple(entry for judgement in passed for entry in judgement.evidence)
     return CheckResult(check.code, check.name, check.family, outcome, text, reason, seconds, evidence)
 
 

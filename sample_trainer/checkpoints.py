@@ -230,7 +230,7 @@ def _restore(checkpoint: Path, name: str, component: Component, content: bytes) 
     try:
         state = _unpack(content)
         if component.kind is Kind.PER_RANK:
-            state = _own(state)
+            state = _of_this_rank(state)
         if name == "model":
             _require_same_model(component.state_dict(), state)
         if name == "optimizer":
@@ -241,7 +241,7 @@ def _restore(checkpoint: Path, name: str, component: Component, content: bytes) 
         raise CheckpointError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
 
 
-def _own(states: Any) -> State:
+def _of_this_rank(states: Any) -> State:
     """This rank's; every rank looks whether there is one for each, so that all of them raise."""
     if not isinstance(states, list) or len(states) != dist.get_world_size():
         raise ValueError(f"it has no state for each of {dist.get_world_size()} ranks")

@@ -79,7 +79,7 @@ class WaitGraph:
                     walked = list(path)
                     return walked[walked.index(rank) :]
                 path[rank] = None
-                wanted = (one for meeting in self.stands.get(rank, ()) for one in self.late[meeting])
-                rank = next((one for one in wanted if one not in done), None)
+                wanted = (other for meeting in self.stands.get(rank, ()) for other in self.late[meeting])
+                rank = next((other for other in wanted if other not in done), None)
             done.update(path)
         return []

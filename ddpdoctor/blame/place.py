@@ -135,9 +135,9 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     stack = [frame for frame in process.stack if _PYTHON.search(frame.file)]
     if not stack:
         return None
-    own = [number for number, frame in enumerate(stack) if is_of_script(frame)]
-    last = own[-1] if own else -1
-    where = where_of(stack[last]) if own else None
+    of_script = [number for number, frame in enumerate(stack) if is_of_script(frame)]
+    last = of_script[-1] if of_script else -1
+    where = where_of(stack[last]) if of_script else None
     fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
     below = stack[last + 1 :]
     kind, what = (
@@ -184,8 +184,8 @@ def _python(below: Sequence[Frame], process: Process) -> tuple[PlaceKind, str] |
         return None
     if any("torch/utils/data/dataloader.py" in _file(frame) for frame in below) and _patient(below[-1]):
         return PlaceKind.LOADER, "the next batch of its DataLoader"
-    found = next((kind for frame in reversed(below) if (kind := _patient(frame))), None)
-    if found is None or _patient(below[-1]) is None:
+    innermost = next((kind for frame in reversed(below) if (kind := _patient(frame))), None)
+    if innermost is None or _patient(below[-1]) is None:
         return None
     kinds = [kind for frame in below if (kind := _patient(frame)) is not None]
     kind = PlaceKind.CHILD if PlaceKind.CHILD in kinds else kinds[0]

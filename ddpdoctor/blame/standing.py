@@ -48,7 +48,7 @@ class Standing:
         return self.process is not None and self.process.doing is Doing.STOPPED
 
     @property
-    def seen(self) -> bool:
+    def located(self) -> bool:
         """Whether it is there, and it is known where."""
         return not self.left and (self.place is not None or self.stopped)
 

@@ -46,13 +46,13 @@ class Standings:
         self, ranks: Mapping[int, Standing], standstill: Standstill, *, out_of_time: bool = False
     ) -> None:
         self.ranks, self.standstill, self.out_of_time = ranks, standstill, out_of_time
-        self.here = {rank: one for rank, one in ranks.items() if one.seen or one.left}
-        self.waiting = tuple(rank for rank, one in ranks.items() if one.waits)
+        self.here = {rank: standing for rank, standing in ranks.items() if standing.located or standing.left}
+        self.waiting = tuple(rank for rank, standing in ranks.items() if standing.waits)
 
     @cached_property
     def graph(self) -> WaitGraph:
         """Of the ranks that were seen, or have left."""
-        stands = {rank: (one.meeting,) for rank, one in self.here.items() if one.waits}
+        stands = {rank: (standing.meeting,) for rank, standing in self.here.items() if standing.waits}
         first = {meeting: rank for rank, (meeting,) in reversed(stands.items())}
         late = {
             meeting: tuple(other for other in self._wanted(rank) if stands.get(other) != (meeting,))
@@ -78,11 +78,11 @@ class Standings:
     def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
         """A cause of this kind, at the line of the first culprit unless another is given."""
         ranks = tuple(culprits)
-        return self.seen(
+        return self.with_states(
             kind(culprits=ranks, **{"where": self.ranks[ranks[0]].where if ranks else None, **fields})
         )
 
-    def seen(self, cause: C) -> C:
+    def with_states(self, cause: C) -> C:
         """A cause with what was seen: who waits for the culprits, unless that is given, in what, and what all do."""
         waiting = cause.waiting or tuple(rank for rank in self.waiting if rank not in cause.culprits)
         states = (*cause.states, *self.states)
@@ -95,16 +95,16 @@ class Standings:
     @cached_property
     def states(self) -> tuple[Evidence, ...]:
         """Where all ranks are, their stacks as a tree, and what could not be seen."""
-        processes = {rank: one.process for rank, one in self.ranks.items() if one.process}
+        processes = {rank: standing.process for rank, standing in self.ranks.items() if standing.process}
         stacks = {rank: process.stack for rank, process in processes.items() if process.stack}
-        stuck = ((rank, one.stuck_worker) for rank, one in self.ranks.items())
+        stuck = ((rank, standing.stuck_worker) for rank, standing in self.ranks.items())
         workers = [
             Evidence(f"worker process {worker.pid}:\n" + "\n".join(map(str, worker.stack)), (rank,))
             for rank, worker in stuck
             if worker
         ]
         tree = "stacks of all ranks, innermost call last:\n" + "\n".join(lines(merge(stacks)))
-        unseen = {rank: shorten(one.unseen, 200) for rank, one in processes.items() if one.unseen}
+        unseen = {rank: shorten(process.unseen, 200) for rank, process in processes.items() if process.unseen}
         return (
             *self.short_states,
             *((Evidence(tree),) if stacks else ()),
@@ -116,12 +116,12 @@ class Standings:
     @property
     def short_states(self) -> tuple[Evidence, ...]:
         """What each rank does, equal states once."""
-        return by_state({rank: doing(one) for rank, one in self.ranks.items()})
+        return by_state({rank: doing(standing) for rank, standing in self.ranks.items()})
 
     @property
     def judged_already(self) -> bool:
         """Whether a rank failed, or was ended by us: that tells what happened, and the others are its victims."""
-        return any(one.failed or one.left == "shortened" for one in self.ranks.values())
+        return any(standing.failed or standing.left == "shortened" for standing in self.ranks.values())
 
     def stands_in(self, rank: int, kind: PlaceKind) -> bool:
         """Whether a rank is in such a place."""
@@ -142,8 +142,8 @@ class Standings:
 
     def nobody_waits(self) -> Cause | None:
         """Where no rank waits for another: all are blocked, or nothing is wrong."""
-        blocked = [rank for rank, one in self.ranks.items() if one.blocked]
-        everybody = blocked and all(one.left or rank in blocked for rank, one in self.ranks.items())
+        blocked = [rank for rank, standing in self.ranks.items() if standing.blocked]
+        everybody = blocked and all(standing.left or rank in blocked for rank, standing in self.ranks.items())
         return self._blocked(self._not_for_a_key(blocked) or blocked) if everybody else None
 
     def without_wait(self, ranks: Sequence[int]) -> Cause:
@@ -203,7 +203,7 @@ class Standings:
     def nobody_late(self) -> Cause:
         """Where nobody is missing, as far as can be seen."""
         missing = [rank for rank in self.ranks if rank not in self.here]
-        apart = not missing and len({one.where for one in self.here.values()}) > 1
+        apart = not missing and len({standing.where for standing in self.here.values()}) > 1
         cause = (self.diverged(tuple(self.here)) if apart else None) or self.by_dumps()
         waits = self.waits_in(self.waiting)
         more = {"where": waits.where if waits else None, "confidence": Confidence.LIKELY}

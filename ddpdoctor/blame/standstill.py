@@ -115,5 +115,7 @@ class Standstill:
     def ranks(self) -> dict[int, Process]:
         """The process of each rank that was seen."""
         return {
-            one.rank: one for one in self.processes if one.role is ProcessRole.RANK and one.rank is not None
+            process.rank: process
+            for process in self.processes
+            if process.role is ProcessRole.RANK and process.rank is not None
         }

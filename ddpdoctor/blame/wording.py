@@ -48,9 +48,9 @@ def cause_fields(cause: Cause) -> dict[str, Any]:
     }
 
 
-def verb(ranks: Iterable[int], one: str, several: str) -> str:
+def verb(ranks: Iterable[int], singular: str, plural: str) -> str:
     """A verb, or a pronoun, in the number of its subject."""
-    return one if len(set(ranks)) == 1 else several
+    return singular if len(set(ranks)) == 1 else plural
 
 
 def at(where: Where | None) -> str:
@@ -67,8 +67,8 @@ def wait_phrase(ranks: Iterable[int], place: Place | None, wait: str = "wait") -
     """``ranks 0, 2 wait in barrier at train.py:12``."""
     known = list(ranks)
     adverb, _, word = wait.rpartition(" ")
-    said = f"{adverb} {verb(known, f'{word}s', word)}".strip()
-    return f"{who(known)} {said} in {place_phrase(place)}"
+    phrase = f"{adverb} {verb(known, f'{word}s', word)}".strip()
+    return f"{who(known)} {phrase} in {place_phrase(place)}"
 
 
 def others_wait(cause: Cause, wait: str = "wait") -> str:
@@ -83,10 +83,10 @@ def for_seconds(seconds: float | None) -> str:
 
 def all_do(ranks: tuple[int, ...], first: Standing) -> str:
     """``ranks 1-3 wait in Queue.get at train.py:12``, as the first of them does."""
-    said = doing(first)
-    word, _, rest = said.partition(" ")
+    phrase = doing(first)
+    word, _, rest = phrase.partition(" ")
     several = f"{_SEVERAL.get(word, word)} {rest}"
-    return f"{who(ranks)} {said if len(ranks) == 1 else several}"
+    return f"{who(ranks)} {phrase if len(ranks) == 1 else several}"
 
 
 def doing(standing: Standing) -> str:
@@ -113,8 +113,10 @@ def _verb(standing: Standing, place: Place) -> str:
     if place.kind in _SELF:
         return _SELF[place.kind]
     if place.blocks:
-        told = process is not None and place.kind is PlaceKind.READ and process.call not in ("", place.what)
-        call = f", in {process.call}" if process is not None and told else ""
+        names_call = (
+            process is not None and place.kind is PlaceKind.READ and process.call not in ("", place.what)
+        )
+        call = f", in {process.call}" if process is not None and names_call else ""
         return f"waits in {place.what}{call}"
     if process is not None and process.doing is Doing.COMPUTES:
         return "works"

@@ -79,7 +79,7 @@ def _config(folder: Path, table: Mapping[str, Any]) -> Config:
 
 
 def _selectors(value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(selector, str) for selector in value):
         raise TypeError("is not a list of codes")
     registry.verify_selectors(value)
     return value

@@ -76,11 +76,11 @@ def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -
     """What the output says, less what only tells of a wait that the dumps explain."""
     if not any(verdict.findings for verdict in verdicts):
         return list(of_log)
-    told = {verdict.code for verdict in verdicts if verdict.findings}
+    explained = {verdict.code for verdict in verdicts if verdict.findings}
     return [
         verdict
         for verdict in of_log
-        if not verdict.failed or (verdict.code not in told and not _is_messenger(verdict))
+        if not verdict.failed or (verdict.code not in explained and not _is_messenger(verdict))
     ]
 
 

@@ -70,9 +70,9 @@ class _Examination(Judging):
 
     def _judge_again(self, folder: Path) -> None:
         """Judge an earlier job by its folder."""
-        found = read_job(folder)
-        assert found is not None, f"{folder} is no job's"
-        job, launch = found
+        recorded = read_job(folder)
+        assert recorded is not None, f"{folder} is no job's"
+        job, launch = recorded
         self.run = {"nproc": launch.nproc, "nnodes": launch.nnodes, "backend": launch.backend}
         self.run["script"] = None if job.bundled else job.name
         self.judge_run(read_trace(folder), folder)
@@ -155,9 +155,10 @@ def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:
     if verdict.source is not Source.GROUP or not verdict.findings:
         return verdict
     lines = "\n".join(("what torch wrote last:", *record.log))
-    said = (*record.nccl, *((Evidence(lines),) if record.broken and record.log else ()))
+    output = (*record.nccl, *((Evidence(lines),) if record.broken and record.log else ()))
     return replace(
-        verdict, findings=tuple(replace(one, evidence=one.evidence + said) for one in verdict.findings)
+        verdict,
+        findings=tuple(replace(finding, evidence=finding.evidence + output) for finding in verdict.findings),
     )
 
 

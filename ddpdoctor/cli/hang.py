@@ -89,12 +89,12 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
         trace = live_trace(standstill, read_records(*folders))
         return Looked(trace, standstill_state(standstill), _script(standstill))
     except Refused as why:
-        raise UsageError(f"{', '.join(quote(str(one)) for one in folders)}: {why}") from None
+        raise UsageError(f"{', '.join(quote(str(folder)) for folder in folders)}: {why}") from None
 
 
 def _script(standstill: Standstill) -> tuple[str, ...]:
     """What the ranks ran; empty where that is not told, or was too long to be kept as a whole."""
-    command = next((one.command for one in standstill.ranks.values()), "")
+    command = next((process.command for process in standstill.ranks.values()), "")
     try:
         return script_of(tuple(shlex.split(command)))
     except ValueError:

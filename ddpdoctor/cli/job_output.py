@@ -54,17 +54,17 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
         return False
     if died is None or died.code != -signal.SIGABRT:
         return False
-    told = all(
+    only_death = all(
         finding.sighting and finding.sighting.role is Role.DEATH and died.line.evidence in finding.evidence
         for finding in verdict.findings
     )
-    return told and first.rank != (died.local_rank if died.rank is None else died.rank)
+    return only_death and first.rank != (died.local_rank if died.rank is None else died.rank)
 
 
 def _files(folder: Path) -> list[str]:
     """What ranks and launcher wrote; empty files say nothing."""
-    own = [*sorted((folder / LOGS).rglob("std*.log")), folder / OUT, folder / ERR]
-    return [str(file) for file in own if file.exists() and file.stat().st_size]
+    files = [*sorted((folder / LOGS).rglob("std*.log")), folder / OUT, folder / ERR]
+    return [str(file) for file in files if file.exists() and file.stat().st_size]
 
 
 def _explained(verdict: Verdict, codes: tuple[str, ...]) -> Verdict:

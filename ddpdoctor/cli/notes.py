@@ -34,9 +34,9 @@ def facts(trace: Trace) -> dict[str, Any]:
     """What ``run`` in the report tells of it."""
     if trace.bundled:
         return {}
-    told: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None}
+    known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None}
     if trace.shortened:
-        told["shortened"] = {
+        known["shortened"] = {
             "batches_per_pass": trace.shortened.batches,
             "passes": trace.shortened.passes,
             "steps": trace.shortened.steps,
@@ -44,9 +44,9 @@ def facts(trace: Trace) -> dict[str, Any]:
     groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
-        told |= {"backend": backend, "nproc": len(trace.ranks)}
+        known |= {"backend": backend, "nproc": len(trace.ranks)}
     version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)
-    return {**told, "torch": version} if version else told
+    return {**known, "torch": version} if version else known
 
 
 def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -> list[str]:
@@ -97,8 +97,10 @@ def _what_ended(trace: Trace) -> str:
 
 def _on_recorder(trace: Trace) -> Iterator[str]:
     """Faults of the recorder and limits of a rehearsal, each once whatever number of ranks has it."""
-    told = {(note.topic, note.text) for one in trace.ranks if one.recording for note in one.recording.notes}
-    for topic, text in sorted(told):
+    recorded = {
+        (note.topic, note.text) for rank in trace.ranks if rank.recording for note in rank.recording.notes
+    }
+    for topic, text in sorted(recorded):
         last = text.rstrip().rpartition("\n")[2]  # of a traceback; the record has all of it
         yield (
             f"rehearsal: {text}"

@@ -60,7 +60,7 @@ class Request:
         """The checks wanted of one source; what a script prints (``Source.LOG``) belongs to its run."""
         run, log = Source.RUN.value, Source.LOG.value
         selected, ignored = (
-            tuple(log if source is Source.LOG and one == run else one for one in given)
+            tuple(log if source is Source.LOG and selector == run else selector for selector in given)
             for given in (selectors(self.options.select), selectors(self.options.ignore))
         )
         return registry.select(source, selected, ignored)
@@ -68,7 +68,7 @@ class Request:
 
 def selectors(given: list[str] | None) -> tuple[str, ...]:
     """``["DD1,DD2", "host"]`` as ``("DD1", "DD2", "host")``."""
-    return tuple(one.strip() for text in given or () for one in text.split(",") if one.strip())
+    return tuple(selector.strip() for text in given or () for selector in text.split(",") if selector.strip())
 
 
 def request_of(options: CheckOptions) -> Request:

@@ -78,7 +78,7 @@ def show(
 
     chosen = _chosen((run,), folder)
     summaries = _summaries(chosen, folder)
-    extra = [{"config": dict(tables.flat(one.config)), "folder": str(one.folder)} for one in chosen]
+    extra = [{"config": dict(tables.flat(run.config)), "folder": str(run.folder)} for run in chosen]
     _write(summaries, format_, tables.details(chosen[0], summaries[0]), extra)
 
 
@@ -117,7 +117,7 @@ def compare(
     summaries = _summaries(chosen, folder, baseline)
     apart = tables.differences(chosen) or "all settings are the same\n"
     text = "\n".join((tables.list_table(summaries), tables.speed_table(summaries), apart))
-    extra = [{"config": dict(tables.flat(one.config))} for one in chosen]
+    extra = [{"config": dict(tables.flat(run.config))} for run in chosen]
     _write(summaries, format_, text, extra)
 
 
@@ -196,12 +196,12 @@ def _write(
 
     if format_ is RunFormat.JSON:
         values = [
-            {**one.to_json(), **more}
-            for one, more in zip(summaries, extra or [{}] * len(summaries), strict=True)
+            {**summary.to_json(), **more}
+            for summary, more in zip(summaries, extra or [{}] * len(summaries), strict=True)
         ]
         text = json.dumps(values, indent=2) + "\n"
     elif format_ is RunFormat.ONE_LINE:
-        text = "".join(tables.one_line(one) for one in summaries)
+        text = "".join(tables.one_line(summary) for summary in summaries)
     write_out(text)
 
 
@@ -240,11 +240,14 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
         return there[-1]
     if is_run(Path(name)):
         return Path(name)
-    found = [known[name]] if name in known else [path for one, path in known.items() if one.startswith(name)]
-    found = found or [path for one, path in known.items() if name in one]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"{quote(name)} is ambiguous: {', '.join(escape(path.name) for path in found[:5])}")
+    if name in known:
+        return known[name]
+    paths = [path for path in there if path.name.startswith(name)] or [
+        path for path in there if name in path.name
+    ]
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        raise UsageError(f"{quote(name)} is ambiguous: {', '.join(escape(path.name) for path in paths[:5])}")
     hint = escape(did_you_mean(name, known, "`ddpdoctor runs list` lists them"))
     raise UsageError(f"no run in {quote(folder)} is called {quote(name)}; {hint}")

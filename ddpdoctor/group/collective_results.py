@@ -23,13 +23,13 @@ class Wrong:
 def wrong_answers(ranks: GroupRecord) -> list[Wrong]:
     """The operations that were wrong on any rank, in the order in which they were tried, the simplest first."""
     rows = {rank: value["rows"] for rank, value in sorted(ranks.values("collectives").items())}
-    found = []
+    results = []
     for position, row in enumerate(next(iter(rows.values()), [])):
         wrong = {rank: row[position].get("wrong") for rank, row in rows.items()}
         elements = {rank: (w["index"], w["expected"], w["got"]) for rank, w in wrong.items() if w}
         if elements:
-            found.append(Wrong(row["op"], row["dtype"], row["bytes"], elements))
-    return found
+            results.append(Wrong(row["op"], row["dtype"], row["bytes"], elements))
+    return results
 
 
 def require_right_answers(ranks: GroupRecord) -> None:

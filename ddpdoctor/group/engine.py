@@ -87,14 +87,14 @@ def _watch_exit_codes() -> dict[int, int]:
 
     torchrun's engine tells only of the rank whose end it noticed first, which may be a victim.
     """
-    found: dict[int, int] = {}
+    codes: dict[int, int] = {}
     poll = Popen.poll
 
     def watch(self: Popen, flag: int = os.WNOHANG) -> int | None:
         code = poll(self, flag)
         if code is not None:
-            found[self.pid] = code
+            codes[self.pid] = code
         return code
 
     Popen.poll = watch  # type: ignore[method-assign]
-    return found
+    return codes

@@ -130,12 +130,12 @@ class GroupRecord:
         """
         if measurement not in self.wanted:
             raise NotMeasured(f"{measurement} was not measured")
-        found = {
+        values = {
             rank.rank: rank.measured[measurement].value for rank in self.ranks if measurement in rank.measured
         }
-        if not found or len(found) < len(self.ranks):
+        if not values or len(values) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
-        return found
+        return values
 
 
 def _order_of_blame(rank: RankRecord) -> tuple[bool, bool, float]:

@@ -46,13 +46,15 @@ def _not_numbers(values: Values) -> Iterator[Evidence]:
 def _against_group(values: Values) -> Iterator[Evidence]:
     for rank, value in values.items():
         for name, group in (("RANK", value["rank"]), ("WORLD_SIZE", value["world_size"])):
-            own = int(value["variables"][name])
-            if own != group:
+            number = int(value["variables"][name])
+            if number != group:
                 what = "rank" if name == "RANK" else "size"
-                yield Evidence(f"{name}={own} on the process whose {what} in the group is {group}", (rank,))
-        told = [int(text) for text in value["in_store"] if text and text.isdigit()]
-        if told != list(range(value["world_size"])):
-            yield Evidence(f"the store holds RANK {told} for a group of {value['world_size']}", (rank,))
+                yield Evidence(
+                    f"{name}={number} on the process whose {what} in the group is {group}", (rank,)
+                )
+        stored = [int(text) for text in value["in_store"] if text and text.isdigit()]
+        if stored != list(range(value["world_size"])):
+            yield Evidence(f"the store holds RANK {stored} for a group of {value['world_size']}", (rank,))
 
 
 def _not_shared(values: Values) -> Iterator[Evidence]:
@@ -61,8 +63,8 @@ def _not_shared(values: Values) -> Iterator[Evidence]:
         for rank, value in values.items():
             states.setdefault(value["variables"][name], []).append(rank)
         if len(states) > 1:
-            said = (f"{show_value(name, text)} on {ranks_phrase(at)}" for text, at in states.items())
-            yield Evidence(f"{name} differs: {', '.join(said)}", tuple(values))
+            texts = (f"{show_value(name, text)} on {ranks_phrase(at)}" for text, at in states.items())
+            yield Evidence(f"{name} differs: {', '.join(texts)}", tuple(values))
 
 
 def _local_ranks(values: Values) -> Iterator[Evidence]:
@@ -79,5 +81,5 @@ def _local_ranks(values: Values) -> Iterator[Evidence]:
                 yield Evidence(f"{ranks_phrase(at)} on {host} have the same LOCAL_RANK={local}", tuple(at))
         sizes = {int(values[rank]["variables"]["LOCAL_WORLD_SIZE"]) for rank in ranks}
         if sizes != {len(ranks)}:
-            said = " and ".join(map(str, sorted(sizes)))
-            yield Evidence(f"LOCAL_WORLD_SIZE={said} on {host}, which runs {len(ranks)}", ranks)
+            text = " and ".join(map(str, sorted(sizes)))
+            yield Evidence(f"LOCAL_WORLD_SIZE={text} on {host}, which runs {len(ranks)}", ranks)

@@ -24,13 +24,13 @@ _NOISE = re.compile(
 
 def log_lines(folder: Path) -> list[str]:
     """The last lines of the engine and of each rank, without the noise."""
-    found: list[str] = []
+    last: list[str] = []
     for path in [folder / ENGINE_LOG, *sorted((folder / "output").rglob("stderr.log"))]:
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
             lines = [line for line in text.splitlines() if not _NOISE.search(line)]
-            found += lines[-LOG_LINES:]
-    return found
+            last += lines[-LOG_LINES:]
+    return last
 
 
 def last_words(folder: Path) -> str:
@@ -44,7 +44,7 @@ def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]
     here = [rank.record(ended["exit_codes"].get(str(rank.pid))) for rank in ranks]
     ours = {rank.rank for rank in ranks}
     everything = read_json(folder / rank_files.EVERYTHING) or []
-    elsewhere = [_remote(rank, one) for rank, one in enumerate(everything) if rank not in ours]
+    elsewhere = [_remote(rank, values) for rank, values in enumerate(everything) if rank not in ours]
     return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
 
 

@@ -23,20 +23,20 @@ def build_model(seed: int, device: torch.device) -> nn.Module:
 
 def batch(seed: int, count: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Samples and targets that every rank can draw again from the seed."""
-    own = torch.Generator().manual_seed(seed)
-    x = torch.randn(count, FEATURES, generator=own, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, FEATURES, generator=generator, dtype=torch.float64)
     return x.to(device), x.sum(1, keepdim=True).sin().to(device)
 
 
 def first_difference(context: Context, when: str, model: nn.Module) -> dict[str, Any] | None:
     """Rank 0's tensors are broadcast and compared bit by bit; None where this rank's are the same."""
-    found = None
-    for name, own in model.state_dict().items():
-        reference = own.clone()
+    first = None
+    for name, tensor in model.state_dict().items():
+        reference = tensor.clone()
         context.step(f"broadcast {name} {when}")
         dist.broadcast(reference, 0)
-        found = found or difference(name, own, reference)
-    return found and {"when": when, **found}
+        first = first or difference(name, tensor, reference)
+    return first and {"when": when, **first}
 
 
 def difference(name: str, tensor: torch.Tensor, reference: torch.Tensor) -> dict[str, Any] | None:

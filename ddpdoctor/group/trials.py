@@ -103,8 +103,8 @@ def _tiles(world_size: int) -> torch.Tensor:
 
 
 def _tile(rank: int, world_size: int) -> torch.Tensor:
-    own = torch.Generator().manual_seed(rank)
-    values = torch.randint(1, _LARGEST + 1, (_PERIOD,), generator=own)
+    generator = torch.Generator().manual_seed(rank)
+    values = torch.randint(1, _LARGEST + 1, (_PERIOD,), generator=generator)
     stride = -(-world_size // _EXACT)
     return values * ((torch.arange(_PERIOD) + rank) % stride == 0)
 

@@ -30,15 +30,18 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
     Raises:
         NoJob: a process is gone, or no job's.
     """
-    found = System().processes() if processes is None else processes
-    others = [one for one in found if one.pid != os.getpid()]
+    running = System().processes() if processes is None else processes
+    others = [process for process in running if process.pid != os.getpid()]
     jobs = jobs_of(pids, others) if pids else _of_torch(jobs_among(others))
     if not jobs:
         jobs = [
-            told for pid in launchers_among(others) for job in jobs_of([pid], others) if (told := _told(job))
+            numbered
+            for pid in launchers_among(others)
+            for job in jobs_of([pid], others)
+            if (numbered := _numbered(job))
         ]
         return [job for job in jobs if any(rank is not None for rank in job.ranks.values())]
-    return [told for job in jobs if (told := _told(job))]
+    return [numbered for job in jobs if (numbered := _numbered(job))]
 
 
 def _of_torch(jobs: list[Job]) -> list[Job]:
@@ -46,7 +49,7 @@ def _of_torch(jobs: list[Job]) -> list[Job]:
     return [job for job in jobs if any(map(loads_torch, job.ranks))] or jobs
 
 
-def _told(job: Job) -> Job | None:
+def _numbered(job: Job) -> Job | None:
     """The job with ranks that its environment does not tell; None where it has only DataLoader workers."""
     if any(rank is not None for rank in job.ranks.values()):
         return job

@@ -34,25 +34,29 @@ class Beat:
 def read_beat(file: Path) -> Beat | None:
     """What stands in the file; None where it is absent, or is being written."""
     try:
-        said = json.loads(file.read_bytes())
-        at = Frame(*said["at"]) if said["at"] else None
-        stack = tuple(Frame(*frame) for frame in said["stack"])
-        return Beat(said["t"], said["moved"], said["thread"], at, stack, _handled(said.get("handles")))
+        values = json.loads(file.read_bytes())
+        at = Frame(*values["at"]) if values["at"] else None
+        stack = tuple(Frame(*frame) for frame in values["stack"])
+        return Beat(
+            values["t"], values["moved"], values["thread"], at, stack, _handled(values.get("handles"))
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _handled(said: dict[str, Any] | None) -> Handled | None:
-    if said is None:
+def _handled(values: dict[str, Any] | None) -> Handled | None:
+    if values is None:
         return None
-    frames = tuple(Frame(*frame) for frame in said["frames"])
-    return Handled(said["type"], said["message"], frames, Frame(*said["tried"]), Frame(*said["holder"]))
+    frames = tuple(Frame(*frame) for frame in values["frames"])
+    return Handled(
+        values["type"], values["message"], frames, Frame(*values["tried"]), Frame(*values["holder"])
+    )
 
 
 def handled_by(records: Path | None, pid: int) -> Handled | None:
     """The exception that a process said last to be handling; None where our recorder is not in there."""
     files = records.glob(f"{pid}-*{NOW}") if records else ()
-    beat = max(filter(None, map(read_beat, files)), key=lambda one: one.time, default=None)
+    beat = max(filter(None, map(read_beat, files)), key=lambda beat: beat.time, default=None)
     return beat.handles if beat else None
 
 

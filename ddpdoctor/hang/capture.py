@@ -56,10 +56,12 @@ def capture(
     for _ in range(looks - 1):
         time.sleep(max(0.0, taken[-1].time + LOOK_SECONDS - time.monotonic()))
         taken.append(look(known, records, first=False))
-    found = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
-    found = [replace(one, handles=handled_by(records, one.pid)) for one in found]
+    processes = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
+    processes = [replace(process, handles=handled_by(records, process.pid)) for process in processes]
     flight, refused = _flights(pids, taken[0].answers)
-    return Standstill(tuple(_with_native(found) if native else found), seconds, flight=flight, unseen=refused)
+    return Standstill(
+        tuple(_with_native(processes) if native else processes), seconds, flight=flight, unseen=refused
+    )
 
 
 def _children(pid: int) -> list[int]:
@@ -72,7 +74,7 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
     before = first.snapshots[pid] if len(looks) > 1 else None
     activity = Activity(before, last.snapshots[pid], max(last.time - first.time, 1e-3))
     stacks = [look.stack(pid) for look in looks]
-    values = [look.seen[pid].values for look in looks if pid in look.seen]
+    values = [look.threads[pid].values for look in looks if pid in look.threads]
     return Process(
         pid,
         rank,
@@ -82,26 +84,29 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
         doing=activity.doing(),
         call=activity.call.text,
         stack=stacks[0],
-        again=next((one for one in stacks[1:] if one != stacks[0]), stacks[-1]) if len(looks) > 1 else (),
+        again=next((stack for stack in stacks[1:] if stack != stacks[0]), stacks[-1])
+        if len(looks) > 1
+        else (),
         wakes=activity.wakes,
-        changes=any(one != other for one, other in pairwise(values)),
+        changes=any(earlier != later for earlier, later in pairwise(values)),
         from_interpreter=pid in first.hidden and pid in first.answers,
         unseen=first.hidden.get(pid, "") if pid not in first.answers else "",
     )
 
 
-def _with_native(found: Sequence[Process]) -> Iterable[Process]:
+def _with_native(processes: Sequence[Process]) -> Iterable[Process]:
     """The same, with native frames of those that stand: to read them halts a process for longer."""
-    standing = [one.pid for one in found if _is_at_one_place(one)]
+    standing = [process.pid for process in processes if _is_at_one_place(process)]
     native = take_native(standing)
-    return (_in_native(one, native.get(one.pid, ())) for one in found)
+    return (_in_native(process, native.get(process.pid, ())) for process in processes)
 
 
-def _is_at_one_place(one: Process) -> bool:
+def _is_at_one_place(process: Process) -> bool:
     """Whether it stands, or looks again and again in one call whether its GPU is ready."""
-    stays = one.stack == one.again and not one.changes and bool(one.stack) and not one.from_interpreter
-    waits = one.doing in (Doing.WAITS, Doing.SLEEPS)
-    return stays and (waits or (one.doing is Doing.COMPUTES and loads_driver(one.pid)))
+    if process.from_interpreter or process.changes or not process.stack or process.stack != process.again:
+        return False
+    waits = process.doing in (Doing.WAITS, Doing.SLEEPS)
+    return waits or (process.doing is Doing.COMPUTES and loads_driver(process.pid))
 
 
 def _in_native(process: Process, native: tuple[str, ...]) -> Process:

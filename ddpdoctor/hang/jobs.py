@@ -70,8 +70,8 @@ def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[
     launchers = {above.pid for rank in ranks for above in _above(rank, by_pid)}
     ranks = [rank for rank in ranks if rank.pid not in launchers and not _is_servant(rank)]
     groups: dict[tuple[str, ...], list[Process]] = {}
-    for one in ranks:
-        groups.setdefault((one.user, *(one.environ.get(name, "") for name in _KEY)), []).append(one)
+    for rank in ranks:
+        groups.setdefault((rank.user, *(rank.environ.get(name, "") for name in _KEY)), []).append(rank)
     return [job for group in groups.values() for job in _apart(_with_torch(group, programs))]
 
 
@@ -91,15 +91,15 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
         NoJob: one of them is gone, is another user's, or has nothing to do with Python.
     """
     by_pid = {process.pid: process for process in processes}
-    found = jobs_among(processes, programs)
+    known = jobs_among(processes, programs)
     jobs: dict[tuple[int, ...], Job] = {}
     for pid in pids:
         if pid not in by_pid:
             raise NoJob(f"there is no process {pid}")
-        line = {pid, *(one.pid for one in _above(by_pid[pid], by_pid))}
-        below = {one.pid for one in _below(pid, processes)}
-        own = [job for job in found if line & job.ranks.keys() or below & job.ranks.keys()]
-        for job in own or [_without_variables(_launcher(by_pid[pid], by_pid), processes, programs)]:
+        line = {pid, *(process.pid for process in _above(by_pid[pid], by_pid))}
+        below = {process.pid for process in _below(pid, processes)}
+        related = [job for job in known if line & job.ranks.keys() or below & job.ranks.keys()]
+        for job in related or [_without_variables(_launcher(by_pid[pid], by_pid), processes, programs)]:
             jobs[tuple(job.ranks)] = job
     return list(jobs.values())
 
@@ -118,10 +118,11 @@ def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
     return rest or command
 
 
-def _is_worker(one: Process, by_pid: Mapping[int, Process], programs: Programs) -> bool:
+def _is_worker(process: Process, by_pid: Mapping[int, Process], programs: Programs) -> bool:
     """Whether it has inherited all its variables from a process that is a rank itself, as DataLoader workers have."""
     return any(
-        _inherited(above) == _inherited(one) and programs.python(above.pid) for above in _above(one, by_pid)
+        _inherited(above) == _inherited(process) and programs.python(above.pid)
+        for above in _above(process, by_pid)
     )
 
 
@@ -139,12 +140,12 @@ def number_in(environ: Mapping[str, str], names: Iterable[str]) -> int | None:
     return next((int(text) for text in given if len(text) < 10), None)
 
 
-def _above(one: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
-    seen = {one.pid}
-    while (parent := by_pid.get(one.parent)) is not None and parent.pid not in seen:
-        seen.add(parent.pid)
+def _above(process: Process, by_pid: Mapping[int, Process]) -> Iterator[Process]:
+    visited = {process.pid}
+    while (parent := by_pid.get(process.parent)) is not None and parent.pid not in visited:
+        visited.add(parent.pid)
         yield parent
-        one = parent
+        process = parent
 
 
 def _below(pid: int, processes: Sequence[Process]) -> Iterator[Process]:
@@ -161,8 +162,8 @@ def _apart(group: Sequence[Process]) -> Iterator[Job]:
         yield from [_job(group)] if group else []
         return
     by_parent: dict[int, list[Process]] = {}
-    for one in group:
-        by_parent.setdefault(one.parent, []).append(one)
+    for process in group:
+        by_parent.setdefault(process.parent, []).append(process)
     yield from (_job(siblings) for siblings in by_parent.values())
 
 
@@ -186,13 +187,13 @@ def _launcher(given: Process, by_pid: Mapping[int, Process]) -> Process:
 
 def _without_variables(given: Process, processes: Sequence[Process], programs: Programs) -> Job:
     """The job of a launcher that gives its ranks no variables, as ``mp.spawn``; or of one process alone."""
-    own = [one for one in (given, *_below(given.pid, processes)) if not _is_servant(one)]
-    python = [one for one in own if programs.python(one.pid)]
+    candidates = [process for process in (given, *_below(given.pid, processes)) if not _is_servant(process)]
+    python = [process for process in candidates if programs.python(process.pid)]
     if not python:
         raise NoJob(_why_not(given))
-    parents = [one.parent for one in python if _SPAWNED in one.command]
-    launcher = next((one for one in own if one.pid in parents), python[0])
-    children = [one for one in python if one.parent == launcher.pid]
+    parents = [process.parent for process in python if _SPAWNED in process.command]
+    launcher = next((process for process in candidates if process.pid in parents), python[0])
+    children = [process for process in python if process.parent == launcher.pid]
     spawned = [child for child in children if _SPAWNED in child.command] or children
     ranks = sorted(spawned, key=lambda child: (-child.age, child.pid)) or [launcher]
     return Job(

@@ -11,7 +11,7 @@ from ddpdoctor.blame.frames import Frame, is_of_recorder
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.hang.beats import recorders_threads
 from ddpdoctor.hang.recorder_answers import Answer, ask
-from ddpdoctor.hang.stacks import Seen, look_into
+from ddpdoctor.hang.stacks import MainThread, look_into
 from ddpdoctor.host.activity import Activity, Snapshot, snapshot
 from ddpdoctor.host.programs import program_of
 
@@ -22,7 +22,7 @@ class Look:
 
     time: float
     snapshots: Mapping[int, Snapshot | None]
-    seen: Mapping[int, Seen]
+    threads: Mapping[int, MainThread]
     """By py-spy."""
     hidden: Mapping[int, str]
     """Why py-spy saw nothing."""
@@ -31,10 +31,10 @@ class Look:
 
     def stack(self, pid: int) -> tuple[Frame, ...]:
         """Without the frames of our recorder; empty where nobody could tell."""
-        found = self.seen[pid].stack if pid in self.seen else ()
+        stack = self.threads[pid].stack if pid in self.threads else ()
         if pid in self.hidden and pid in self.answers:
-            found = self.answers[pid].stack
-        return tuple(frame for frame in found if not is_of_recorder(frame.file))
+            stack = self.answers[pid].stack
+        return tuple(frame for frame in stack if not is_of_recorder(frame.file))
 
 
 def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
@@ -52,7 +52,7 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
     running = [pid for pid in pids if doing[pid] is not Doing.GONE]
     python = [pid for pid in running if "python" in (program_of(pid) or "python")]
     taken = look_into(python, [pid for pid in running if doing[pid] is Doing.STOPPED])
-    seen = {pid: one for pid, one in taken.items() if isinstance(one, Seen)}
-    hidden = {pid: str(one) for pid, one in taken.items() if not isinstance(one, Seen)}
+    threads = {pid: thread for pid, thread in taken.items() if isinstance(thread, MainThread)}
+    hidden = {pid: str(reason) for pid, reason in taken.items() if not isinstance(reason, MainThread)}
     wanted = python if first else list(hidden)
-    return Look(now, snapshots, seen, hidden, ask(records, wanted) if records and wanted else {})
+    return Look(now, snapshots, threads, hidden, ask(records, wanted) if records and wanted else {})

@@ -34,22 +34,22 @@ def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
         write_whole(records / REQUEST, asked)
     except OSError:  # records of another user's job may be readable only
         return {}
-    found: dict[int, Answer] = {}
+    answers: dict[int, Answer] = {}
     deadline = time.monotonic() + SECONDS
-    while waiting - found.keys() and time.monotonic() < deadline:
+    while waiting - answers.keys() and time.monotonic() < deadline:
         time.sleep(0.02)
-        for pid in waiting - found.keys():
+        for pid in waiting - answers.keys():
             for file in records.glob(f"{pid}-*.stack.json"):
                 answer = _read(file, pid, asked)
                 if answer:
-                    found[pid] = answer
-    return found
+                    answers[pid] = answer
+    return answers
 
 
 def _read(file: Path, pid: int, asked: str) -> Answer | None:
     """None where it answers an earlier question."""
-    said = read_json(file)
-    if not said or said["asked"] != asked:
+    values = read_json(file)
+    if not values or values["asked"] != asked:
         return None
-    flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if said["flight"] else None
-    return Answer(pid, tuple(Frame(*frame) for frame in said["frames"]), flight)
+    flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if values["flight"] else None
+    return Answer(pid, tuple(Frame(*frame) for frame in values["frames"]), flight)

@@ -86,7 +86,7 @@ def _copy_records(records: Path, folder: Path) -> None:
 
 def move_into(staging: Path, folder: Path) -> None:
     """Move what was written in one folder into another, which may hold that of other hosts; the first goes away."""
-    for file in [one for one in staging.rglob("*") if one.is_file()]:
+    for file in [path for path in staging.rglob("*") if path.is_file()]:
         target = folder / file.relative_to(staging)
         target.parent.mkdir(parents=True, exist_ok=True)
         file.replace(target)
@@ -115,7 +115,7 @@ def read(*folders: Path) -> Standstill:
 def _files(folder: Path) -> Iterable[Path]:
     for pattern in (f"*{ENDING}", f"*/*{ENDING}"):
         # Neither a pipe, which would never end, nor a way out of the folder.
-        yield from (one for one in folder.glob(pattern) if one.is_file() and not one.is_symlink())
+        yield from (file for file in folder.glob(pattern) if file.is_file() and not file.is_symlink())
 
 
 def _merge(parts: list[Standstill]) -> Standstill:
@@ -166,7 +166,7 @@ def _bounded(value: Any, name: str = "") -> Any:
         most = MOST_PROCESSES if name == "processes" else MOST_FRAMES
         if len(value) > most:
             raise ValueError(f"a list has {len(value)} values, and {most} are the most")
-        return [_bounded(one, name) for one in value]
+        return [_bounded(item, name) for item in value]
     least = -1000 if name == "exit_status" else 0
     # Not a number is refused, too.
     if isinstance(value, (int, float)) and not least <= value < _LARGEST_NUMBER:

@@ -17,15 +17,15 @@ def ranks_by_arguments(pids: Iterable[int]) -> dict[int, int | None]:
 
     None where no function was given a rank, or py-spy may not look.
     """
-    found = {}
+    ranks = {}
     for pid in pids:
         try:
             frames = main_thread(dump(pid, "--locals"), pid)
         except StacksUnavailable:
             frames = ()
         if not any(frame["name"] == _WORKER for frame in frames):
-            found[pid] = rank_of(frames)
-    return found
+            ranks[pid] = rank_of(frames)
+    return ranks
 
 
 def rank_of(frames: Sequence[Mapping[str, Any]]) -> int | None:
@@ -36,8 +36,8 @@ def rank_of(frames: Sequence[Mapping[str, Any]]) -> int | None:
 
 
 def _argument(frame: Mapping[str, Any], name: str) -> int | None:
-    for one in frame.get("locals") or ():
-        text = str(one["repr"])
-        if one["name"] == name and one["arg"] and text.isdecimal() and len(text) < 10:
+    for variable in frame.get("locals") or ():
+        text = str(variable["repr"])
+        if variable["name"] == name and variable["arg"] and text.isdecimal() and len(text) < 10:
             return int(text)
     return None

@@ -34,7 +34,7 @@ def py_spy() -> str | None:
 
 
 @dataclass(frozen=True)
-class Seen:
+class MainThread:
     """A main thread at one moment."""
 
     stack: tuple[Frame, ...]
@@ -45,11 +45,13 @@ class Seen:
 
 def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
     """The main thread's stack of each process, outermost frame first, or why there is none."""
-    seen = look_into(pids)
-    return {pid: one.stack if isinstance(one, Seen) else one for pid, one in seen.items()}
+    threads = look_into(pids)
+    return {
+        pid: thread.stack if isinstance(thread, MainThread) else thread for pid, thread in threads.items()
+    }
 
 
-def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, Seen | StacksUnavailable]:
+def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, MainThread | StacksUnavailable]:
     """The main thread of each process, or why it cannot be seen.
 
     Args:
@@ -71,13 +73,13 @@ def take_native(pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
         return dict(zip(wanted, pool.map(_native_of_one, wanted), strict=True))
 
 
-def _try_one(pid: int, options: Sequence[str]) -> Seen | StacksUnavailable:
+def _try_one(pid: int, options: Sequence[str]) -> MainThread | StacksUnavailable:
     try:
         frames = main_thread(dump(pid, "--locals", *options), pid)
     except StacksUnavailable as why:
         return why
-    own = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
-    return Seen(_python(frames), str([frame.get("locals") for frame in own]))
+    of_script = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
+    return MainThread(_python(frames), str([frame.get("locals") for frame in of_script]))
 
 
 def _native_of_one(pid: int) -> tuple[str, ...]:
@@ -110,8 +112,8 @@ def dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
 
 def _why(complaint: str) -> str:
     if "ermission" not in complaint:
-        said = complaint.partition("Stack backtrace:")[0]  # its own, which RUST_BACKTRACE=1 asks for
-        last = said.strip().splitlines()[-1:] or ["py-spy failed and said nothing"]
+        message = complaint.partition("Stack backtrace:")[0]  # its own, which RUST_BACKTRACE=1 asks for
+        last = message.strip().splitlines()[-1:] or ["py-spy failed and said nothing"]
         return last[0]
     scope = PTRACE_SCOPE.read_text().strip() if PTRACE_SCOPE.exists() else "0"
     if scope != "0":
@@ -123,8 +125,8 @@ def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapp
     """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names."""
     by_id = [thread for thread in threads if thread.get("os_thread_id") == pid]
     by_name = [thread for thread in threads if thread.get("thread_name") == "MainThread"]
-    found: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
-    return found
+    frames: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
+    return frames
 
 
 def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
@@ -132,5 +134,5 @@ def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
 
 
 def _native(frames: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    below = tuple(takewhile(lambda one: one.get("module"), frames))  # a Python frame has no module
-    return tuple(f"{one['name']} ({Path(one['module']).name})" for one in reversed(below))
+    below = tuple(takewhile(lambda frame: frame.get("module"), frames))  # a Python frame has no module
+    return tuple(f"{frame['name']} ({Path(frame['module']).name})" for frame in reversed(below))

@@ -76,5 +76,9 @@ def connected_outside(files: Mapping[int, Collection[int]], job: Container[int])
     except (psutil.Error, OSError):
         return set(files)
     ends = {(connection.pid, connection.fd): connection.raddr for connection in connections}
-    own = {None, *(connection.laddr for connection in connections if connection.pid in job)}
-    return {pid for pid, sockets in files.items() if not any(ends.get((pid, one)) in own for one in sockets)}
+    of_job = {None, *(connection.laddr for connection in connections if connection.pid in job)}
+    return {
+        pid
+        for pid, sockets in files.items()
+        if not any(ends.get((pid, socket)) in of_job for socket in sockets)
+    }

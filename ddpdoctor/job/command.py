@@ -85,24 +85,24 @@ class Job:
         Args:
             torch: the version of the torch that is installed.
         """
-        own = dict(os.environ) if self.kind is JobKind.LINE else _without_launch_defaults(os.environ)
+        environ = dict(os.environ) if self.kind is JobKind.LINE else _without_launch_defaults(os.environ)
         if self.bundled:
-            own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
-        path = os.pathsep.join(filter(None, (str(_INJECT), own.get("PYTHONPATH"))))
+            environ.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
+        path = os.pathsep.join(filter(None, (str(_INJECT), environ.get("PYTHONPATH"))))
         return {
             **_compiler_cache(folder),
-            **_flight_recorder(own, torch),
+            **_flight_recorder(environ, torch),
             **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
-            **own,
+            **environ,
             **replace(self.recorder, record=str(folder / RECORD), nproc=launch.nproc).to_environment(),
             "PYTHONPATH": path,
         }
 
     def plain_environ(self, folder: Path) -> dict[str, str]:
         """The environment that it runs in where nothing is recorded."""
-        own = _without_launch_defaults(os.environ)
-        own.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
-        return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **own}
+        environ = _without_launch_defaults(os.environ)
+        environ.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
+        return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **environ}
 
 
 def _torchrun(launch: Launch, folder: Path) -> list[str]:

@@ -136,8 +136,10 @@ class Guard:
         if sys.platform != "linux":
             return _alive_by_psutil(self.run_id)
         parents = dict(_parents())
-        mark, own = f"{MARK}={self.run_id}".encode(), _own_number()
-        return [pid for pid in parents if pid != own and (_descends(pid, parents, own) or _has(pid, mark))]
+        mark, guard = f"{MARK}={self.run_id}".encode(), _own_number()
+        return [
+            pid for pid in parents if pid != guard and (_descends(pid, parents, guard) or _has(pid, mark))
+        ]
 
 
 class Ending(NamedTuple):
@@ -180,8 +182,8 @@ def _here(number: int) -> int:
     """The pid, as kill() takes it, of a process that has this number in /proc; 0 where it is gone."""
     if _own_number() == os.getpid():
         return number
-    own, theirs = _pids("self"), _pids(str(number))
-    return int(theirs[len(own) - 1]) if len(theirs) >= len(own) else 0
+    ours, theirs = _pids("self"), _pids(str(number))
+    return int(theirs[len(ours) - 1]) if len(theirs) >= len(ours) else 0
 
 
 def _pids(name: str) -> list[str]:
@@ -193,10 +195,10 @@ def _pids(name: str) -> list[str]:
     return next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
 
 
-def _descends(pid: int, parents: dict[int, int], own: int) -> bool:
-    while pid in parents and pid != own:
+def _descends(pid: int, parents: dict[int, int], guard: int) -> bool:
+    while pid in parents and pid != guard:
         pid = parents[pid]
-    return pid == own
+    return pid == guard
 
 
 def _has(pid: int, mark: bytes) -> bool:
@@ -211,13 +213,13 @@ def _alive_by_psutil(run_id: str) -> list[int]:
     import psutil
 
     children = {child.pid for child in psutil.Process().children(recursive=True)}
-    found = []
+    alive = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             ours = process.pid in children or process.environ().get(MARK) == run_id
             if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-    return found
+                alive.append(process.pid)
+    return alive
 
 
 def _command_of(pid: int) -> str:
@@ -260,9 +262,9 @@ def _run(guard: Guard, command: Sequence[str], grace: float, *, passes_on: bool)
 
 def _write(report: Path, ending: Ending) -> None:
     left_behind = [{"pid": pid, "command": command} for pid, command in ending.left_behind.items()]
-    said = {"status": ending.status, "stopped": ending.stopped, "left_behind": left_behind}
+    values = {"status": ending.status, "stopped": ending.stopped, "left_behind": left_behind}
     part = report.with_name(report.name + ".part")
-    part.write_text(json.dumps(said), encoding="utf-8")
+    part.write_text(json.dumps(values), encoding="utf-8")
     part.replace(report)
 
 

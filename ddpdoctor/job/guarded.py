@@ -117,13 +117,13 @@ class Running:
     def _ending(self) -> Ending:
         """Of a process that has ended; what a guard that was killed left is ended here, once."""
         try:
-            said = json.loads(self._report.read_text(encoding="utf-8"))
+            values = json.loads(self._report.read_text(encoding="utf-8"))
         except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster
             if self._process.returncode < 0:
                 self._sweep()
             return Ending(self._process.returncode, self._stopped)
-        left = tuple(LeftBehind(**process) for process in said["left_behind"])
-        return Ending(said["status"], said["stopped"], left)
+        left = tuple(LeftBehind(**process) for process in values["left_behind"])
+        return Ending(values["status"], values["stopped"], left)
 
     def _sweep(self) -> None:
         """Do what is left to do for a guard that was killed: another one ends what carries the mark of its run."""

@@ -78,24 +78,24 @@ def write_ending(folder: Path, stopped: Stopped) -> None:
 
 def read_job(folder: Path) -> tuple[Job, Launch] | None:
     """What was run; None where the folder is no job's."""
-    said = read_json(folder / JOB)
-    return (from_plain(Job, said["job"]), Launch.from_json(said["launch"])) if said else None
+    values = read_json(folder / JOB)
+    return (from_plain(Job, values["job"]), Launch.from_json(values["launch"])) if values else None
 
 
 def read_trace(folder: Path) -> Trace:
     """The run in this folder."""
-    found = read_job(folder)
-    assert found is not None, f"{folder} is no job's"
-    job, launch = found
+    known = read_job(folder)
+    assert known is not None, f"{folder} is no job's"
+    job, launch = known
     stopped = _read_ending(folder)
     recorded = read_run(folder / RECORD, math.inf if stopped.ended_at is None else stopped.ended_at)
-    said = _Said(folder, job, launch, stopped, recorded)
+    output = _RankOutput(folder, job, launch, stopped, recorded)
     numbers = _ranks_here(job, launch, recorded)
     alone = recorded.others[:1] if job.kind is JobKind.LINE and not recorded.ranks else ()
-    own = dict(recorded.ranks) or dict(enumerate(alone))
+    recordings = dict(recorded.ranks) or dict(enumerate(alone))
     standstill = _standstill(folder)
-    seen = standstill.ranks if standstill else {}
-    ranks = forgive([_rank(rank, own.get(rank), said, seen.get(rank)) for rank in numbers])
+    processes = standstill.ranks if standstill else {}
+    ranks = forgive([_rank(rank, recordings.get(rank), output, processes.get(rank)) for rank in numbers])
     return Trace(
         ranks=ranks,
         status=stopped.status,
@@ -133,10 +133,14 @@ def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
         return Exact(refused="it did not come to its first update")
     if not (folder / EXACT / JOB).exists():
         return None
-    one = next(iter(read_run(folder / EXACT / RECORD).ranks.values()), None)
-    if one is not None and one.exact is not None:
-        return one.exact
-    ended = f": {one.raised.type}: {one.raised.message.splitlines()[0][:200]}" if one and one.raised else ""
+    replayed = next(iter(read_run(folder / EXACT / RECORD).ranks.values()), None)
+    if replayed is not None and replayed.exact is not None:
+        return replayed.exact
+    ended = (
+        f": {replayed.raised.type}: {replayed.raised.message.splitlines()[0][:200]}"
+        if replayed and replayed.raised
+        else ""
+    )
     return Exact(refused=f"one process does not come to its first update{ended}")
 
 
@@ -169,15 +173,15 @@ def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
     return Shortened(job.recorder.batches, passes, max(ended, default=None))
 
 
-class _Said:
+class _RankOutput:
     """What the ranks and the launcher wrote."""
 
     def __init__(self, folder: Path, job: Job, launch: Launch, stopped: Stopped, recorded: Recorded) -> None:
         self.folder, self.job, self.launch, self.stopped = folder, job, launch, stopped
         launcher = _read(folder / ERR)
         self.exit_codes = torchrun.exit_codes(launcher)
-        for found in _SPAWNED.finditer(launcher):
-            self.exit_codes.setdefault(int(found["rank"]), _exit_code(found))
+        for ended in _SPAWNED.finditer(launcher):
+            self.exit_codes.setdefault(int(ended["rank"]), _exit_code(ended))
         blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())
         if job.kind is JobKind.LINE and stopped.status and not blamed:
             self.exit_codes[0] = stopped.status
@@ -186,7 +190,7 @@ class _Said:
         """The folder of what torchrun kept of a rank; one that does not exist where it kept nothing."""
         if self.job.kind is JobKind.LINE:
             return self.folder
-        starts = (own for number, own in torchrun.rank_folders(self.folder, self.launch) if number == rank)
+        starts = (path for number, path in torchrun.rank_folders(self.folder, self.launch) if number == rank)
         return next(starts, self.folder / "none")
 
     def ended_well(self, rank: int) -> bool:
@@ -194,22 +198,22 @@ class _Said:
         return not self.stopped.timed_out and self.stopped.status == 0 and rank not in self.exit_codes
 
 
-def _rank(rank: int, recording: Recording | None, said: _Said, process: Process | None) -> RankTrace:
-    own = said.of(rank)
-    summary = read_json(said.folder / "out" / f"rank{rank}.json")
+def _rank(rank: int, recording: Recording | None, output: _RankOutput, process: Process | None) -> RankTrace:
+    path = output.of(rank)
+    summary = read_json(output.folder / "out" / f"rank{rank}.json")
     code, failure = _status(recording), None
-    if not _was_ended(recording, process, said.stopped):
-        code = code if code is not None else said.exit_codes.get(rank)
-        failure = _failure(recording, own, said.stopped, bool(code))
+    if not _was_ended(recording, process, output.stopped):
+        code = code if code is not None else output.exit_codes.get(rank)
+        failure = _failure(recording, path, output.stopped, bool(code))
     # A process that never imported torch left no record; then the launcher has to say whether all went well.
-    ended_well = _status(recording) == 0 or (code is None and said.ended_well(rank))
+    ended_well = _status(recording) == 0 or (code is None and output.ended_well(rank))
     return RankTrace(
         rank,
-        finished=summary is not None if said.job.bundled else ended_well and failure is None,
+        finished=summary is not None if output.job.bundled else ended_well and failure is None,
         summary=summary or {},
         failure=failure,
         exit_code=code,
-        output=tail(own / ERR) or tail(own / OUT),
+        output=tail(path / ERR) or tail(path / OUT),
         stack=process.stack if process else (),
         recording=recording,
     )
@@ -229,10 +233,10 @@ def _status(recording: Recording | None) -> int | None:
     return 1 if recording.raised else int(recording.exit.status or 0)
 
 
-def _exit_code(found: re.Match[str]) -> int:
-    if found["code"]:
-        return int(found["code"])
-    named = getattr(signal, found["signal"], None)
+def _exit_code(ended: re.Match[str]) -> int:
+    if ended["code"]:
+        return int(ended["code"])
+    named = getattr(signal, ended["signal"], None)
     return -int(named) if named else 1
 
 
@@ -243,12 +247,12 @@ def _failure(recording: Recording | None, path: Path, stopped: Stopped, broke: b
         return _of_record(recording.raised, stopped.clock)
     if failure := torchrun.recorded_failure(path):
         return failure
-    said = _TRACEBACK.finditer(_read(path / ERR)) if broke or recording is None else ()
+    printed = _TRACEBACK.finditer(_read(path / ERR)) if broke or recording is None else ()
     # Ranks of a launch line share their output with their launcher.
-    found = [one for one in said if not one["kind"].endswith(_LAUNCHERS)]
-    if not found or 'File "' not in found[-1]["frames"]:
+    tracebacks = [traceback for traceback in printed if not traceback["kind"].endswith(_LAUNCHERS)]
+    if not tracebacks or 'File "' not in tracebacks[-1]["frames"]:
         return None
-    last = found[-1]
+    last = tracebacks[-1]
     return Failure(last["kind"], last["message"] or "", last[0], (path / ERR).stat().st_mtime)
 
 
@@ -263,10 +267,10 @@ def _of_record(raised: Raised, clock: float) -> Failure:
 
 
 def _read_ending(folder: Path) -> Stopped:
-    said = read_json(folder / ENDING)
-    if said is None:  # the command itself was killed, and the records stand for themselves
+    values = read_json(folder / ENDING)
+    if values is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)
-    return from_plain(Stopped, said)
+    return from_plain(Stopped, values)
 
 
 def _read(file: Path) -> str:

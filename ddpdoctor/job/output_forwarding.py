@@ -133,7 +133,7 @@ class Output:
 
     def _pass_on(self, last: bool) -> bool:
         """Pass on what is new; whether there was anything."""
-        found = False
+        grew = False
         for stream in self._find():
             self._followers.setdefault(stream.path, _Follower(stream))
         more = True
@@ -143,8 +143,8 @@ class Output:
             for stream, data in read:
                 self._write(self._sinks[stream.is_error], data or b"")
             more = any(data is not None for _, data in read)
-            found |= more
-        return found
+            grew |= more
+        return grew
 
     def _write(self, sink: BinaryIO, data: bytes) -> None:
         if not data:

@@ -52,8 +52,8 @@ class RankObserver:
         quiet = now - max((rank.moved for rank in ranks.values()), default=now) >= QUIET_SECONDS
         if quiet and self._observer.is_due:
             self._look_at(ranks, missing)
-        seen = {number: self._recorded(now, rank) for number, rank in ranks.items()}
-        return seen | {number: self._unrecorded(number) for number in missing}
+        observations = {number: self._recorded(now, rank) for number, rank in ranks.items()}
+        return observations | {number: self._unrecorded(number) for number in missing}
 
     def vanished(self, ranks: Mapping[int, record_watch.Process]) -> bool:
         """Whether a rank is gone that never said how it ended."""
@@ -76,9 +76,9 @@ class RankObserver:
         self._children = {pid: descendants(pid) for pid in pids}
         threads = {rank.beat.thread for rank in ranks.values() if rank.beat}
         threads |= recorders_threads(self._records)  # those in DataLoader workers, too
-        seen = [one for pid in pids for one in (pid, *self._children[pid])]
-        self._observer.look(seen, threads)
-        calls = {pid: self._observer.activity(pid).call for pid in seen}
+        processes = [process for pid in pids for process in (pid, *self._children[pid])]
+        self._observer.look(processes, threads)
+        calls = {pid: self._observer.activity(pid).call for pid in processes}
         sockets = {pid: call.sockets for pid, call in calls.items() if "socket" in call.text}
         job = (self._guard, *descendants(self._guard)) if sockets else ()
         self._outside = connected_outside(sockets, job) if sockets else set()
@@ -108,13 +108,13 @@ class RankObserver:
         activity = rank_activity(self._process(pid, little, backend), place, workers, backend)
         # Who waits for a child comes back when that does.
         awaited = (pid, *children) if place is not None and place.kind is PlaceKind.CHILD else (pid,)
-        seen = [now for one in awaited if (now := self._observer.activity(one).after)]
-        outside = [one for one in awaited if one in self._outside]
+        snapshots = [now for process in awaited if (now := self._observer.activity(process).after)]
+        outside = [process for process in awaited if process in self._outside]
         if activity is not RankActivity.BLOCKED or (place is not None and place.kind is PlaceKind.STORE):
             outside = []
         if any(map(self._receives, outside)):
             activity, outside = RankActivity.WORKS, []
-        wakes_in = max((now.call.ends_in for now in seen), default=0.0)
+        wakes_in = max((now.call.ends_in for now in snapshots), default=0.0)
         return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if outside else 0.0)
 
     def _process(self, pid: int, little: float, backend: str = "") -> Process:
@@ -136,7 +136,7 @@ class RankObserver:
 
 def _pids_by_rank(guard: int) -> dict[int, int]:
     """The processes below that were given a rank; the first of each, since the others are its children."""
-    found: dict[int, int] = {}
+    pids: dict[int, int] = {}
     for pid in descendants(guard):
         try:
             environ = psutil.Process(pid).environ()
@@ -146,5 +146,5 @@ def _pids_by_rank(guard: int) -> dict[int, int]:
         on_first = environ.get("NODE_RANK", "0") in ("", "0")
         rank = number_in(environ, ("RANK", "LOCAL_RANK") if on_first else ("RANK",))
         if rank is not None:
-            found.setdefault(rank, pid)
-    return found
+            pids.setdefault(rank, pid)
+    return pids

@@ -38,7 +38,7 @@ class Process:
     failed: bool = False
     given_local: int | None = None
     """LOCAL_WORLD_SIZE in its environment when it started."""
-    said: float = 0.0
+    written: float = 0.0
     """When it was last seen to write down something new, on the monotonic clock."""
     beat: Beat | None = None
     world_size: int | None = None
@@ -54,7 +54,7 @@ class Process:
     @property
     def moved(self) -> float:
         """When it last showed progress."""
-        return max(self.said, self.beat.moved if self.beat else 0.0)
+        return max(self.written, self.beat.moved if self.beat else 0.0)
 
 
 class Watch:
@@ -82,7 +82,7 @@ class Watch:
                 if kind is not None:
                     yield decode(kind, line, {})
         if file in self._processes and not all(is_of(line, *_NO_PROGRESS) for line in lines):
-            self._processes[file].said = time.monotonic()
+            self._processes[file].written = time.monotonic()
 
     def _take(self, file: Path, event: Event) -> None:
         if isinstance(event, Start):
@@ -96,13 +96,13 @@ class Watch:
     def ranks(self) -> dict[int, Process]:
         """The process of each rank; after a restart, the last."""
         given = {process.pid: process.given_rank for process in self._processes.values()}
-        found: dict[int, Process] = {}
+        ranks: dict[int, Process] = {}
         for process in sorted(self._processes.values(), key=lambda process: process.began):
             # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
             is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
             if process.rank is not None and not is_worker:
-                found[process.rank] = process
-        return found
+                ranks[process.rank] = process
+        return ranks
 
     def all_ended(self, nproc: int | None) -> bool:
         """Whether every rank has reached the end of its script.

@@ -25,8 +25,8 @@ def replay(job: Job, launch: Launch, folder: Path, deadline: float, torch: str |
     """
     trace = read_trace(folder)
     if trace.exact is None or trace.exact.refused is None:
-        own = folder / EXACT
-        own.mkdir()
+        second = folder / EXACT
+        second.mkdir()
         again = replace(job, recorder=replace(job.recorder, exact=str(folder / RECORD)))
-        JobRun(again, replace(launch, nproc=1), own, torch=torch, if_orphaned=[own]).finish(deadline)
+        JobRun(again, replace(launch, nproc=1), second, torch=torch, if_orphaned=[second]).finish(deadline)
     return read_trace(folder)

@@ -91,7 +91,7 @@ class JobRun:
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
         self._judgement = Judgement(JobState.MOVES)
-        self._told: float | None = None
+        self._reported: float | None = None
         """The failure of a rank after which the job was left alone."""
         self._running = start(
             job.command(launch, folder),
@@ -164,7 +164,7 @@ class JobRun:
         if self._judgement.state is JobState.HUNG:
             return True
         failed = self._supervisor.failed_at
-        if self._care.passes_on and failed and failed != self._told:
+        if self._care.passes_on and failed and failed != self._reported:
             return time.monotonic() - failed > self._care.victim_seconds
         # A launch line may wait in a queue, and other nodes may be started by hand.
         may_wait = self._supervisor.is_line or self.launch.nnodes > 1
@@ -196,7 +196,7 @@ class JobRun:
         write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))
         if self._care.on_hang(read_trace(self.folder)):
             return True
-        self._told = self._supervisor.failed_at
+        self._reported = self._supervisor.failed_at
         self._supervisor.accept()
         shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
         return False

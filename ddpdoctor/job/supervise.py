@@ -48,7 +48,7 @@ class Supervisor:
         self._ranks = RankObserver(guard, record)
         self._processes = Observer()
         self._detector = HangDetector(hang_after, least=least)
-        self._told = 0.0
+        self._announced = 0.0
         self.failed_at: float | None = None
         """When a rank was first seen to have failed."""
 
@@ -69,7 +69,7 @@ class Supervisor:
             return Judgement(JobState.MOVES)
         self._detector.elsewhere = self._is_elsewhere(ranks)
         self._detector.together = max(
-            FIRST_SECONDS.get(one.backend or "", HANG_SECONDS) for one in ranks.values()
+            FIRST_SECONDS.get(rank.backend or "", HANG_SECONDS) for rank in ranks.values()
         )
         return self._detector.look(now, observations, _timeout(ranks))
 
@@ -96,28 +96,30 @@ class Supervisor:
             What the ranks did meanwhile; still where none is left.
         """
         ranks = self.watch.ranks()
-        alive = {one.pid: rank for rank, one in ranks.items() if not one.ended}
+        alive = {process.pid: rank for rank, process in ranks.items() if not process.ended}
         strangers = {pid: rank for rank, pid in self._ranks.unrecorded.items() if rank not in ranks}
         if not (alive or strangers):
             return JobState.HUNG
-        seen = capture({**alive, **strangers}, records=self._record, seconds=still)
+        standstill = capture({**alive, **strangers}, records=self._record, seconds=still)
         write(
-            replace(seen, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)), folder / STANDSTILL
+            replace(standstill, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)),
+            folder / STANDSTILL,
         )
         hidden = any(
-            one.from_interpreter and one.doing is Doing.SLEEPS and one.wakes >= 1 for one in seen.processes
+            process.from_interpreter and process.doing is Doing.SLEEPS and process.wakes >= 1
+            for process in standstill.processes
         )
         # Of ranks that sleep in turns, variables tell whether they go on; where those are not seen, time does.
-        return JobState.SLOW if hidden and still < SLEEP_SECONDS else standstill_state(seen)
+        return JobState.SLOW if hidden and still < SLEEP_SECONDS else standstill_state(standstill)
 
     def sentence(self, judgement: Judgement) -> str | None:
         """What to say of ranks that wait; None where nobody waits for long, or no longer than was said."""
-        self._told *= judgement.waited >= self._told  # another wait has begun
+        self._announced *= judgement.waited >= self._announced  # another wait has begun
         if judgement.state is not JobState.SLOW or not judgement.others:
             return None
-        if judgement.waited < max(TELL_SECONDS, 2 * self._told):
+        if judgement.waited < max(TELL_SECONDS, 2 * self._announced):
             return None
-        self._told = judgement.waited
+        self._announced = judgement.waited
         ranks = self.watch.ranks()
         first = judgement.others[0]
         beat = ranks[first].beat if first in ranks else None
@@ -138,18 +140,18 @@ class Supervisor:
     def _is_elsewhere(self, ranks: dict[int, Process]) -> bool:
         if not self.is_line:
             return self._launch.nnodes > 1
-        here = max((one.given_local or 0 for one in ranks.values()), default=0) or len(ranks)
-        return _world_size(ranks) > here and not any(one.local for one in ranks.values())
+        here = max((rank.given_local or 0 for rank in ranks.values()), default=0) or len(ranks)
+        return _world_size(ranks) > here and not any(rank.local for rank in ranks.values())
 
 
 def _world_size(ranks: dict[int, Process]) -> int:
     """Of the whole job; 0 where no rank knows it."""
-    return max((one.world_size or 0 for one in ranks.values()), default=0)
+    return max((rank.world_size or 0 for rank in ranks.values()), default=0)
 
 
 def _timeout(ranks: dict[int, Process]) -> float:
-    given = [one.timeout for one in ranks.values() if one.timeout]
+    given = [rank.timeout for rank in ranks.values() if rank.timeout]
     if given:
         return min(given)
-    backend = next((one.backend for one in ranks.values() if one.backend), "")
+    backend = next((rank.backend for rank in ranks.values() if rank.backend), "")
     return TIMEOUTS.get(backend, OTHER_TIMEOUT)

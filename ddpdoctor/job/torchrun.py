@@ -27,26 +27,26 @@ def rank_folders(folder: Path, launch: Launch) -> list[tuple[int, Path]]:
 
 def streams(folder: Path, launch: Launch, is_labelled: Callable[[int], bool]) -> list[Stream]:
     """The files that hold the ranks' output, of which some ranks get a label."""
-    found = []
-    for rank, own in rank_folders(folder, launch):
+    streams = []
+    for rank, path in rank_folders(folder, launch):
         label = f"[rank {rank}] " if is_labelled(rank) else ""
-        found += [Stream(own / OUT, False, label), Stream(own / ERR, True, label)]
-    return found
+        streams += [Stream(path / OUT, False, label), Stream(path / ERR, True, label)]
+    return streams
 
 
 def exit_codes(summary: str) -> dict[int, int]:
     """The exit status of each rank that failed by itself, its root cause first; negative for a signal."""
-    found = [(int(match["rank"]), int(match["code"])) for match in _EXIT_CODE.finditer(summary)]
-    return dict(reversed(found))  # the root cause stands last
+    codes = [(int(match["rank"]), int(match["code"])) for match in _EXIT_CODE.finditer(summary)]
+    return dict(reversed(codes))  # the root cause stands last
 
 
 def recorded_failure(path: Path) -> Failure | None:
     """The exception that torch's ``record`` wrote into a rank's folder; None where there is none."""
     file = path / "error.json"
     try:
-        said = read_json(file)["message"]
-        kind, _, message = said["message"].partition(": ")
+        values = read_json(file)["message"]
+        kind, _, message = values["message"].partition(": ")
         # Its own time is in whole seconds, which tie.
-        return Failure(kind, message, said["extraInfo"].get("py_callstack", ""), file.stat().st_mtime)
+        return Failure(kind, message, values["extraInfo"].get("py_callstack", ""), file.stat().st_mtime)
     except (AttributeError, KeyError, TypeError, OSError):
         return None

@@ -123,7 +123,7 @@ class TrainingRun:
         """
         codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"))
         folders = torchrun.rank_folders(self.folder, self.launch)
-        errors = [(one, rank) for rank, own in folders if (one := torchrun.recorded_failure(own))]
+        errors = [(error, rank) for rank, path in folders if (error := torchrun.recorded_failure(path))]
         killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}
         if killed and all(error.of_a_victim for error, _ in errors):
             rank, code = next(iter(killed.items()))
@@ -144,9 +144,9 @@ class TrainingRun:
         return Failure(self._why_not_launched())
 
     def _why_not_launched(self) -> str:
-        said = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
-        if not said:
+        lines = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
+        if not lines:
             return "torchrun failed without a word"
-        if "EADDRINUSE" in said[-1]:
+        if "EADDRINUSE" in lines[-1]:
             return f"another program has the port {self.launch.master_port}; without --master-port a free one is taken"
-        return f"torchrun failed: {escape(said[-1])}"
+        return f"torchrun failed: {escape(lines[-1])}"

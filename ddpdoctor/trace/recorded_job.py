@@ -73,7 +73,7 @@ class RecordedJob(Standings):
         made = {rank: event for rank, event in row.items() if event is not None}
         others = [rank for rank in row if rank not in made]
         if not others:
-            return self.seen(out_of_order(made))
+            return self.with_states(out_of_order(made))
         # Who is busy before it comes to new_group is judged for that.
         idle = all(self.ranks[rank].waits or self.ranks[rank].left for rank in others)
         return self._made_alone(list(made), others) if idle else None
@@ -152,10 +152,10 @@ class RecordedJob(Standings):
         return self.tell(OutOfBatches, ranks, drawn=last.drawn, where=where)
 
     def _left_backward_out(self, ranks: Sequence[int]) -> Cause:
-        return self.seen(backward_left_out(self.recordings, ranks))
+        return self.with_states(backward_left_out(self.recordings, ranks))
 
     def _left_loop(self, ranks: Sequence[int]) -> Cause:
-        return self.seen(loop_left(self.recordings, ranks, self.ranks[ranks[0]].where))
+        return self.with_states(loop_left(self.recordings, ranks, self.ranks[ranks[0]].where))
 
     def _by_sequence(self, known: Mapping[int, Recording]) -> Cause | None:
         """By the first position at which they did different things; by where they are, where records are thinned."""
@@ -167,7 +167,7 @@ class RecordedJob(Standings):
         culprits = cause.culprits if isinstance(cause, CalledAlone) else _fewest(row)
         where = row[culprits[0]].at if culprits else cause.where
         waiting = tuple(rank for rank in known if rank not in culprits)
-        return self.seen(replace(cause, culprits=culprits, waiting=waiting, where=where))
+        return self.with_states(replace(cause, culprits=culprits, waiting=waiting, where=where))
 
     def _point(self, rank: int) -> SequencePoint | None:
         """Where a rank waits, as a point of its sequence; None where it does not."""

@@ -56,11 +56,11 @@ def begin(context: Context) -> None:
     if context.rank == 0:
         _publish_folder(context)
     context.step("the store: the checkpoint folder")
-    told = store.read(_KEY)
-    _refusal = told.get("error")
+    published = store.read(_KEY)
+    _refusal = published.get("error")
     if _refusal is None:
         work = _write if context.rank == 0 else _look
-        _background = _Background(work, Path(told["folder"]) / "checkpoint.bin")
+        _background = _Background(work, Path(published["folder"]) / "checkpoint.bin")
 
 
 def _publish_folder(context: Context) -> None:

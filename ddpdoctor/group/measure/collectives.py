@@ -88,11 +88,12 @@ def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
     The ranks agree through the store on what that is: a collective that is wrong must not decide it.
     """
     context.step("the store: which collectives to time again")
-    own = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
-    store.publish(f"collectives/{context.rank}", own)
+    timings = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
+    store.publish(f"collectives/{context.rank}", timings)
     everybody = [store.read(f"collectives/{rank}") for rank in range(context.world_size)]
     slowest = {
-        key: [max(times) for times in zip(*(one[key] for one in everybody), strict=True)] for key in rows
+        key: [max(times) for times in zip(*(rank_timings[key] for rank_timings in everybody), strict=True)]
+        for key in rows
     }
     large = [seconds for key, (seconds, _) in slowest.items() if rows[key]["bytes"] > 2 * SMALL]
     limit = max(STANDS_OUT_SECONDS, STANDS_OUT * median(large or [0.0]))

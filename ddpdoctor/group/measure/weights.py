@@ -67,23 +67,23 @@ def _gradient_error(context: Context, ddp: DistributedDataParallel) -> dict[str,
     everything, targets = (torch.cat(part) for part in zip(*parts, strict=True))
     torch.autograd.backward(nn.functional.mse_loss(alone(everything), targets))
     expected = dict(alone.named_parameters())
-    pairs = ((name, own.grad, expected[name].grad) for name, own in ddp.module.named_parameters())
+    pairs = ((name, parameter.grad, expected[name].grad) for name, parameter in ddp.module.named_parameters())
     return next((wrong for pair in pairs if (wrong := gradient_difference(*pair))), None)
 
 
 def gradient_difference(
-    name: str, own: torch.Tensor | None, expected: torch.Tensor | None
+    name: str, gradient: torch.Tensor | None, expected: torch.Tensor | None
 ) -> dict[str, Any] | None:
     """The element furthest from the reference, where it is beyond rounding."""
     assert expected is not None, "every parameter of our model takes part"
-    own = torch.zeros_like(expected) if own is None else own
-    distance = (own - expected).abs().flatten()
+    gradient = torch.zeros_like(expected) if gradient is None else gradient
+    distance = (gradient - expected).abs().flatten()
     if bool(distance.max() <= TOLERANCE * expected.abs().max()):
         return None
     index = int(distance.argmax())
     return {
         "tensor": name,
         "element": index,
-        "got": own.flatten()[index].item(),
+        "got": gradient.flatten()[index].item(),
         "expected": expected.flatten()[index].item(),
     }

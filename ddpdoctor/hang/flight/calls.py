@@ -36,24 +36,24 @@ def calls(dump: Dump) -> Iterator[Call]:
     try:
         entries = content(dump.file)["entries"]
         last = max((_time(entry, "time_created_ns") or 0.0 for entry in entries), default=0.0)
-        for position, one in enumerate(entries):
-            yield _call(one, dump.rank, position, last)
+        for position, values in enumerate(entries):
+            yield _call(values, dump.rank, position, last)
     except (OSError, Refused, *fields.WRONG):
         return
 
 
-def _call(one: fields.Said, rank: int, position: int, last: float) -> Call:
-    said = fields.entry(one, rank, position)
-    begin = _time(one, "time_created_ns") or 0.0
-    end = last if fields.is_pending(one) else _time(one, "time_discovered_completed_ns")
-    frame = next((frame for frame in said.frames if is_of_script(frame)), None)
-    number = one["p2p_seq_id"] if one.get("is_p2p") else said.number
+def _call(values: fields.Values, rank: int, position: int, last: float) -> Call:
+    entry = fields.entry(values, rank, position)
+    begin = _time(values, "time_created_ns") or 0.0
+    end = last if fields.is_pending(values) else _time(values, "time_discovered_completed_ns")
+    frame = next((frame for frame in entry.frames if is_of_script(frame)), None)
+    number = values["p2p_seq_id"] if values.get("is_p2p") else entry.number
     at = f"{frame.file}:{frame.line} in {frame.function}" if frame else None
-    return Call(said.operation, said.group, number, said.state, said.shapes, begin, end, at)
+    return Call(entry.operation, entry.group, number, entry.state, entry.shapes, begin, end, at)
 
 
-def _time(one: fields.Said, name: str) -> float | None:
-    nanoseconds: Any = one.get(name)
+def _time(values: fields.Values, name: str) -> float | None:
+    nanoseconds: Any = values.get(name)
     if nanoseconds.__class__ is not int or not 0 < nanoseconds < _MOST_NANOSECONDS:
         return None
     return float(nanoseconds) / 1e9

@@ -56,7 +56,9 @@ class DumpedJob(Standings):
     def __init__(self, dumps: Mapping[int, Dump], world_size: int | None = None) -> None:
         self.dumps = dumps
         self.teams = teams_of(dumps, world_size)
-        self.entries = {rank: found for rank, dump in sorted(dumps.items()) if (found := self._entries(dump))}
+        self.entries = {
+            rank: entries for rank, dump in sorted(dumps.items()) if (entries := self._entries(dump))
+        }
         late = [rank for rank in self.graph.sinks() if rank not in self.entries]
         super().__init__(
             {rank: self._standing(rank) for rank in sorted([*self.entries, *late])}, Standstill()
@@ -77,17 +79,17 @@ class DumpedJob(Standings):
 
     def _entries(self, dump: Dump) -> dict[Meeting, Entry]:
         """In what a rank stands, oldest first, peers as ranks of the job."""
-        found: dict[Meeting, Entry] = {}
+        entries: dict[Meeting, Entry] = {}
         for entry in dump.waits:
             team = self.teams.of_rank.get((dump.rank, entry.group))
             if team and entry.peer is None:
-                found[Meeting(team, entry.number)] = entry
+                entries[Meeting(team, entry.number)] = entry
             elif (
                 team and entry.peer is not None and entry.peer < len(team.members)
             ):  # else the dump is broken
                 end = End(entry.operation, entry.rank, team.members[entry.peer])
-                found[Meeting(team, entry.turn, end=end)] = replace(entry, peer=end.peer)
-        return found
+                entries[Meeting(team, entry.turn, end=end)] = replace(entry, peer=end.peer)
+        return entries
 
     @cached_property
     def graph(self) -> WaitGraph:
@@ -130,14 +132,14 @@ class DumpedJob(Standings):
         team = _team(meeting)
         wanted = (team.name, _OTHER_END[end.operation], team.members.index(end.rank))
         waits = self.dumps[end.peer].waits if end.peer in self.dumps else ()
-        return next((one for one in waits if (one.group, one.operation, one.peer) == wanted), None)
+        return next((entry for entry in waits if (entry.group, entry.operation, entry.peer) == wanted), None)
 
     def groups_differ(self) -> Cause | None:
         """Ranks that know different members of one group."""
         disagreement = self.teams.disagreement
         if disagreement is None:
             return None
-        known = sorted(disagreement.told.items(), key=lambda pair: -len(pair[1]))
+        known = sorted(disagreement.known.items(), key=lambda pair: -len(pair[1]))
         (_, most), (_, fewer), *_ = known
         divided = len(most) == len(fewer)
         culprits = () if divided else tuple(sorted(rank for _, ranks in known[1:] for rank in ranks))
@@ -152,7 +154,7 @@ class DumpedJob(Standings):
         late = {meeting: ranks for meeting, ranks in self.graph.late.items() if not meeting.end}
         waited = {meeting.group for meeting in late}
         missed: dict[object, int] = {}
-        for meeting in (one for one, ranks in late.items() if ranks):
+        for meeting in (waited_in for waited_in, ranks in late.items() if ranks):
             number = meeting.number or 0
             missed[meeting.group] = min(number, missed.get(meeting.group, number))
         for team in dict.fromkeys(self.teams.of_rank.values()):
@@ -237,7 +239,8 @@ class DumpedJob(Standings):
         firsts = {rank: next(iter(meetings)) for rank, meetings in self.entries.items()}
         sides = Counter(firsts.values())
         (least, fewest), *others = sorted(
-            ((one, sides[one]) for one in {firsts[rank] for rank in ranks}), key=lambda pair: pair[1]
+            ((meeting, sides[meeting]) for meeting in {firsts[rank] for rank in ranks}),
+            key=lambda pair: pair[1],
         )
         culprits = sorted(ranks)
         if others and fewest < others[0][1] and not least.end:
@@ -255,7 +258,7 @@ class DumpedJob(Standings):
         self._show(meeting)
         other = self._other_end(meeting, meeting.end) if meeting.end else None
         if other is not None:
-            calls = [f"{one.operation} {one.shapes} {one.dtypes}" for one in (other, entry)]
+            calls = [f"{half.operation} {half.shapes} {half.dtypes}" for half in (other, entry)]
             if differ([call.partition(" ")[2] for call in calls]):
                 first, second = (
                     Call((other.rank,), call_phrase(calls[0])),
@@ -279,7 +282,9 @@ class DumpedJob(Standings):
     def _what(self, meeting: Meeting, ranks: Iterable[int]) -> str:
         """``all_reduce 10 of the default group``."""
         entries = (self.entries[rank] for rank in ranks)
-        operation = next(one.get(meeting, next(iter(one.values()))).operation for one in entries)
+        operation = next(
+            by_meeting.get(meeting, next(iter(by_meeting.values()))).operation for by_meeting in entries
+        )
         return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_team(meeting).title}"
 
     def _what_of(self, rank: int) -> str:
@@ -315,11 +320,11 @@ def _team(meeting: Meeting) -> Team:
 
 def _last(dump: Dump) -> Entry | None:
     """The last collective of a rank, of all groups."""
-    return max(dump.last.values(), key=lambda one: one.position, default=None)
+    return max(dump.last.values(), key=lambda entry: entry.position, default=None)
 
 
 def _line(entry: Entry | None) -> Where | None:
     """The innermost line of the script's own."""
     frames = entry.frames if entry else ()
-    frame = next((one for one in frames if is_of_script(one)), None)
+    frame = next((frame for frame in frames if is_of_script(frame)), None)
     return where_of(frame) if frame else None

@@ -16,7 +16,7 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 
-Said: TypeAlias = Mapping[str, Any]
+Values: TypeAlias = Mapping[str, Any]
 WRONG = (LookupError, TypeError, ValueError, OverflowError, AttributeError)
 """What looking for a dump in something else raises."""
 LONGEST = 1000
@@ -29,12 +29,12 @@ _SHAPES_VARY = ("gather", "scatter", "all_to_all", "alltoall", "broadcast_oop", 
 """Operations in which ranks rightly give different shapes: only a root has the list, or parts are uneven."""
 
 
-def signature(one: Said) -> str:
+def signature(values: Values) -> str:
     """What has to be equal on all ranks: operation, shapes and types, where ranks may not rightly differ in them."""
-    operation = operation_of(one["profiling_name"])
+    operation = operation_of(values["profiling_name"])
     if _shapes_vary(operation):
         return operation
-    return f"{operation} {_sizes(one['input_sizes'])} {_dtypes(one['input_dtypes'])}"
+    return f"{operation} {_sizes(values['input_sizes'])} {_dtypes(values['input_dtypes'])}"
 
 
 @lru_cache(maxsize=1000)
@@ -64,49 +64,49 @@ def _dtypes(dtypes: Any) -> str:
     return str(dtypes)
 
 
-def number(one: Said) -> int:
+def number(values: Values) -> int:
     """The sequence number of a collective."""
-    found: int = one["collective_seq_id"] if "collective_seq_id" in one else one["seq_id"]
-    return found
+    sequence: int = values["collective_seq_id"] if "collective_seq_id" in values else values["seq_id"]
+    return sequence
 
 
-def is_pending(one: Said) -> bool:
+def is_pending(values: Values) -> bool:
     """Whether it did not complete."""
-    return one["state"] != "completed" and not one.get("retired")
+    return values["state"] != "completed" and not values.get("retired")
 
 
-def half(one: Said) -> tuple[str, int] | None:
+def half(values: Values) -> tuple[str, int] | None:
     """``("recv", 1)`` of ``nccl:recv 0<-1``; None of what is neither a send nor a receive."""
-    match = _P2P.fullmatch(operation_of(one["profiling_name"]))
+    match = _P2P.fullmatch(operation_of(values["profiling_name"]))
     if match is None:
         return None
     return (match[1], int(match[2])) if match[1] else (match[3], int(match[4]))
 
 
-def entry(one: Said, rank: int, position: int) -> Entry:
+def entry(values: Values, rank: int, position: int) -> Entry:
     """An entry in full."""
     return Entry(
         rank,
-        text(one["process_group"][0]),
-        number(one),
-        operation_of(one["profiling_name"]),
-        shorten(_sizes(one.get("input_sizes", ())), LONGEST),
-        shorten(_dtypes(one.get("input_dtypes", ())), LONGEST),
-        text(one["state"]),
-        tuple(_frame(frame) for frame in (one.get("frames") or ())[:_MOST_FRAMES]),
+        text(values["process_group"][0]),
+        number(values),
+        operation_of(values["profiling_name"]),
+        shorten(_sizes(values.get("input_sizes", ())), LONGEST),
+        shorten(_dtypes(values.get("input_dtypes", ())), LONGEST),
+        text(values["state"]),
+        tuple(_frame(frame) for frame in (values.get("frames") or ())[:_MOST_FRAMES]),
         position,
     )
 
 
-def _frame(said: Said) -> Frame:
-    line = said["line"]
+def _frame(values: Values) -> Frame:
+    line = values["line"]
     if line.__class__ is not int or not -1 <= line < 1 << 31:
         raise ValueError("a frame's line is none")
-    return Frame(text(said["name"]), text(said["filename"]), line)
+    return Frame(text(values["name"]), text(values["filename"]), line)
 
 
-def text(said: Any) -> str:
+def text(value: Any) -> str:
     """A text, cut where it is too long to be shown, and on one line."""
-    if said.__class__ is not str:
-        raise TypeError(f"a text is a {said.__class__.__name__}")
-    return escape(shorten(said, LONGEST))
+    if value.__class__ is not str:
+        raise TypeError(f"a text is a {value.__class__.__name__}")
+    return escape(shorten(value, LONGEST))

@@ -76,7 +76,7 @@ def files_of(place: Path) -> list[Path]:
     if place.is_dir():
         files = [*place.glob("*"), *place.glob("*/*")]
     else:
-        files = [one for one in place.parent.glob("*") if one.name.startswith(place.name)]
+        files = [file for file in place.parent.glob("*") if file.name.startswith(place.name)]
     return sorted(file for file in files[:_MOST_FILES] if file.is_file())
 
 
@@ -88,15 +88,15 @@ def place_in(environ: Mapping[str, str]) -> Path | None:
 def read_files(files: Mapping[Path, int]) -> Dumps:
     """Read these dumps, each of the rank that stands beside it; of several of one rank the last one written."""
     dumps = Dumps()
-    for file, said in _read_all(files.items()) if files else ():
-        if not isinstance(said, Dump):
-            dumps.refused[file] = said
+    for file, result in _read_all(files.items()) if files else ():
+        if not isinstance(result, Dump):
+            dumps.refused[file] = result
             continue
-        other = dumps.ranks.get(said.rank)
-        newer, older = sorted((said, other), key=_written, reverse=True) if other else (said, None)
-        dumps.ranks[said.rank] = newer
+        other = dumps.ranks.get(result.rank)
+        newer, older = sorted((result, other), key=_written, reverse=True) if other else (result, None)
+        dumps.ranks[result.rank] = newer
         if older:
-            dumps.refused[older.file] = f"there is a newer one of {ranks_phrase([said.rank])}"
+            dumps.refused[older.file] = f"there is a newer one of {ranks_phrase([result.rank])}"
     return dumps
 
 
@@ -111,9 +111,9 @@ def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | 
     """Each file and its dump, or why there is none; one that ends its reader takes no other with it."""
     rest = dict(files)
     try:
-        for file, said in _read_some(list(rest.items())):
+        for file, result in _read_some(list(rest.items())):
             del rest[file]
-            yield file, said
+            yield file, result
     except BrokenProcessPool:
         yield from _read_one_by_one(rest)
 
@@ -121,13 +121,13 @@ def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | 
 def _read_one_by_one(files: Mapping[Path, int]) -> Iterator[tuple[Path, Dump | str]]:
     broken = 0
     for job in files.items():
-        said: Dump | str = "not read, since files before it took too long"
+        result: Dump | str = "not read, since files before it took too long"
         if broken < _PATIENCE:
             try:
-                ((_, said),) = _read_some([job])
+                ((_, result),) = _read_some([job])
             except BrokenProcessPool:
-                broken, said = broken + 1, f"it takes more than {SECONDS} s to read"
-        yield job[0], said
+                broken, result = broken + 1, f"it takes more than {SECONDS} s to read"
+        yield job[0], result
 
 
 def _read_some(jobs: list[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]]:

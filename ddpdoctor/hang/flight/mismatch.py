@@ -96,8 +96,8 @@ def _leads(dump: Dump, other: Dump, group: str, number: int) -> bool:
     steps = [
         (dump.call_at(group, at + 1), other.call_at(group, at)) for at in range(number, number + _COMPARED)
     ]
-    both = [(its, own) for its, own in steps if its is not None and own is not None]
-    return bool(both) and all(its == own for its, own in both)
+    both = [(call, other_call) for call, other_call in steps if call is not None and other_call is not None]
+    return bool(both) and all(call == other_call for call, other_call in both)
 
 
 def call_phrase(signature: str) -> str:

@@ -73,10 +73,10 @@ def content(file: Path) -> dict[str, Any]:
         raise Refused(f"it has {size(length)}, and {size(LARGEST)} are the most")
     with io.BufferedReader(io.FileIO(file), _BUFFER) as opened:
         is_json = opened.peek(_LOOKED_AT).lstrip().startswith(b"{")
-        said = _json(opened) if is_json else plain(opened)
-    if not isinstance(said, dict) or not isinstance(said.get("entries"), list):
+        values = _json(opened) if is_json else plain(opened)
+    if not isinstance(values, dict) or not isinstance(values.get("entries"), list):
         raise Refused("it has no list of entries")
-    return said
+    return values
 
 
 def _json(opened: BinaryIO) -> Any:

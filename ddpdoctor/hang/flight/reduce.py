@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from ddpdoctor.blame.dump import Dump, Entry, Group, Ring
 from ddpdoctor.hang.flight import fields
-from ddpdoctor.hang.flight.fields import Said
+from ddpdoctor.hang.flight.fields import Values
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.text import shorten
 
@@ -33,36 +33,38 @@ _MOST_WAITS = 256
 _LIST = re.compile(r"\[[\d, ]*\]")
 
 Traffic: TypeAlias = dict[tuple[str, str, int], int]
-Placed: TypeAlias = tuple[int, Said]
+Placed: TypeAlias = tuple[int, Values]
 """An entry behind its position among all entries of its rank."""
 
 
-def reduce(said: Said, rank: int, file: Path) -> Dump:
+def reduce(values: Values, rank: int, file: Path) -> Dump:
     """A dump's content in short.
 
     Raises:
         Refused: an entry is not what torch writes.
     """
     try:
-        return _reduce(said, rank, file)
+        return _reduce(values, rank, file)
     except fields.WRONG as wrong:
         text = shorten(ascii(str(wrong))[1:-1])
         raise Refused(f"an entry is not what torch writes: {type(wrong).__name__}: {text}") from None
 
 
-def entry_at(said: Said, rank: int, group: str, number: int) -> Entry | None:
+def entry_at(values: Values, rank: int, group: str, number: int) -> Entry | None:
     """One collective in full; None where the ring has dropped it.
 
     Raises:
         Refused: an entry is not what torch writes.
     """
     try:
-        found = [
-            (position, one)
-            for position, one in enumerate(said["entries"])
-            if not one.get("is_p2p") and one["process_group"][0] == group and fields.number(one) == number
+        entries = [
+            (position, entry)
+            for position, entry in enumerate(values["entries"])
+            if not entry.get("is_p2p")
+            and entry["process_group"][0] == group
+            and fields.number(entry) == number
         ]
-        return fields.entry(found[-1][1], rank, found[-1][0]) if found else None
+        return fields.entry(entries[-1][1], rank, entries[-1][0]) if entries else None
     except fields.WRONG:
         raise Refused("an entry is not what torch writes") from None
 
@@ -77,8 +79,8 @@ class _Course:
     """The first that did not complete."""
 
 
-def _reduce(said: Said, rank: int, file: Path) -> Dump:
-    entries: Sequence[Said] = said["entries"]
+def _reduce(values: Values, rank: int, file: Path) -> Dump:
+    entries: Sequence[Values] = values["entries"]
     courses, texts = _courses(entries)
     used = {name: _description(course.last[1]) for name, course in courses.items()}
     waits, traffic = _sends_and_receives(entries, rank)
@@ -86,8 +88,8 @@ def _reduce(said: Said, rank: int, file: Path) -> Dump:
     return Dump(
         rank,
         file,
-        fields.text(said.get("host_name", "")),
-        _groups(said, {**dict.fromkeys(name for name, _, _ in traffic), **used}),
+        fields.text(values.get("host_name", "")),
+        _groups(values, {**dict.fromkeys(name for name, _, _ in traffic), **used}),
         {name: course.ring for name, course in courses.items()},
         texts,
         tuple(sorted(waits, key=lambda wait: wait.position)),
@@ -101,7 +103,7 @@ def _entry(placed: Placed, rank: int) -> Entry:
     return fields.entry(placed[1], rank, placed[0])
 
 
-def _courses(entries: Iterable[Said]) -> tuple[dict[str, _Course], dict[int, str]]:
+def _courses(entries: Iterable[Values]) -> tuple[dict[str, _Course], dict[int, str]]:
     """The collectives of each group, and the signatures by their fingerprints."""
     by_group: dict[str, list[Placed]] = {}
     for placed in enumerate(entries):
@@ -116,12 +118,12 @@ def _courses(entries: Iterable[Said]) -> tuple[dict[str, _Course], dict[int, str
 def _course(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> _Course:
     numbers = _numbers(placed)
     signatures = _signatures(placed, known, texts)
-    pending = [one for one in placed if one[1]["state"] != "completed" and not one[1].get("retired")]
+    pending = [entry for entry in placed if entry[1]["state"] != "completed" and not entry[1].get("retired")]
     if any(
         map(operator.ge, numbers, numbers[1:])
     ):  # coalesced, or hostile: the last of a number ends them all
         ends = dict(zip(numbers, placed, strict=True))
-        pending = [one for one in pending if ends[fields.number(one[1])] is one]
+        pending = [entry for entry in pending if ends[fields.number(entry[1])] is entry]
         pairs = sorted(dict(zip(numbers, signatures, strict=True)).items())
         numbers, signatures = [number for number, _ in pairs], [signature for _, signature in pairs]
     if numbers[0] < 0:
@@ -132,25 +134,25 @@ def _course(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) 
 
 def _numbers(placed: list[Placed]) -> list[int]:
     try:
-        return [one["collective_seq_id"] for _, one in placed]
+        return [entry["collective_seq_id"] for _, entry in placed]
     except KeyError:
-        return [one["seq_id"] for _, one in placed]
+        return [entry["seq_id"] for _, entry in placed]
 
 
 def _signatures(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> list[int]:
     """The fingerprint of each; ``known`` has them by what is faster made than a signature."""
-    found = []
-    for _, one in placed:
-        sizes, dtypes = one["input_sizes"], one["input_dtypes"]
+    fingerprints = []
+    for _, entry in placed:
+        sizes, dtypes = entry["input_sizes"], entry["input_dtypes"]
         if len(sizes) == 1 == len(dtypes):
-            key: Any = (one["profiling_name"], dtypes[0], *sizes[0])
+            key: Any = (entry["profiling_name"], dtypes[0], *sizes[0])
         else:
-            key = f"{one['profiling_name']} {sizes} {dtypes}"
+            key = f"{entry['profiling_name']} {sizes} {dtypes}"
         signature = known.get(key)
         if signature is None:
-            signature = known[key] = _remember(fields.signature(one), texts)
-        found.append(signature)
-    return found
+            signature = known[key] = _remember(fields.signature(entry), texts)
+        fingerprints.append(signature)
+    return fingerprints
 
 
 def _remember(text: str, texts: dict[int, str]) -> int:
@@ -165,7 +167,7 @@ def _fingerprint(text: str) -> int:
     return int.from_bytes(digest, "big")
 
 
-def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry], Traffic]:
+def _sends_and_receives(entries: Sequence[Values], rank: int) -> tuple[list[Entry], Traffic]:
     """Those that did not complete, and the count of all; calls of one sequence number complete together."""
     placed = [(position, entry) for position, entry in enumerate(entries) if entry.get("is_p2p")]
     waits: list[Entry] = []
@@ -173,13 +175,13 @@ def _sends_and_receives(entries: Sequence[Said], rank: int) -> tuple[list[Entry]
     for _, together in groupby(placed, _number_of_batch):
         batch = list(together)
         pending = fields.is_pending(batch[-1][1]) and len(waits) < _MOST_WAITS
-        for one in batch:
-            if (half := fields.half(one[1])) is None:  # what ends a batch
+        for entry in batch:
+            if (half := fields.half(entry[1])) is None:  # what ends a batch
                 continue
-            key = (fields.text(one[1]["process_group"][0]), *half)
+            key = (fields.text(entry[1]["process_group"][0]), *half)
             traffic[key] = traffic.get(key, 0) + 1
             if pending:
-                waits.append(_one_half(one, rank, half, traffic[key], batched=len(batch) > 1))
+                waits.append(_one_half(entry, rank, half, traffic[key], batched=len(batch) > 1))
     return waits, traffic
 
 
@@ -193,15 +195,15 @@ def _number_of_batch(placed: Placed) -> tuple[str, int]:
     return placed[1]["process_group"][0], placed[1]["p2p_seq_id"]
 
 
-def _description(one: Said) -> str:
+def _description(entry: Values) -> str:
     """What an entry says of its group, since gloo's are not described elsewhere."""
-    _, *described = one["process_group"]
+    _, *described = entry["process_group"]
     return fields.text(described[0]) if described else ""
 
 
-def _groups(said: Said, used: Mapping[str, str | None]) -> dict[str, Group]:
+def _groups(values: Values, used: Mapping[str, str | None]) -> dict[str, Group]:
     """The groups that are described, and those that the entries used, with what these say of them."""
-    described, status = said.get("pg_config") or {}, said.get("pg_status") or {}
+    described, status = values.get("pg_config") or {}, values.get("pg_status") or {}
     names = {fields.text(name): used.get(name) for name in described if name != ""} | dict(used)
     _check_count(names)
     return {
@@ -215,7 +217,7 @@ def _check_count(groups: Mapping[str, Any]) -> None:
         raise ValueError(f"it has more than {MOST_GROUPS} groups")
 
 
-def _group(name: str, described: Said, status: Said) -> Group:
+def _group(name: str, described: Values, status: Values) -> Group:
     return Group(
         name,
         fields.text(described.get("desc", "")),

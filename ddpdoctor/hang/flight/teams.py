@@ -35,7 +35,7 @@ class Disagreement:
     """Ranks that know different members of one group."""
 
     name: str
-    told: Mapping[tuple[int, ...], tuple[int, ...]]
+    known: Mapping[tuple[int, ...], tuple[int, ...]]
     """The ranks that say so, by the members that they know."""
 
 
@@ -55,16 +55,18 @@ def teams_of(dumps: Mapping[int, Dump], world_size: int | None) -> Teams:
         dumps: by rank.
         world_size: of the job, where it is known.
     """
-    told: defaultdict[str, defaultdict[tuple[int, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    members_by_name: defaultdict[str, defaultdict[tuple[int, ...], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     descriptions: dict[str, str] = {}
     for rank, dump in dumps.items():
         for name, group in dump.groups.items():
-            told[name][group.ranks].append(rank)
+            members_by_name[name][group.ranks].append(rank)
             descriptions[name] = descriptions.get(name) or group.description
     everybody = tuple(range(world_size or max(dumps, default=-1) + 1))
     of_rank: dict[tuple[int, str], Team] = {}
     disagreement = None
-    for name, variants in told.items():
+    for name, variants in members_by_name.items():
         silent = variants.pop((), [])
         if not variants:
             rest = everybody if _is_default(name, descriptions[name]) else tuple(sorted(silent))
@@ -91,9 +93,9 @@ def _is_default(name: str, description: str) -> bool:
 
 def _apart(variants: Iterable[tuple[int, ...]]) -> bool:
     """Whether no rank is in two of them."""
-    seen: set[int] = set()
+    ranks: set[int] = set()
     for members in variants:
-        if not seen.isdisjoint(members):
+        if not ranks.isdisjoint(members):
             return False
-        seen.update(members)
+        ranks.update(members)
     return True

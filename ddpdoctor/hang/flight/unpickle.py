@@ -41,5 +41,5 @@ def plain(source: bytes | BinaryIO) -> Any:
     except MemoryError:
         raise Refused("it asks for more memory than a dump needs") from None
     except Exception as broken:  # noqa: BLE001 - the unpickler raises nearly everything on hostile bytes
-        said = shorten(ascii(str(broken))[1:-1])
-        raise Refused(f"it is no complete pickle: {type(broken).__name__}: {said}") from None
+        reason = shorten(ascii(str(broken))[1:-1])
+        raise Refused(f"it is no complete pickle: {type(broken).__name__}: {reason}") from None
