@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Family, Finding, Level, Source
 
 SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
@@ -60,6 +61,8 @@ class Check:
     explained_by: ClassVar[tuple[str, ...]] = ()
     """Codes of checks of whose findings this check's may be symptoms; see :func:`ddpdoctor.judge.explains`."""
 
+    fix_with: ClassVar[Mapping[Framework, str]] = MappingProxyType({})
+    """What to type where a framework made the wrapper, in place of a finding's ``fix``, which is for plain torch."""
     names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
     """Sources of which this check only says how ranks ended, or what they waited for. Where a script breaks, what
     its output names as a cause stands for that."""

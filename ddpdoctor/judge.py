@@ -101,7 +101,14 @@ def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str
     except Exception as broken:  # noqa: BLE001 - a check that breaks is an outcome, and the others still count
         verdict = Verdict(check, source, reason=f"{type(broken).__name__}: {broken}", broke=True)
         on_error(f"{check.code} {source.method} broke:\n{traceback.format_exc()}")
-    return replace(verdict, seconds=time.perf_counter() - start)
+    findings = tuple(_advised(check, finding, facts) for finding in verdict.findings)
+    return replace(verdict, findings=findings, seconds=time.perf_counter() - start)
+
+
+def _advised(check: Check, finding: Finding, facts: Any) -> Finding:
+    """The finding with a fix in the words of the framework that set up training, where one did."""
+    fix = check.fix_with.get(facts.framework) if check.fix_with and hasattr(facts, "framework") else None
+    return replace(finding, fix=fix) if fix else finding
 
 
 def _verdict(check: Check, source: Source, judgement: Any) -> Verdict:

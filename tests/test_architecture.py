@@ -14,7 +14,8 @@ PACKAGE = ROOT / "ddpdoctor"
 
 MAY_IMPORT = {
     "model.py": ("ddpdoctor.recorder.where",),
-    "check.py": ("ddpdoctor.model",),
+    "check.py": ("ddpdoctor.model", "ddpdoctor.frameworks"),
+    "frameworks.py": (),
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
     "launch.py": (),

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.judge import Verdict, explains, merge, skip_all
+from ddpdoctor.judge import Verdict, explains, judge, merge, skip_all
 from ddpdoctor.model import Evidence, Finding, Kind, Level, Outcome, Passed, Source, Subject, Where
+from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check
+from tests.support.loading import RANDOM, drawing
+from tests.support.recordings import recorded
+from tests.support.recordings import replace as replace_events
 
 LAST, BEST = Subject(Kind.PATH, "/jobs/last.pt"), Subject(Kind.PATH, "/jobs/best.pt")
 LOADER = Subject(Kind.LOADER, "train.py:8")
@@ -24,6 +28,28 @@ def verdict(code: str, *findings: Finding, source: Source = Source.RUN) -> Verdi
 
 
 RACES = (finding("DD020", LAST, where=Where("a.py", 3)), finding("DD020", BEST, where=Where("b.py", 7)))
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [
+        ("", "DistributedSampler"),
+        ("some.package", "DistributedSampler"),
+        ("accelerate.accelerator", "accelerator.prepare"),
+        ("lightning.pytorch.trainer.trainer", "use_distributed_sampler"),
+        ("lightning.fabric.fabric", "setup_dataloaders"),
+        ("ray.train.torch.train_loop_utils", "prepare_data_loader"),
+    ],
+)
+def test_the_fix_is_in_the_words_of_the_framework_that_wrapped_the_model(library: str, words: str) -> None:
+    def everything(rank: int, one: Recording) -> Recording:
+        wrapped = replace_events(
+            one, wrappers=[replace(wrapper, library=library) for wrapper in one.wrappers]
+        )
+        return drawing(wrapped, range(8), sampler=RANDOM, loader={"samples": 8, "content": "c0ffee"})
+
+    (verdict,) = judge(Source.RUN, [check("DD101")], recorded(change=everything), print)
+    assert words in verdict.findings[0].fix
 
 
 @pytest.mark.parametrize(

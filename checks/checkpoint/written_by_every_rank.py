@@ -1,7 +1,9 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
+from typing import ClassVar
 
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Save
@@ -39,6 +41,19 @@ class WrittenByEveryRank(Check):
 
     code = "DD402"
     title = "each checkpoint is written by one rank"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: "trainer.save_checkpoint(path)    # on every rank: rank 0 writes; for other files: if "
+        "trainer.is_global_zero:",
+        Framework.FABRIC: "fabric.save(path, state)    # on every rank: rank 0 writes; for other files: if "
+        "fabric.is_global_zero:",
+        Framework.TRANSFORMERS: "trainer.save_model(path)    # on every rank: one writes; for other files: if "
+        "trainer.is_world_process_zero():",
+        Framework.ACCELERATE: "if accelerator.is_main_process:\n    torch.save(state, path)\n"
+        "accelerator.wait_for_everyone()",
+        Framework.IGNITE: "if idist.get_rank() == 0:\n    torch.save(state, path)\nidist.barrier()",
+        Framework.RAY: "if ray.train.get_context().get_world_rank() == 0:\n    torch.save(state, path)\n"
+        "ray.train.report(metrics, checkpoint=checkpoint)    # on every rank",
+    }
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()

@@ -5,6 +5,7 @@ from typing import Any
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
 from ddpdoctor.blame.wording import cause_fields, wait_phrase, who
 from ddpdoctor.check import reports
+from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
@@ -60,6 +61,7 @@ class CollectiveMismatch(StandstillCheck):
 
     code = "DD302"
     title = "ranks run the same collectives"
+    fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
     raises = (_DETAIL, _GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
     log_words = (

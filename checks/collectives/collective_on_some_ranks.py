@@ -1,6 +1,7 @@
 from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
 from ddpdoctor.blame.wording import cause_fields, for_seconds, who
 from ddpdoctor.check import reports
+from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
@@ -35,6 +36,7 @@ class CollectiveOnSomeRanks(StandstillCheck):
 
     code = "DD303"
     title = "collectives run on every rank"
+    fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
 
     def examine_ended(self, trace: Trace) -> Judgement:

@@ -1,6 +1,10 @@
+from collections.abc import Mapping
+from typing import ClassVar
+
 from ddpdoctor.blame.causes import BusyInOutput, WorkInOutput, WorksAlone
 from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Finding, Judgement, Passed
@@ -32,6 +36,18 @@ class LongWorkOnOneRank(StandstillCheck):
 
     code = "DD306"
     title = "no rank works alone while the others wait"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: "do the work before the launch, or on every rank its part; or\n"
+        "Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+        Framework.FABRIC: "do the work before the launch, or on every rank its part; or\n"
+        "Fabric(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+        Framework.TRANSFORMERS: "do the work before the launch, or on every rank its part; or\n"
+        "TrainingArguments(..., ddp_timeout=7200)",
+        Framework.ACCELERATE: "do the work before the launch, or on every rank its part; or\n"
+        "Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=2))])",
+        Framework.RAY: "do the work before the launch, or on every rank its part; or\n"
+        "TorchTrainer(..., torch_config=TorchConfig(timeout_s=7200))",
+    }
     explained_by = ("DD005",)
 
     @reports(WorksAlone)

@@ -1,6 +1,8 @@
 from collections.abc import Mapping, Sized
+from typing import ClassVar
 
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural, ranks_phrase
@@ -46,6 +48,15 @@ class DataNotSharded(Check):
 
     code = "DD101"
     title = "the data is divided among the ranks"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: "Trainer(use_distributed_sampler=True)    # the default; or your own DistributedSampler",
+        Framework.FABRIC: "loader = fabric.setup_dataloaders(loader)",
+        Framework.TRANSFORMERS: "leave get_train_dataloader to the Trainer, or end one of your own with\nreturn "
+        "self.accelerator.prepare(loader)",
+        Framework.ACCELERATE: "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        Framework.IGNITE: "loader = idist.auto_dataloader(dataset, batch_size=batch_size, shuffle=True)",
+        Framework.RAY: "loader = ray.train.torch.prepare_data_loader(loader)",
+    }
     explained_by = ("DD105", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:

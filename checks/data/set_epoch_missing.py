@@ -1,9 +1,10 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
@@ -52,6 +53,13 @@ class SetEpochMissing(Check):
 
     code = "DD103"
     title = "samplers shuffle differently in each epoch"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.FABRIC: "loader.sampler.set_epoch(epoch)    # before each loop over the loader",
+        Framework.ACCELERATE: "loader.set_epoch(epoch)    # of what prepare returned, before each loop over it",
+        Framework.IGNITE: "@trainer.on(Events.EPOCH_STARTED)\ndef set_epoch(engine):\n    "
+        "loader.sampler.set_epoch(engine.state.epoch)",
+        Framework.RAY: "loader.sampler.set_epoch(epoch)    # of the loader that prepare_data_loader returned",
+    }
     measurements = ("sampler",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

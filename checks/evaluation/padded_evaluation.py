@@ -1,5 +1,10 @@
+from collections.abc import Mapping
+from typing import ClassVar
+
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
@@ -28,6 +33,11 @@ class PaddedEvaluation(Check):
 
     code = "DD501"
     title = "every sample is evaluated once"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.ACCELERATE: "predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
+        Framework.LIGHTNING: "Trainer(use_distributed_sampler=False, devices=1).test(model, loader)    # on one rank, "
+        "for figures to publish",
+    }
 
     def examine_run(self, trace: Trace) -> Judgement:
         rounds = [
@@ -52,13 +62,25 @@ class PaddedEvaluation(Check):
                 {
                     rank: f"{sampler.name}, total_size {sampler.total}"
                     for rank, sampler in shared.samplers.items()
+                    if sampler.total is not None
                 }
             ),
         )
 
 
 def _repeats(shared: Round) -> int:
-    """How many samples the sampler draws beyond those there are; 0 where none divides the samples."""
+    """How many samples are drawn again to give every rank as many; 0 where none are, or the script leaves them out."""
+    if any(shared.recordings[rank].events(GatheredForMetrics) for rank in shared.ranks):
+        return 0
+    samples = shared.loader.samples or 0
     totals = {sampler.total for sampler in shared.samplers.values()} if shared.divided else set()
-    total = totals.pop() if len(totals) == 1 else None
-    return max(0, (total or 0) - (shared.loader.samples or 0))
+    total = totals.pop() if len(totals) == 1 else _drawn_by_all(shared, samples)
+    return max(0, (total or 0) - samples)
+
+
+def _drawn_by_all(shared: Round, samples: int) -> int | None:
+    """How many samples the ranks draw together, of a dataset that they divide among them; None where they do not."""
+    shards = list((shared.indices or {}).values())
+    total, distinct = sum(map(len, shards)), len(set().union(*shards))
+    a_batch_each = len(shards) * (shared.loader.batch_size or 1)
+    return total if distinct == samples <= total <= samples + a_batch_each and len(shards) > 1 else None

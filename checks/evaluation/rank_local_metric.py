@@ -1,8 +1,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed
@@ -47,6 +49,12 @@ class RankLocalMetric(Check):
 
     code = "DD502"
     title = "metrics are reduced over the ranks before they are used"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: 'self.log("val_loss", loss, sync_dist=True)',
+        Framework.FABRIC: 'accuracy = fabric.all_reduce(accuracy, reduce_op="mean")',
+        Framework.ACCELERATE: "predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
+        Framework.IGNITE: "counts = idist.all_reduce(counts)    # or a metric of ignite.metrics, which does so itself",
+    }
     explained_by = ("DD208", "DD225", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -1,9 +1,11 @@
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 from ddpdoctor.blame.causes import GradientsMissing
 from ddpdoctor.blame.wording import cause_fields, verb, who
 from ddpdoctor.check import reports
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
@@ -47,6 +49,20 @@ class ParametersUnused(StandstillCheck):
 
     code = "DD204"
     title = "every parameter gets a gradient on every rank"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: "use them on every rank in every step; or, where skipping is intended:\n"
+        'Trainer(strategy="ddp_find_unused_parameters_true")',
+        Framework.FABRIC: "use them on every rank in every step; or, where skipping is intended:\n"
+        "Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
+        Framework.TRANSFORMERS: "use them on every rank in every step; or, where skipping is intended:\n"
+        "TrainingArguments(..., ddp_find_unused_parameters=True)",
+        Framework.ACCELERATE: "use them on every rank in every step; or, where skipping is intended:\n"
+        "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+        Framework.IGNITE: "use them on every rank in every step; or, where skipping is intended:\n"
+        "model = idist.auto_model(model, find_unused_parameters=True)",
+        Framework.RAY: "use them on every rank in every step; or, where skipping is intended:\n"
+        'prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
+    }
     raises = (
         r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",
         r"LightningModule has parameters that were not used in producing the loss",  # in its place

@@ -1,4 +1,8 @@
+from collections.abc import Mapping
+from typing import ClassVar
+
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
@@ -38,6 +42,14 @@ class FindUnusedUnneeded(Check):
 
     code = "DD603"
     title = "DDP searches for unused parameters only where there are some"
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.LIGHTNING: 'Trainer(strategy="ddp")',
+        Framework.FABRIC: 'Fabric(strategy="ddp")',
+        Framework.TRANSFORMERS: "TrainingArguments(..., ddp_find_unused_parameters=False)",
+        Framework.ACCELERATE: "Accelerator()    # without DistributedDataParallelKwargs(find_unused_parameters=True)",
+        Framework.IGNITE: "model = idist.auto_model(model)",
+        Framework.RAY: "model = prepare_model(model)",
+    }
     log_words = ("find_unused_parameters=True was specified",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -54,6 +54,20 @@ class Sites:
         # A script that is itself installed, run by -m.
         return outermost_script and self.site(outermost_script.f_code, outermost_script.f_lineno)
 
+    def library(self) -> str:
+        """The module of the installed package that the user's code called on the way to the caller; empty for none."""
+        frame: FrameType | None = sys._getframe(1)
+        module = ""
+        while frame is not None and self.is_foreign(frame.f_code.co_filename):
+            if self._is_installed(frame.f_code.co_filename):
+                module = str(frame.f_globals.get("__name__", ""))
+            frame = frame.f_back
+        return module
+
+    def _is_installed(self, file: str) -> bool:
+        """Whether code in this file belongs to a package beside torch and this one."""
+        return not file.startswith(self._foreign[:2]) and any(part in file for part in _FOREIGN_PARTS)
+
     def site(self, code: CodeType, line: int) -> Site:
         """A place, the same one for the same line each time."""
         key = (code, line)

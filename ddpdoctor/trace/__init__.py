@@ -11,6 +11,7 @@ from typing import Any
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.trace.recording import Recording
@@ -125,6 +126,13 @@ class Trace:
         """
         if self.broken:
             raise NotMeasured(self.broken)
+
+    @property
+    def framework(self) -> Framework | None:
+        """The framework that wrapped the model; None where the script did so itself."""
+        recordings = (rank.recording for rank in self.ranks if rank.recording)
+        wrapped = (wrapper.library for recording in recordings for wrapper in recording.wrappers)
+        return next(filter(None, map(framework_of, wrapped)), None)
 
     def recordings(self) -> dict[int, Recording]:
         """What the recorder saw, by rank.

@@ -62,6 +62,8 @@ class Wrapper(Event):
     """Whether its constructor returned."""
     id: int = 0
     """Which construction it is; one that failed leaves its index to the next."""
+    library: str = ""
+    """The module of the library that the script called to have it wrapped; empty where it did so itself."""
 
 
 @dataclass(slots=True)
@@ -380,3 +382,11 @@ class Exact(Event):
     def agrees(self) -> bool:
         """Whether the two are the same but for rounding."""
         return self.refused is None and self.error <= max(TOLERANCE.get(dtype, 1e-3) for dtype in self.dtypes)
+
+
+@dataclass(slots=True)
+class GatheredForMetrics(Event):
+    """A line that gathered what a metric needs, without samples that were repeated; written down once."""
+
+    time: float
+    at: Where | None

@@ -58,6 +58,7 @@ def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwar
         training.session.here(),
         time.monotonic(),
         type(_inside(module)).__name__,
+        library=training.session.sites.library(),
         parameters=tuple(_describe_parameter(*parameter) for parameter in _own_parameters(module, index)),
         buffers=tuple(name.replace("_orig_mod.", "") for name, _ in module.named_buffers()),
         modules=_families(module),

@@ -1,8 +1,10 @@
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.data import Sampler
+from ddpdoctor.recorder.events.training import GatheredForMetrics
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
-from tests.support.recordings import recorded, where
+from tests.support.recordings import recorded, replace, where
 
 
 def padded(total, distributed=True):
@@ -25,6 +27,29 @@ def test_repeats_are_information():
 def test_shards_that_need_no_padding_pass():
     assert passed("DD501", Source.RUN, padded(16)).text == "no sampler pads the 16 samples of HeldOut"
     passed("DD501", Source.RUN, padded(None, distributed=False))
+
+
+def shared_out(change=lambda recording: recording):
+    """accelerate's way: no sampler knows ranks, and the first samples are drawn again behind the last."""
+    orders = {0: (0, 1, 2, 3, 8, 9, 10, 11), 1: (4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3)}
+    return recorded(change=lambda rank, one: change(evaluating(one, orders[rank])))
+
+
+def test_samples_that_two_ranks_draw_are_repeats():
+    finding = only_finding("DD501", Source.RUN, shared_out())
+    assert finding.headline == "2 ranks evaluate 20 samples of HeldOut, which has 16"
+
+
+def test_repeats_that_the_script_leaves_out_pass():
+    passed(
+        "DD501",
+        Source.RUN,
+        shared_out(lambda one: replace(one, record=Record.made(GatheredForMetrics(11.0, where(63))))),
+    )
+
+
+def test_every_rank_may_evaluate_everything():
+    passed("DD501", Source.RUN, recorded(change=lambda rank, one: evaluating(one, range(16))))
 
 
 def test_no_evaluation_is_skipped():

@@ -1,0 +1,50 @@
+"""Frameworks that wrap models, for advice in their own words."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Framework(str, Enum):
+    """A library that makes process groups, wrappers and samplers for the script."""
+
+    LIGHTNING = "Lightning"
+    FABRIC = "Fabric"
+    TRANSFORMERS = "transformers"
+    ACCELERATE = "accelerate"
+    IGNITE = "Ignite"
+    RAY = "Ray Train"
+
+
+_MODULES = {
+    "lightning.pytorch": Framework.LIGHTNING,
+    "pytorch_lightning": Framework.LIGHTNING,
+    "lightning.fabric": Framework.FABRIC,
+    "lightning_fabric": Framework.FABRIC,
+    "transformers": Framework.TRANSFORMERS,
+    "accelerate": Framework.ACCELERATE,
+    "ignite": Framework.IGNITE,
+    "ray": Framework.RAY,
+}
+
+CALLED_BY_ALL = {
+    Framework.LIGHTNING: "call it on every rank: trainer.save_checkpoint, self.log(..., sync_dist=True), "
+    "self.all_gather and trainer.validate\nwait for all; only files and prints belong under if "
+    "trainer.is_global_zero:",
+    Framework.FABRIC: "call it on every rank: fabric.save, fabric.all_reduce, fabric.barrier wait for all; only "
+    "prints and files of your own\nbelong under if fabric.is_global_zero:",
+    Framework.TRANSFORMERS: "call it on every rank: trainer.evaluate, predict and save_model wait for all; only "
+    "prints and files of your own\nbelong under if trainer.is_world_process_zero():",
+    Framework.ACCELERATE: "call it on every rank: accelerator.save_state, gather, reduce and wait_for_everyone "
+    "wait for all; only prints\nand torch.save of unwrapped weights belong under if accelerator.is_main_process:",
+    Framework.IGNITE: "call it on every rank: an evaluator with a metric, idist.all_reduce and idist.barrier wait "
+    "for all; only prints\nand files belong under if idist.get_rank() == 0:",
+    Framework.RAY: "call it on every rank: ray.train.report waits for all; only what it is given may differ\n"
+    "ray.train.report(metrics, checkpoint=checkpoint)    # checkpoint=None on the other ranks",
+}
+"""What to do where some ranks alone call what needs all of them."""
+
+
+def framework_of(module: str) -> Framework | None:
+    """The framework that a module belongs to; None for any other module."""
+    return next((it for name, it in _MODULES.items() if f"{module}.".startswith(f"{name}.")), None)
