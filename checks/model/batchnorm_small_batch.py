@@ -7,7 +7,8 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, of_model
+from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
+from ddpdoctor.trace.recording import Recording
 
 _ENOUGH = 8
 """Samples on one rank from which statistics of a batch are stable enough not to speak of them."""
@@ -43,43 +44,42 @@ class BatchnormSmallBatch(Check):
         size = trace.world_size or len(recordings)
         if size < 2:
             raise NotMeasured("one rank has the whole batch")
-        normalised = [
-            (rank, forward)
-            for rank, recording in recordings.items()
-            for step in recording.steps
-            for forward in step.forwards
-            if forward.grad and forward.batch_norms and forward.batch
-        ]
+        normalised = on_each_rank(recordings, _normalised)
         if not normalised:
             raise NotMeasured("no BatchNorm was in train mode in a forward that was recorded")
         # The last batch of an epoch may be short; the largest is the one that was asked for.
         normalised.sort(key=lambda pair: -(pair[1].batch or 0))
         largest = by_key(normalised, lambda forward: forward.wrapper)
         small = [
-            {rank: forward for rank, forward in sorted(forwards.items()) if (forward.batch or 0) < _ENOUGH}
-            for forwards in largest
+            {rank: row[rank] for rank in sorted(row) if (row[rank].batch or 0) < _ENOUGH} for row in largest
         ]
-        fewest = min(forward.batch or 0 for forwards in largest for forward in forwards.values())
-        return [self._small(trace, forwards, size) for forwards in small if forwards] or Passed(
+        fewest = min(forward.batch or 0 for row in largest for forward in row.values())
+        return [self._small(recordings, row, size) for row in small if row] or Passed(
             f"BatchNorm sees {fewest} samples on each rank"
         )
 
-    def _small(self, trace: Trace, forwards: Mapping[int, Forward], size: int) -> Finding:
+    def _small(
+        self, recordings: Mapping[int, Recording], forwards: Mapping[int, Forward], size: int
+    ) -> Finding:
         rank, first = next(iter(forwards.items()))
-        wrappers = [
-            wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.index == first.wrapper
-        ]
+        wrapper = recordings[rank].wrapper(first.wrapper)
         return self.warn(
             f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
             f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
             f"{plural(first.batch or 0, 'sample')} on each rank",
-            why=f"Every one of {size} ranks normalises with its own samples only. Mean and variance of "
-            f"{first.batch} are noise, and what is learnt depends on the number of ranks.",
+            why=f"Each of {size} ranks normalises with its own samples only. A mean and a variance of "
+            f"{first.batch} are noisy, and the result of training depends on the number of ranks.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # before the wrap, on GPUs",
             ranks=tuple(forwards),
-            where=wrappers[0].at if wrappers else first.at,
+            where=wrapper.at if wrapper else first.at,
             evidence=by_state(
                 forwards, lambda forward: f"batches of at most {plural(forward.batch or 0, 'sample')}"
             ),
-            about=of_model(*wrappers),
+            about=of_model(wrapper) if wrapper else (),
         )
+
+
+def _normalised(recording: Recording) -> list[Forward]:
+    """The forwards that computed statistics of BatchNorm."""
+    forwards = (forward for step in recording.steps for forward in step.forwards)
+    return [forward for forward in forwards if forward.grad and forward.batch_norms and forward.batch]

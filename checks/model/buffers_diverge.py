@@ -6,7 +6,7 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank
 from ddpdoctor.trace.sync import Group, differing, replicas
 
 
@@ -41,17 +41,14 @@ class BuffersDiverge(Check):
         evaluated = [pair for group in replicas(trace) for pair in _evaluated(group)]
         if not evaluated:
             raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
-        diverging: dict[int, Finding] = {}
-        for wrapper, row in evaluated:
-            unequal = differing({rank: buffers.digests for rank, buffers in row.items()})
-            if unequal and wrapper.index not in diverging:
-                diverging[wrapper.index] = self._diverge(wrapper, row, unequal)
-        return list(diverging.values()) or Passed(
+        unequal = [(wrapper, row) for wrapper, row in evaluated if _differing(row)]
+        models = grouped(unequal, lambda pair: pair[0].index)
+        return [self._diverge(*evaluations[0]) for evaluations in models] or Passed(
             f"buffers were equal in {plural(len(evaluated), 'evaluation')}"
         )
 
-    def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers], unequal: tuple[str, ...]) -> Finding:
-        first = next(iter(row.values()))
+    def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers]) -> Finding:
+        first, unequal = next(iter(row.values())), _differing(row)
         return self.fail(
             f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: "
             f"{differ(len(unequal), len(first.digests), 'buffer')}",
@@ -70,15 +67,13 @@ def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
     for wrapper in next(iter(group.values())).wrappers:
         if wrapper.flags.get("broadcast_buffers", True) or not wrapper.buffers:
             continue
-        by_rank = {
-            rank: [
-                buffers
-                for buffers in recording.events(Buffers)
-                if buffers.wrapper == wrapper.index and buffers.when == "evaluation"
-            ]
-            for rank, recording in group.items()
-        }
-        by_rank = {rank: buffers for rank, buffers in by_rank.items() if buffers}
-        if len(by_rank) > 1:
-            for buffers in zip(*by_rank.values(), strict=False):
-                yield wrapper, dict(zip(by_rank, buffers, strict=True))
+        buffers = on_each_rank(group, lambda recording: recording.events(Buffers))
+        evaluated = [
+            pair for pair in buffers if pair[1].wrapper == wrapper.index and pair[1].when == "evaluation"
+        ]
+        for row in in_turn(evaluated):
+            yield wrapper, row
+
+
+def _differing(row: Mapping[int, Buffers]) -> tuple[str, ...]:
+    return differing({rank: buffers.digests for rank, buffers in row.items()})

@@ -1,4 +1,5 @@
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -6,7 +7,7 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.weights import Difference, first_difference
 
@@ -40,41 +41,34 @@ class EmaDiverges(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         compared = 0
-        findings: dict[object, Finding] = {}
+        findings: list[Finding] = []
         for group in replicas(trace):
             first = first_difference(group)
             if first and first.before and _took_copy(group, first):
                 return self._copied_back(first)
-            for row in _evaluated_together(group):
-                compared += 1
-                copy = next(iter(row.values()))
-                at = min(member.time for member in row.values())
-                weights_differ = first is not None and min(t.time for t in first.update.taken.values()) < at
-                unequal = differing({rank: member.digests for rank, member in row.items()})
-                if unequal and not weights_differ and (copy.wrapper, copy.number) not in findings:
-                    findings[copy.wrapper, copy.number] = self._differ(group, row, unequal)
+            since = min(step.time for step in first.update.taken.values()) if first else math.inf
+            for rows in _evaluated_together(group):
+                compared += len(rows)
+                unequal = [row for row in rows if _differing(row) and _time(row) <= since]
+                findings += [self._differ(group, row) for row in unequal[:1]]
         if not compared:
             raise NotMeasured("no two ranks evaluated a copy of the model")
-        return list(findings.values()) or Passed(
-            f"copies of the model were equal in {plural(compared, 'evaluation')}"
-        )
+        return findings or Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
 
-    def _differ(self, group: Group, row: Mapping[int, Shadow], unequal: tuple[str, ...]) -> Finding:
-        first = next(iter(row.values()))
-        wrapper = next(
-            wrapper for wrapper in next(iter(group.values())).wrappers if wrapper.index == first.wrapper
-        )
+    def _differ(self, group: Group, row: Mapping[int, Shadow]) -> Finding:
+        rank, first = next(iter(row.items()))
+        unequal, wrapper = _differing(row), group[rank].wrapper(first.wrapper) or group[rank].wrappers[0]
         weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
-        say = self.fail if weights else self.info
-        return say(
+        finding = self.fail if weights else self.info
+        return finding(
             f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
             + listing(weights or unequal),
-            why="The trained weights are equal, so their averages would be, had every rank made the copy "
-            "after the wrap and updated it alike."
+            why="The trained weights are equal. Their averages differ because ranks made the copy before the "
+            "wrap, or did not update it alike."
             if weights
             else "Its weights are equal, and its buffers come from each rank's own batches.",
-            fix="ema = AveragedModel(model.module)    # after the "
-            "wrap\nema.update_parameters(model.module)    # on every rank, after optimizer.step()",
+            fix="ema = AveragedModel(model.module)    # after the wrap\n"
+            "ema.update_parameters(model.module)    # on every rank, after optimizer.step()",
             ranks=tuple(row),
             where=first.at,
             evidence=tuple(
@@ -95,16 +89,19 @@ class EmaDiverges(Check):
         )
 
 
-def _evaluated_together(group: Group) -> Iterator[dict[int, Shadow]]:
-    """Each evaluation of one copy that several ranks did."""
-    seen: dict[tuple[int, int], dict[int, list[Shadow]]] = {}
-    for rank, recording in group.items():
-        for copy in recording.events(Shadow):
-            seen.setdefault((copy.wrapper, copy.number), {}).setdefault(rank, []).append(copy)
-    for by_rank in seen.values():
-        if len(by_rank) > 1:
-            for number in range(min(map(len, by_rank.values()))):
-                yield {rank: own[number] for rank, own in by_rank.items()}
+def _evaluated_together(group: Group) -> list[list[dict[int, Shadow]]]:
+    """By copy, the evaluations of it that several ranks did."""
+    copies = on_each_rank(group, lambda recording: recording.events(Shadow))
+    by_copy = grouped(copies, lambda pair: (pair[1].wrapper, pair[1].number))
+    return [list(in_turn(evaluations)) for evaluations in by_copy]
+
+
+def _differing(row: Mapping[int, Shadow]) -> tuple[str, ...]:
+    return differing({rank: copy.digests for rank, copy in row.items()})
+
+
+def _time(row: Mapping[int, Shadow]) -> float:
+    return min(copy.time for copy in row.values())
 
 
 def _took_copy(group: Group, first: Difference) -> bool:

@@ -8,6 +8,7 @@ from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
 
 Values = dict[int, Any]
@@ -40,20 +41,23 @@ class HyperparametersDiffer(Check):
     explained_by = ("DD219", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        count = 0
-        differing: dict[object, Finding] = {}
-        for group in replicas(trace):
-            optimizers: set[int] = set()
-            for update in updates(group):
-                count += 1
-                unequal = None if update.optimizer in optimizers else _first_unequal(update.taken)
-                if unequal:
-                    optimizers.add(update.optimizer)
-                    _, name, values = unequal
-                    # Optimizers that got the same values got them from one place.
-                    differing.setdefault((name, str(values)), self._differ(group, update, *unequal))
-        return list(differing.values()) or Passed(
-            f"learning rates and the like are equal on every rank in {plural(count, 'optimizer step')}"
+        steps = [(group, update) for group in replicas(trace) for update in updates(group)]
+        by_optimizer = grouped(steps, lambda step: (tuple(step[0]), step[1].optimizer))
+        first = [
+            next(
+                (
+                    (group, update, *unequal)
+                    for group, update in of_one
+                    if (unequal := _unequal(update.taken))
+                ),
+                None,
+            )
+            for of_one in by_optimizer
+        ]
+        # Optimizers that got the same values got them from one place.
+        causes = grouped(filter(None, first), lambda differing: (differing[3], str(differing[4])))
+        return [self._differ(*of_cause[0]) for of_cause in causes] or Passed(
+            f"hyperparameters are equal on every rank in {plural(len(steps), 'optimizer step')}"
         )
 
     def _differ(self, group: Group, update: Update, number: int, name: str, values: Values) -> Finding:
@@ -63,9 +67,9 @@ class HyperparametersDiffer(Check):
         return self.fail(
             f"{name} differs between ranks in step {update.index}: {shown}",
             why=(
-                "The scheduler was given another number on each rank and decided differently. "
+                "The scheduler was given a different metric on each rank and decided differently. "
                 if plateau
-                else "It was set to another value on each rank. "
+                else "It was set to a different value on each rank. "
             )
             + "Equal gradients then make unequal steps, and the weights drift apart.",
             fix="dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
@@ -84,7 +88,7 @@ class HyperparametersDiffer(Check):
         )
 
 
-def _first_unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values] | None:
+def _unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values] | None:
     """The parameter group's number, the name and the values by rank."""
     rows = {rank: update.hyperparameters for rank, update in taken.items()}
     for number in range(min(len(groups) for groups in rows.values())):

@@ -1,15 +1,15 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace import Trace, several
+from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
 from ddpdoctor.trace.raised import raised_as, raised_by
+from ddpdoctor.trace.recording import Recording
 
 _WHY = (
     "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built "
@@ -47,16 +47,15 @@ class ModelDiffers(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
-        wrapped = {
-            rank: recording.wrappers for rank, recording in trace.recordings().items() if recording.wrappers
-        }
-        differing = []
-        for row in _side_by_side(wrapped):
-            shapes = {rank: tuple(map(_signature, member.parameters)) for rank, member in row.items()}
-            if len(set(shapes.values())) > 1:
-                differing.append(self._differ(row, odd_ranks(shapes)))
+        signatures = [
+            (row, {rank: _signature(*wrapper.parameters) for rank, wrapper in row.items()})
+            for row in _side_by_side(trace.recordings())
+        ]
+        differing = [
+            (row, odd_ranks(of_ranks)) for row, of_ranks in signatures if len(set(of_ranks.values())) > 1
+        ]
         if differing:
-            return differing
+            return [self._differ(row, odd) for row, odd in differing]
         if raised:
             return self.fail(
                 f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on "
@@ -65,51 +64,43 @@ class ModelDiffers(Check):
                 fix=_FIX,
                 **raised_by(trace, raised, ranks=raised),
             )
-        if not wrapped:
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        if len(wrapped) < 2:
-            raise NotMeasured("needs at least two ranks")
-        count = sum(len(wrapper.parameters) for wrapper in next(iter(wrapped.values())))
+        wrapped = several(trace.wrapped())
+        count = sum(len(wrapper.parameters) for wrapper in next(iter(wrapped.values())).wrappers)
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(*self.raises)
         headline = "DistributedDataParallel refused a model that is not the same on every rank"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)
         first, reference = row[odd[0]], row[other]
         return self.fail(
             f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
-            why="DDP pairs the parameters of all ranks by their position. It stops where numbers or shapes "
-            "differ, and averages unrelated parameters where only the order does.",
-            fix="build the model from values that are equal on every rank; what is counted from data, broadcast:\n"
+            why="DDP pairs the parameters of all ranks by position. It raises an error where counts or shapes "
+            "differ, and averages unrelated parameters where only the order differs.",
+            fix="build the model from values that are equal on every rank; broadcast what is counted from data:\n"
             "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
             ranks=odd,
             where=first.at,
-            evidence=by_state(row, lambda member: _summary(member, reference)),
+            evidence=by_state(row, lambda wrapper: _summary(wrapper, reference)),
             about=of_model(first),
         )
 
 
-def _side_by_side(wrapped: Mapping[int, tuple[Wrapper, ...]]) -> list[dict[int, Wrapper]]:
+def _side_by_side(recordings: Mapping[int, Recording]) -> list[dict[int, Wrapper]]:
     """The wrappers of one position on the ranks of one process group."""
-    rows: dict[tuple[int, tuple[int, ...] | None], dict[int, Wrapper]] = {}
-    for rank, wrappers in wrapped.items():
-        for wrapper in wrappers:
-            rows.setdefault((wrapper.index, wrapper.ranks), {})[rank] = wrapper
-    return [
-        row for row in rows.values() if len(row) > 1 and len({member.module for member in row.values()}) == 1
-    ]
+    wrappers = on_each_rank(recordings, lambda recording: recording.wrappers)
+    rows = by_key(wrappers, lambda wrapper: (wrapper.index, wrapper.ranks))
+    return [row for row in rows if len(row) > 1 and len({wrapper.module for wrapper in row.values()}) == 1]
 
 
-def _signature(parameter: Parameter) -> tuple[object, ...]:
-    return parameter.key, parameter.shape, parameter.dtype, parameter.requires_grad
+def _signature(*parameters: Parameter) -> tuple[object, ...]:
+    return tuple((each.key, each.shape, each.dtype, each.requires_grad) for each in parameters)
 
 
 def _difference(wrapper: Wrapper, reference: Wrapper) -> str:
-    mine, theirs = ({p.key: p for p in parameter.parameters} for parameter in (wrapper, reference))
+    mine, theirs = ({each.key: each for each in side.parameters} for side in (wrapper, reference))
     if missing := [key for key in theirs if key not in mine]:
         return f"{listing(missing)} missing" + (f", {_more(mine, theirs)}" if _more(mine, theirs) else "")
     if more := _more(mine, theirs):
@@ -131,7 +122,7 @@ def _described(parameter: Parameter) -> str:
 
 
 def _summary(wrapper: Wrapper, reference: Wrapper) -> str:
-    same = tuple(map(_signature, wrapper.parameters)) == tuple(map(_signature, reference.parameters))
-    trained = sum(p.requires_grad for p in wrapper.parameters)
+    trained = sum(parameter.requires_grad for parameter in wrapper.parameters)
     text = f"{plural(len(wrapper.parameters), 'parameter')}, {trained} of them trained"
+    same = _signature(*wrapper.parameters) == _signature(*reference.parameters)
     return text if same else f"{text}; {_difference(wrapper, reference)}"

@@ -3,6 +3,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import on_each_rank
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_come_together
 
 _LARGEST_STATISTIC = 16
@@ -38,24 +39,20 @@ class NotWrapped(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         groups = replicas(trace)
-        if any(
-            wrapper.failed is None
-            for group in groups
-            for recording in group.values()
-            for wrapper in recording.wrappers
-        ):
+        recordings = [recording for group in groups for recording in group.values()]
+        if any(wrapper.failed is None for recording in recordings for wrapper in recording.wrappers):
             return Passed("the model is wrapped in DistributedDataParallel")
-        for group in groups:
-            if apart := _drifting(group):
-                return self._alone(group, apart)
+        drifting = [(group, first) for group in groups if (first := _drifting(group))]
+        if drifting:
+            return [self._alone(group, first) for group, first in drifting]
         if not any(True for group in groups for _ in updates(group)):
             raise NotMeasured("no optimizer took steps that ranks have in common")
         return Passed("nothing is wrapped in DistributedDataParallel, and the script synchronises by itself")
 
     def _alone(self, group: Group, first: Update) -> Finding:
-        after = differing({rank: taken.after for rank, taken in first.taken.items()})
-        count = len(next(iter(first.taken.values())).after or ())
-        ranks = tuple(first.taken)
+        after, ranks = differing(first.after), tuple(first.taken)
+        count = len(first.after[ranks[0]] or ())
+        collectives = sum(len(recording.collectives) for recording in group.values())
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
@@ -66,28 +63,20 @@ class NotWrapped(Check):
             where=first.where,
             evidence=(
                 Evidence(f"differ: {listing(after)}"),
-                Evidence(
-                    f"{plural(sum(len(recording.collectives) for recording in group.values()), 'collective')} "
-                    "issued by the script, none with gradients or weights",
-                    ranks,
-                ),
+                Evidence(f"{plural(collectives, 'collective')}, none with gradients or weights", ranks),
             ),
         )
 
 
 def _drifting(group: Group) -> Update | None:
     """The first update after which weights differ for good; None where they do not, or the script sees to it."""
-    apart = [
-        one
-        for one in updates(group)
-        if one.differing_gradients and differing({rank: taken.after for rank, taken in one.taken.items()})
-    ]
+    apart = [update for update in updates(group) if update.differing_gradients and differing(update.after)]
     if not apart or weights_come_together(group):
         return None
     # Weights may be averaged at intervals longer than what was recorded; then tensors travel all the same.
+    calls = on_each_rank(group, lambda recording: recording.collectives)
     travels = any(
-        collective.weight_of or (elements(collective) > _LARGEST_STATISTIC and not collective.requires_grad)
-        for recording in group.values()
-        for collective in recording.collectives
+        call.weight_of or (elements(call) > _LARGEST_STATISTIC and not call.requires_grad)
+        for _, call in calls
     )
     return None if travels else apart[0]

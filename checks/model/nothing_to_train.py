@@ -1,8 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
@@ -45,23 +44,20 @@ class NothingToTrain(Check):
         raised = raised_as(trace, *self.raises)
         if raised:
             return self._frozen(trace, raised)
-        wrapped = [wrapper for recording in trace.recordings().values() for wrapper in recording.wrappers]
-        if not wrapped:
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        trace.wrapped()
         return Passed("every wrapped module has parameters to train")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(*self.raises)
         headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         failed = [wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed]
-        name, own = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
+        name, parameters = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
         return self.fail(
             f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
             + ranks_phrase(with_victims(trace, raised))
-            + (f": all {plural(len(own), 'parameter')} are frozen" if own else ""),
+            + (f": all {plural(len(parameters), 'parameter')} are frozen" if parameters else ""),
             why=_WHY,
             fix=_FIX,
             **raised_by(trace, raised),

@@ -6,6 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import grouped, on_each_rank
 from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_together
 
@@ -51,7 +52,7 @@ class ParametersOutsideDdp(Check):
         return self.fail(
             f"the optimizer trains {plural(len(counts), 'parameter')} that no DistributedDataParallel synchronises: "
             + listing(tuple(counts)),
-            why="They are in no wrapped module, so nobody averages their gradients. Each rank trains its own "
+            why="They are in no wrapped module, so their gradients are not averaged. Each rank trains its own "
             "copy on its own data.",
             fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a "
             "part of the wrapped model, used inside its forward",
@@ -68,18 +69,12 @@ class ParametersOutsideDdp(Check):
 def _trained_apart(group: Group) -> list[list[tuple[Update, tuple[str, ...]]]]:
     """By optimizer, its updates in which gradients of parameters outside of every wrapper differed, and of which."""
     parts = sharded_keys(group)
-    outside = {
-        (optimizer.index, key)
-        for recording in group.values()
-        for optimizer in recording.optimizers
-        for key in optimizer.outside
-        if key not in parts
-    }
+    optimizers = on_each_rank(group, lambda recording: recording.optimizers)
+    outside = {(held.index, key) for _, held in optimizers for key in held.outside if key not in parts}
     if not outside or weights_come_together(group):
         return []
-    apart: dict[int, list[tuple[Update, tuple[str, ...]]]] = {}
-    for update in updates(group):
-        keys = tuple(key for key in update.differing_gradients if (update.optimizer, key) in outside)
-        if keys:
-            apart.setdefault(update.optimizer, []).append((update, keys))
-    return list(apart.values())
+    apart = [
+        (update, tuple(key for key in update.differing_gradients if (update.optimizer, key) in outside))
+        for update in updates(group)
+    ]
+    return grouped((pair for pair in apart if pair[1]), lambda pair: pair[0].optimizer)

@@ -7,6 +7,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 
@@ -95,17 +96,15 @@ class SchedulerSteps(Check):
 def _unequal(trace: Trace, recordings: Mapping[int, Recording]) -> dict[int, dict[int, int]]:
     """The schedulers that ranks stepped unequally, and how often each did; none of a run that was cut short."""
     updates = {len(recording.steps) for recording in recordings.values()}
-    ended_early = any(
-        recording.exit and recording.exit.how == "shortened" for recording in recordings.values()
-    )
-    if trace.broken or ended_early or len(recordings) < 2 or len(updates) > 1:
+    exits = [recording.exit for recording in recordings.values() if recording.exit]
+    if (
+        trace.broken
+        or any(exit.how == "shortened" for exit in exits)
+        or len(recordings) < 2
+        or len(updates) > 1
+    ):
         return {}
-    stepped = {
-        called.scheduler
-        for recording in recordings.values()
-        for step in recording.steps
-        for called in step.schedulers
-    }
+    stepped = {call.scheduler for _, call in on_each_rank(recordings, _calls)}
     totals = {
         scheduler: {rank: len(_calls(recording, scheduler)) for rank, recording in recordings.items()}
         for scheduler in sorted(stepped)
@@ -123,25 +122,21 @@ def _several(
         for scheduler, times in counted.items()
         if len(times) > 1 and len(set(times)) == 1 and times[0] > 1
     }
-    often -= {(number, size) for recording in recordings.values() for number in _of_a_framework(recording)}
+    # accelerate steps schedulers once for each rank: their length was counted before data was divided.
+    often -= {(call.scheduler, size) for _, call in on_each_rank(recordings, _calls) if call.by}
     return dict(sorted(often, reverse=True))
-
-
-def _of_a_framework(recording: Recording) -> set[int]:
-    """The schedulers that accelerate steps once for each rank: their length was counted before data was divided."""
-    return {called.scheduler for step in recording.steps for called in step.schedulers if called.by}
 
 
 def _counts(recording: Recording) -> dict[int, list[int]]:
     """How often each scheduler was stepped between two updates, where it was; the last may be cut short."""
     steps = recording.steps[:-1] if len(recording.steps) > 1 else recording.steps
-    indices = {called.scheduler for step in recording.steps for called in step.schedulers}
     counted = {
-        index: [sum(called.scheduler == index for called in step.schedulers) for step in steps]
-        for index in sorted(indices)
+        index: [sum(call.scheduler == index for call in step.schedulers) for step in steps]
+        for index in sorted({call.scheduler for call in _calls(recording)})
     }
     return {index: [count for count in counts if count] for index, counts in counted.items()}
 
 
-def _calls(recording: Recording, scheduler: int) -> list[SchedulerStep]:
-    return [called for step in recording.steps for called in step.schedulers if called.scheduler == scheduler]
+def _calls(recording: Recording, scheduler: int | None = None) -> list[SchedulerStep]:
+    calls = [call for step in recording.steps for call in step.schedulers]
+    return [call for call in calls if scheduler is None or call.scheduler == scheduler]

@@ -6,7 +6,7 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line
+from ddpdoctor.trace.instances import by_line, on_each_rank
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
 
 _REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
@@ -42,24 +42,21 @@ class SyncbatchnormOrder(Check):
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recordings = trace.recordings()
         raised = raised_as(trace, *self.raises)
-        late = by_line(
-            (rank, conversion)
-            for rank, recording in recordings.items()
-            for conversion in recording.events(Conversion)
-            if conversion.wrapped and conversion.layers
-        )
+        conversions = on_each_rank(trace.recordings(), lambda recording: recording.events(Conversion))
+        late = [
+            (rank, conversion) for rank, conversion in conversions if conversion.wrapped and conversion.layers
+        ]
         if late:
-            return [self._late(conversions, raised) for conversions in late]
+            return [self._late(of_line, raised) for of_line in by_line(late)]
         if raised:
             return self.fail(
                 f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
-                why="It exists for GPUs only, and stops in train mode as soon as there is a process group.",
+                why="It works on GPUs only, and raises an error in train mode once there is a process group.",
                 fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
                 **raised_by(trace, raised),
             )
-        if not any(recording.events(Conversion) for recording in recordings.values()):
+        if not conversions:
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 
@@ -76,11 +73,10 @@ class SyncbatchnormOrder(Check):
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
         first = next(iter(late.values()))
-        say = self.fail if raised else self.warn
-        return say(
+        finding = self.fail if raised else self.warn
+        return finding(
             f"BatchNorm is converted to SyncBatchNorm after the wrap on {ranks_phrase(late)}",
-            why="The conversion puts new modules into a model that DDP, and maybe the optimizer, know by its "
-            "old ones.",
+            why="The conversion replaces modules whose parameters DDP, and perhaps the optimizer, already hold.",
             fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # first\n"
             "model = DistributedDataParallel(model, device_ids=[local_rank])",
             ranks=tuple(late),

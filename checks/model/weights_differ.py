@@ -190,18 +190,16 @@ def _cause(first: Difference) -> str:
 def _states(first: Difference) -> tuple[Evidence, ...]:
     """The first differing parameter's digest by rank, equal ones once."""
     key = first.keys[0]
-    weights = {
-        rank: (taken.before if first.before else taken.after) or {}
-        for rank, taken in first.update.taken.items()
-    }
-    return _digests(key, {rank: digests[key] for rank, digests in weights.items()})
+    weights = first.update.before if first.before else first.update.after
+    return _digests(key, {rank: str((digests or {})[key]) for rank, digests in weights.items()})
 
 
 def _digests(name: str, digests: Mapping[int, str]) -> tuple[Evidence, ...]:
     return tuple(Evidence(f"{name} {digest[:12]}", ranks) for digest, ranks in by_value(digests).items())
 
 
-def _shown(one: Mapping[str, Any] | None) -> str:
-    if one is None:
+def _shown(element: Mapping[str, Any] | None) -> str:
+    if element is None:
         return "the broadcast of rank 0's weights shows no difference, and their checksums do"
-    return f"{one['tensor']}[{one['element']}] is {one['own']!r}, and {one['rank_0']!r} on rank 0"
+    name = f"{element['tensor']}[{element['element']}]"
+    return f"{name} is {element['own']!r}, and {element['rank_0']!r} on rank 0"

@@ -1,15 +1,15 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, of_model, on_ranks
+from ddpdoctor.trace.instances import by_line, of_model, on_each_rank, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
+from ddpdoctor.trace.recording import Recording
 
 _CAUSES = (
     (
@@ -22,7 +22,7 @@ _CAUSES = (
     (
         "can only be None or contain a single element",
         "device_ids names several devices",
-        "One process drives one GPU. That several could be given is long gone.",
+        "One process drives one GPU; DDP no longer accepts several.",
         "DistributedDataParallel(model, device_ids=[local_rank])",
     ),
     (
@@ -82,18 +82,7 @@ class WrapDeviceMismatch(Check):
                 fix=fix,
                 **raised_by(trace, raised),
             )
-        wrappers = [
-            (rank, wrapper)
-            for rank, recording in trace.recordings().items()
-            for wrapper in recording.wrappers
-        ]
-        if not wrappers:
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        elsewhere = by_line(
-            (rank, wrapper)
-            for rank, wrapper in wrappers
-            if _device(wrapper) is not None and {_device(wrapper)} != _places(wrapper)
-        )
+        elsewhere = by_line(on_each_rank(trace.wrapped(), _elsewhere))
         return [self._elsewhere(of_line) for of_line in elsewhere] or Passed(
             "every module lies where its wrapper expects it"
         )
@@ -110,17 +99,20 @@ class WrapDeviceMismatch(Check):
         return self.fail(
             f"the module of rank {rank} is on {', '.join(sorted(_places(wrapper)))}, and device_ids names "
             f"{_device(wrapper)}",
-            why="The wrapper moves the inputs of every forward to the GPU of device_ids, where the weights "
-            "are not. A global rank is no GPU's number: on every node they begin with 0.",
+            why="The wrapper moves the inputs of every forward to the GPU of device_ids, and the weights are on "
+            "another. The global rank is not a GPU index: on every node those begin with 0.",
             fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
             **on_ranks(
-                elsewhere,
-                lambda wrapper: (
-                    f"module on {', '.join(sorted(_places(wrapper)))}, device_ids {_device(wrapper)}"
-                ),
+                elsewhere, lambda it: f"module on {', '.join(sorted(_places(it)))}, device_ids {_device(it)}"
             ),
             about=of_model(wrapper),
         )
+
+
+def _elsewhere(recording: Recording) -> list[Wrapper]:
+    """The wrappers whose module is not on the GPU of device_ids."""
+    given = (wrapper for wrapper in recording.wrappers if _device(wrapper) is not None)
+    return [wrapper for wrapper in given if {_device(wrapper)} != _places(wrapper)]
 
 
 def _device(wrapper: Wrapper) -> str | None:

@@ -151,7 +151,18 @@ class Trace:
         Raises:
             NotMeasured: it saw no process group, or one rank alone.
         """
-        return _several(self.recordings())
+        return several(self.recordings())
+
+    def wrapped(self) -> dict[int, Recording]:
+        """The recordings of the ranks that wrapped a module in DistributedDataParallel.
+
+        Raises:
+            NotMeasured: none did.
+        """
+        wrapped = {rank: recording for rank, recording in self.recordings().items() if recording.wrappers}
+        if not wrapped:
+            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        return wrapped
 
     def training(self) -> dict[int, Recording]:
         """The recordings of the ranks that took part in training.
@@ -170,7 +181,7 @@ class Trace:
         Raises:
             NotMeasured: no training, or one rank alone.
         """
-        return _several(self.training())
+        return several(self.training())
 
     def first_to_break(self) -> RankTrace | None:
         """The rank that broke before the others.
@@ -194,7 +205,12 @@ class Trace:
         return {rank.rank: rank.summary[name] for rank in self.ranks}
 
 
-def _several(recordings: dict[int, Recording]) -> dict[int, Recording]:
+def several(recordings: dict[int, Recording]) -> dict[int, Recording]:
+    """The same recordings.
+
+    Raises:
+        NotMeasured: they are of one rank alone.
+    """
     if len(recordings) < 2:
         raise NotMeasured("needs at least two ranks")
     return recordings

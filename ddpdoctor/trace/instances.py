@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
@@ -40,6 +40,16 @@ def grouped(instances: Iterable[_T], key: Callable[[_T], Hashable]) -> list[list
     for instance in instances:
         groups.setdefault(key(instance), []).append(instance)
     return list(groups.values())
+
+
+def in_turn(instances: Iterable[tuple[int, _T]]) -> Iterator[dict[int, _T]]:
+    """The first instance of each rank, the second of each, and so on; none of fewer than two ranks."""
+    by_rank: dict[int, list[_T]] = {}
+    for rank, instance in instances:
+        by_rank.setdefault(rank, []).append(instance)
+    if len(by_rank) > 1:
+        for row in zip(*by_rank.values(), strict=False):
+            yield dict(zip(by_rank, row, strict=True))
 
 
 def by_key(instances: Iterable[tuple[int, _T]], key: Callable[[_T], Hashable]) -> list[dict[int, _T]]:

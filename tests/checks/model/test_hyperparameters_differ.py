@@ -50,7 +50,7 @@ def test_ranks_that_train_a_model_each_may_try_what_they_like():
 
 def test_a_rate_that_changes_alike_passes():
     assert passed("DD208", Source.RUN, rates(lambda rank, index: 0.1 / (index + 1))).text == (
-        "learning rates and the like are equal on every rank in 4 optimizer steps"
+        "hyperparameters are equal on every rank in 4 optimizer steps"
     )
 
 
