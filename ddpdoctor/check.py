@@ -13,9 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Family, Finding, Level, Source
-
-SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
-"""The sections that every check's docstring has, in this order, each on a line of its own followed by ``:``."""
+from ddpdoctor.page import read_page
 
 _Method = TypeVar("_Method", bound=Callable[..., Finding])
 
@@ -40,7 +38,7 @@ class Check:
     A subclass implements one or more of ``examine_host(host)``, ``examine_group(ranks)``,
     ``examine_run(trace)`` and ``examine_log(log)``: pure functions from facts to a
     :data:`~ddpdoctor.model.Judgement`. Its docstring is its documentation, with the sections of
-    :data:`SECTIONS`.
+    :data:`~ddpdoctor.page.SECTIONS`.
     """
 
     code: ClassVar[str]
@@ -104,17 +102,29 @@ class Check:
         """A cause of a standstill, of one of the types in :attr:`causes`, in the words of this check."""
         return self.causes[type(cause)](self, cause)
 
-    def fail(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
-        """A finding of this check that changes the exit status to 1; details are the fields of Finding."""
-        return Finding(self.code, Level.FAIL, headline, why, fix, **details)
+    def fail(self, headline: str, **details: Any) -> Finding:
+        """A finding of this check that changes the exit status to 1.
 
-    def warn(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
-        """A finding of this check that ``--fail-on fail`` lets pass."""
-        return Finding(self.code, Level.WARN, headline, why, fix, **details)
+        Args:
+            details: the other fields of Finding. ``why`` and ``fix`` may be left out where the page says the same in
+                *Why it matters* and *Fix*.
+        """
+        return _finding(self, Level.FAIL, headline, details)
 
-    def info(self, headline: str, *, why: str, fix: str, **details: Any) -> Finding:
-        """A finding of this check that never changes the exit status."""
-        return Finding(self.code, Level.INFO, headline, why, fix, **details)
+    def warn(self, headline: str, **details: Any) -> Finding:
+        """The same, for a finding that ``--fail-on fail`` lets pass."""
+        return _finding(self, Level.WARN, headline, details)
+
+    def info(self, headline: str, **details: Any) -> Finding:
+        """The same, for a finding that never changes the exit status."""
+        return _finding(self, Level.INFO, headline, details)
+
+
+def _finding(check: Check, level: Level, headline: str, details: dict[str, Any]) -> Finding:
+    for field, section in (("why", "Why it matters"), ("fix", "Fix")):
+        if field not in details:
+            details[field] = read_page(check.page()).section(section)
+    return Finding(check.code, level, headline, **details)
 
 
 def _in_source(cls: type) -> str:

@@ -16,7 +16,7 @@ from ddpdoctor.model import Evidence, Finding, Report
 from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
 from ddpdoctor.text import shorten
 
-__all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value"]
+__all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value", "show_variable"]
 
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
@@ -30,6 +30,11 @@ def show_value(name: str, value: str) -> str:
         return MASK
     masked = MASK if has_secret_shape(value) and "://" not in value else mask_shapes(value)
     return MASK if masked == MASK else quote(shorten(masked))
+
+
+def show_variable(name: str, value: str) -> str:
+    """``NAME='value'``, with the value as :func:`show_value` shows it."""
+    return f"{name}={show_value(name, value)}"
 
 
 def quote(text: str) -> str:

@@ -14,7 +14,8 @@ PACKAGE = ROOT / "ddpdoctor"
 
 MAY_IMPORT = {
     "model.py": ("ddpdoctor.recorder.where",),
-    "check.py": ("ddpdoctor.model", "ddpdoctor.frameworks"),
+    "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks"),
+    "page.py": (),
     "frameworks.py": (),
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
@@ -22,6 +23,7 @@ MAY_IMPORT = {
     "report": (
         "ddpdoctor.model",
         "ddpdoctor.check",
+        "ddpdoctor.page",
         "ddpdoctor.registry",
         "ddpdoctor.text",
         "ddpdoctor.report",

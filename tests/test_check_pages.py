@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor import registry
-from ddpdoctor.check import SECTIONS, Check
+from ddpdoctor.check import Check
+from ddpdoctor.page import SECTIONS
 from ddpdoctor.report.pages import SCHEMA, markdown, page_of
 
 ROOT = Path(__file__).parent.parent
@@ -46,6 +47,27 @@ def test_a_bundled_check_stands_in_the_folder_of_its_family(check: Check):
 def test_a_check_of_the_user_is_called_as_its_class_says(module: str):
     own = type("Own", (Check,), {"__module__": module, "name": "own"})
     assert own.name == "own"
+
+
+def test_a_finding_has_the_reason_and_the_fix_of_its_page_where_it_gives_none():
+    finding = _Documented().warn("the disk is full")
+    assert (finding.why, finding.fix) == ("Nothing can be written. Jobs fail.", "Free space:\n    rm old.pt")
+    assert _Documented().warn("the disk is full", why="full", fix="rm").why == "full"
+
+
+class _Documented(Check):
+    """The disk is full.
+
+    Why it matters:
+        Nothing can be written.
+        Jobs fail.
+
+    Fix:
+        Free space:
+            rm old.pt
+    """
+
+    code = "OC002"
 
 
 def test_names_are_unique():

@@ -37,20 +37,19 @@ class BackendUnavailable(Check):
     """The requested backend is not in this torch, or has no device here.
 
     What it finds:
-        A torch that cannot be imported, for instance from a working directory that was deleted; a backend that is
+        A torch that cannot be imported, for instance because the working directory was deleted; a backend that is
         not compiled into the installed torch (NCCL in a CPU build); a misspelt name; NCCL on a machine without a
         GPU; a backend whose plugin package is not installed.
 
     Why it matters:
-        init_process_group ends with an error on every rank; with NCCL and no GPU, it is the first collective that
-        does.
+        init_process_group fails on every rank; with NCCL and no GPU, the first collective fails.
 
     Example:
-        The CPU build of torch, as `pip install torch --index-url .../cpu` gives it:
+        The CPU build of torch, installed by `pip install torch --index-url .../cpu`:
             dist.init_process_group("nccl")          # RuntimeError: Distributed package doesn't have NCCL built in
 
     Fix:
-        Take gloo where there is no GPU:
+        Use gloo where there is no GPU:
             dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
         or install a build of torch for this machine's GPUs.
     """
@@ -65,17 +64,17 @@ class BackendUnavailable(Check):
         if host.system.working_directory() is None:
             return self.fail(
                 "the working directory was deleted, and torch cannot be imported there",
-                why="The libraries that torch loads ask for the current directory when they are loaded, and "
-                "end the process where it is gone: every rank of every job that is started here.",
-                fix='cd to a directory that exists; one of the same name made anew is another: cd "$PWD"',
+                why="Libraries that torch loads read the current directory, and end the process if it does not exist: "
+                "every rank of every job that is started here.",
+                fix='cd "$PWD"     # if the directory was created again; else cd to one that exists',
             )
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
         return [
             replace(finding, about=Kind.BACKEND.of(backend))
-            for backend in dict.fromkeys(_names(host.launch.backend))
-            if (finding := self._judge(host, build, backend))
+            for backend in dict.fromkeys(_backends(host.launch.backend))
+            if (finding := self._unavailable(host, build, backend))
         ] or Passed(f"torch {build.version} has the backend {host.launch.backend}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -85,8 +84,8 @@ class BackendUnavailable(Check):
             raise NotMeasured(ranks.broken or "")
         return self.fail(
             "torch cannot be imported",
-            why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would end the same way.",
-            fix="python -c 'import torch' shows the whole error; reinstall torch for this Python and driver",
+            why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would fail in the same way.",
+            fix="python -c 'import torch'     # shows the whole error; reinstall torch for this Python and driver",
         )
 
     def examine_log(self, log: Log) -> Judgement:
@@ -127,7 +126,7 @@ class BackendUnavailable(Check):
             **log_fields(reason),
         )
 
-    def _judge(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
+    def _unavailable(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
         if backend in PLUGINS:
             return self._without_plugin(host, backend)
         if backend in ALWAYS_THERE:
@@ -136,33 +135,26 @@ class BackendUnavailable(Check):
             near = get_close_matches(backend, [*build.backends, *PLUGINS], 1)
             return self.fail(
                 f"backend {quote(backend)} is not known to torch {build.version}",
-                why="init_process_group ends with an error on every rank, unless the script registers this "
-                "backend itself (torch.distributed.Backend.register_backend).",
+                why="init_process_group fails on every rank, unless the script registers this backend itself "
+                "(torch.distributed.Backend.register_backend).",
                 fix=f"--backend {near[0] if near else 'gloo'}",
             )
         if backend not in build.backends:
             return self.fail(
                 f"backend {backend} is not compiled into torch {build.version}, which has "
                 + ", ".join(sorted(build.backends)),
-                why="init_process_group ends with an error on every rank: this backend is not in the installed build"
-                + (" for CPUs." if not (build.cuda or build.hip) else "."),
+                why="init_process_group fails on every rank: this backend is not in the installed build"
+                + ("." if build.cuda or build.hip else " for CPUs."),
                 fix="--backend gloo"
-                + (
-                    "; or install a build of torch with CUDA, as pytorch.org names it"
-                    if backend == "nccl"
-                    else ""
-                ),
+                + ("; or install a build of torch with CUDA (pytorch.org)" if backend == "nccl" else ""),
             )
         if backend == "nccl" and not build.hip and host.gpus.absent:
-            return self._no_gpu(host.gpus.absent)
+            return self.fail(
+                f"backend nccl has no GPU to use: {host.gpus.absent}",
+                why="NCCL moves data between GPUs only, so init_process_group or the first collective fails.",
+                fix="--backend gloo; or start the job where nvidia-smi shows GPUs (docker run --gpus all ...)",
+            )
         return None
-
-    def _no_gpu(self, reason: str) -> Finding:
-        return self.fail(
-            f"backend nccl has no GPU to use: {reason}",
-            why="NCCL moves data between GPUs only, so init_process_group or the first collective ends with an error.",
-            fix="--backend gloo; or start the job where nvidia-smi shows GPUs (docker run --gpus all ...)",
-        )
 
     def _without_plugin(self, host: Host, backend: str) -> Finding | None:
         package = PLUGINS[backend]
@@ -170,12 +162,12 @@ class BackendUnavailable(Check):
             return None
         return self.fail(
             f"backend {backend} is registered by {package}, which is not installed",
-            why="torch knows this backend only after its package was imported; without it init_process_group "
-            "ends with an error on every rank.",
+            why="torch knows this backend only after its package was imported; without it init_process_group fails "
+            "on every rank.",
             fix=f"install the package that provides {package}; or --backend gloo",
         )
 
 
-def _names(backend: str) -> Iterator[str]:
+def _backends(backend: str) -> Iterator[str]:
     """The backends in ``gloo`` or in ``cpu:gloo,cuda:nccl``."""
     yield from (part.rpartition(":")[2].strip().lower() for part in backend.split(","))

@@ -1,5 +1,3 @@
-from collections.abc import Mapping
-
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
@@ -10,21 +8,21 @@ from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 
-FAR_ABOVE = 2.0
-"""Threads for each CPU from which on they mostly wait for each other."""
+THREADS_PER_CPU = 2.0
+"""Above this, threads mostly wait for each other."""
 
 
 class CpuOversubscribed(Check):
-    """Ranks times threads is more than the CPUs that this process may use.
+    """Ranks times threads exceeds the CPUs that this process may use.
 
     What it finds:
-        OMP_NUM_THREADS times ranks far above the CPUs that the machine, the affinity mask and the control group's
-        quota grant together (a warning); and more ranks than CPUs (information). In a run, the threads that torch
-        has on each rank, with the workers of its DataLoader (information).
+        OMP_NUM_THREADS times ranks far above the CPUs that remain after the affinity mask and the control group's
+        quota (a warning); and more ranks than CPUs (information). In a run, far more torch threads and DataLoader
+        workers than CPUs (information).
 
     Why it matters:
-        Threads of OpenMP spin while they wait for each other. With more of them than CPUs, each step takes many
-        times as long, and a rank that is held up holds up all others in the next all-reduce.
+        OpenMP threads spin while they wait for each other. With more threads than CPUs, each step takes many times
+        as long, and every rank waits for the slowest in the next all-reduce.
 
     Example:
         A container with 4 CPUs on a machine with 64:
@@ -40,14 +38,14 @@ class CpuOversubscribed(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         nproc, granted = host.launch.nproc, _granted(host)
-        threads = _threads(host.environ.get("OMP_NUM_THREADS", ""))
-        if threads > 1 and threads * nproc > FAR_ABOVE * granted:
+        threads = _omp_threads(host.environ.get("OMP_NUM_THREADS", ""))
+        if threads > 1 and threads * nproc > THREADS_PER_CPU * granted:
             return self._too_many_threads(host, threads, granted)
         if nproc > granted:
             return self.info(
                 f"{plural(host.launch.nproc, 'rank')} share {_cpus(granted)}",
-                why="Ranks take turns on the CPUs, so this shows whether a job works, not how fast it is.",
-                fix=f"--nproc {max(1, int(granted))} to measure speed",
+                why="Ranks take turns on the CPUs, so a run shows whether the job works, but not how fast it is.",
+                fix=f"--nproc {max(1, int(granted))}     # to measure speed",
                 evidence=_evidence(host),
             )
         return Passed(f"{_cpus(granted)} for {plural(nproc, 'rank')} of {plural(threads, 'thread')}")
@@ -60,25 +58,27 @@ class CpuOversubscribed(Check):
         )
         if not cpus or len({recording.host for recording in recordings.values()}) > 1:
             return Skipped("the CPUs of the ranks' host are not known")
-        threads = sum(map(_threads_of, recordings.values()))
+        threads = sum(map(_torch_threads, recordings.values()))
         workers = sum(_workers(recording) for recording in recordings.values())
-        if threads + workers <= FAR_ABOVE * cpus:
+        if threads + workers <= THREADS_PER_CPU * cpus:
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
         return self.info(
             f"{_busy(threads, workers)} share {_cpus(cpus)}",
-            why="Threads and workers take turns on the CPUs, so a step takes longer than it has to, and "
-            "every rank waits for the slowest.",
+            why="Threads and workers take turns on the CPUs, so steps take longer, and every rank waits for the "
+            "slowest.",
             fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
             ranks=tuple(recordings),
-            evidence=_of_ranks(recordings),
+            evidence=by_state(
+                recordings, lambda recording: _busy(_torch_threads(recording), _workers(recording))
+            ),
         )
 
     def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:
         nproc = host.launch.nproc
         return self.warn(
             f"OMP_NUM_THREADS={threads} gives {plural(nproc, 'rank')} {threads * nproc} threads on {_cpus(granted)}",
-            why="OpenMP's threads spin while they wait for each other. With far more threads than CPUs a "
-            "step takes many times as long, and every rank waits for the slowest.",
+            why="OpenMP threads spin while they wait for each other. With far more threads than CPUs, a step takes "
+            "many times as long, and every rank waits for the slowest.",
             fix=f"export OMP_NUM_THREADS={max(1, int(granted // nproc))}",
             evidence=_evidence(host),
         )
@@ -90,7 +90,7 @@ def _granted(host: Host) -> float:
     return host.cgroup.granted(allowed)
 
 
-def _threads(value: str) -> int:
+def _omp_threads(value: str) -> int:
     """Threads of a rank: the first level of a list such as ``4,2``; torchrun sets 1 where the user set nothing."""
     return whole_number(value.partition(",")[0]) or 1
 
@@ -100,23 +100,18 @@ def _cpus(granted: float) -> str:
 
 
 def _workers(recording: Recording) -> int:
-    """The most workers of one loader; those of several are seldom busy at once."""
-    drawn = {drawn.loader for drawn in recording.passes}
-    return max((loader.workers for loader in recording.loaders if loader.index in drawn), default=0)
+    """The most workers of one DataLoader; those of several are seldom busy at once."""
+    used = {pass_.loader for pass_ in recording.passes}
+    return max((loader.workers for loader in recording.loaders if loader.index in used), default=0)
 
 
-def _threads_of(recording: Recording) -> int:
-    """Of torch, in a rank's process."""
+def _torch_threads(recording: Recording) -> int:
     return next((event.threads for event in recording.events(Threads)), 1)
 
 
 def _busy(threads: int, workers: int) -> str:
     also = f" and {plural(workers, 'DataLoader worker')}" if workers else ""
     return f"{plural(threads, 'thread')} of torch{also}"
-
-
-def _of_ranks(recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
-    return by_state(recordings, lambda recording: _busy(_threads_of(recording), _workers(recording)))
 
 
 def _evidence(host: Host) -> tuple[Evidence, ...]:

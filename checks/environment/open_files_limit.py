@@ -16,29 +16,29 @@ _TOO_MANY = r"[Tt]oo many open files|received \d+ items of ancdata|\[Errno 24\]"
 
 
 class OpenFilesLimit(Check):
-    """The limit of open files is too low for the ranks.
+    """The limit on open files is too low for the ranks.
 
     What it finds:
-        A soft limit (ulimit -n) below what a rank of this job opens: a socket or several for each peer, the
-        store, shared memory, the DataLoader's workers, log files.
+        A soft limit (ulimit -n) below what a rank of this job opens: sockets to each peer, the store, shared memory,
+        DataLoader workers, log files.
 
     Why it matters:
-        "Too many open files" comes in the middle of a run, from whichever part opens the next one: a DataLoader
-        worker that dies, a connection that is not made while the other ranks wait for it.
+        "Too many open files" occurs in the middle of a run, wherever the next file is opened: a DataLoader worker
+        dies, or a connection fails while the other ranks wait for it.
 
     Example:
-        A shell or a service with a limit from another age:
+        A shell or a service with a low limit:
             ulimit -n 64
             torchrun --nproc-per-node 8 train.py     # OSError: [Errno 24] Too many open files
 
     Fix:
-        Raise the soft limit to the hard one before the launch:
+        Raise the soft limit to the hard limit before the launch:
             ulimit -n $(ulimit -Hn)
         or, in a container, docker run --ulimit nofile=65536:65536.
     """
 
     code = "DD015"
-    title = "the limit of open files is high enough"
+    title = "the limit on open files is high enough"
     breaks_group = True
     raises = (_TOO_MANY,)
     log_words = ("Too many open files", "items of ancdata")
@@ -53,8 +53,8 @@ class OpenFilesLimit(Check):
         report = self.fail if soft < needed else self.info
         return report(
             f"{soft} open files are allowed, a rank of {host.launch.world_size} needs about {needed}",
-            why="A rank opens sockets to its peers, and DataLoader workers hand over each tensor as an open file. "
-            'At the limit either ends with "Too many open files", and the other ranks wait for that rank.',
+            why="A rank opens sockets to its peers, and DataLoader workers pass each tensor as an open file. Above the "
+            'limit either fails with "Too many open files", and the other ranks wait for that rank.',
             fix=_fix(hard, TIGHT * needed),
         )
 
@@ -62,9 +62,8 @@ class OpenFilesLimit(Check):
         reason = log.reason(_TOO_MANY)
         return self.fail(
             "a process ran out of file descriptors",
-            why="Each tensor that a DataLoader worker hands over is an open file, and so is each "
-            "connection of a rank. "
-            "Past the limit, opening fails, or the kernel drops what was sent ('0 items of ancdata').",
+            why="Each tensor that a DataLoader worker passes is an open file, and so is each connection of a rank. "
+            "Above the limit, opening fails, or the kernel drops the file that was sent ('0 items of ancdata').",
             fix="ulimit -n 65536     # before the launcher, on every node\n"
             'torch.multiprocessing.set_sharing_strategy("file_system")',
             **log_fields(reason),
@@ -82,6 +81,6 @@ def _fix(hard: int, wanted: int) -> str:
     if hard < 0 or hard >= wanted:
         return "ulimit -n $(ulimit -Hn)    # in the shell or job script that starts the launcher"
     return (
-        f"the hard limit is {hard} too: raise it in /etc/security/limits.conf (nofile), in the service "
-        "(LimitNOFILE=) or with docker run --ulimit nofile=65536:65536"
+        f"the hard limit is {hard}: raise it in /etc/security/limits.conf (nofile), in the service (LimitNOFILE=) "
+        "or with docker run --ulimit nofile=65536:65536"
     )

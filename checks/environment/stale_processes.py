@@ -22,22 +22,22 @@ class StaleProcesses(Check):
     """Workers of an earlier run are still alive, although their launcher has ended.
 
     What it finds:
-        Processes that torchrun started (they carry its run id) whose launcher has ended, with what they hold: a
-        GPU, memory. Workers of a launcher that lives are not stale, whoever started it. One that only holds the
-        master port is DD002.
+        Processes that torchrun started (its run id is in their environment) and whose launcher has ended, with the
+        GPUs that they use. Workers of a running launcher are not stale, whoever started it. A process that only
+        occupies the master port is reported as DD002.
 
     Why it matters:
-        torchrun's workers lead sessions of their own, so kill -9 of the launcher leaves them running. They keep
-        their memory on the GPU, so the new job runs out of it, and their ports, so the new ranks meet the old.
+        torchrun's workers have their own sessions, so kill -9 of the launcher leaves them running. They keep their
+        GPU memory, so that the new job runs out of it, and their ports, so that new ranks join the old store.
 
     Example:
-        Ending only the launcher:
-            kill -9 $(pgrep -f torchrun)             # the workers live on, adopted by init
+        Ending the launcher only:
+            kill -9 $(pgrep -f torchrun)             # the workers continue, adopted by init
 
     Fix:
-        End them by their pids, as the finding lists them:
+        End them by their pids, which the finding lists:
             kill 4711 4712
-        and next time send SIGTERM (or Ctrl-C) to torchrun, which stops its workers.
+        Next time, send SIGTERM or Ctrl-C to torchrun, which stops its workers.
     """
 
     code = "DD010"
@@ -57,10 +57,10 @@ class StaleProcesses(Check):
             return Passed("the live group left no process")
         return self.warn(
             f"the live group left {plural(len(ranks.left_behind), 'process')} behind",
-            why="Something that is loaded into every Python here starts processes that outlive it. After a "
-            "real job they keep ports and memory. Those of the live group were killed.",
-            fix="look at what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
-            evidence=tuple(Evidence(one) for one in ranks.left_behind),
+            why="Something that every Python process here loads starts processes that outlive it. After a job they "
+            "keep ports and memory. ddpdoctor killed those of the live group.",
+            fix="find out what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
+            evidence=tuple(Evidence(process) for process in ranks.left_behind),
         )
 
     def _stale(self, left: Sequence[Process], gpus: Mapping[int, list[int]]) -> Finding:
@@ -72,9 +72,9 @@ class StaleProcesses(Check):
         return report(
             f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
             + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
-            why="Their launcher ended without stopping them. They keep their memory, on GPUs too, their "
-            "ports and their CPU time, so a new job runs out of memory, is slow, or meets the old ranks.",
-            fix=f"kill {pids}; then kill -9 what is left of them",
+            why="Their launcher ended without stopping them. They keep memory, GPUs, ports and CPU time, so a new job "
+            "runs out of memory, is slow, or connects to the old ranks.",
+            fix=f"kill {pids}     # then kill -9 those that are still there",
             evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
         )
 

@@ -6,19 +6,18 @@ python -m ddpdoctor.report.pages docs     writes docs/checks.md and docs/report.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
-from ddpdoctor.check import SECTIONS, Check
+from ddpdoctor.check import Check
 from ddpdoctor.model import Family, Source
+from ddpdoctor.page import INDENT, Page, read_page
 from ddpdoctor.report.detail import hang
 
 SCHEMA = Path(__file__).with_name("schema.json")
-_INDENT = "    "
 _PLACES = {
     Source.HOST: "this host",
     Source.GROUP: "a live process group",
@@ -37,50 +36,9 @@ Every check in the order of its code. A check covers one problem and every way i
 """
 
 
-@dataclass(frozen=True)
-class Block:
-    """A paragraph of a page, or lines to copy, which are never wrapped."""
-
-    text: str
-    is_code: bool = False
-
-
-@dataclass(frozen=True)
-class Page:
-    """A check's docstring, taken apart."""
-
-    summary: str
-    sections: tuple[tuple[str, tuple[Block, ...]], ...]
-
-
 def page_of(check: Check) -> Page:
     """The page of a check: its summary, and its sections in the order in which they stand."""
-    summary: list[str] = []
-    sections: list[tuple[str, list[str]]] = []
-    for line in check.page().splitlines():
-        if line.rstrip(":") in SECTIONS and line.endswith(":"):
-            sections.append((line[:-1], []))
-        else:
-            (sections[-1][1] if sections else summary).append(line)
-    return Page(
-        " ".join(" ".join(summary).split()), tuple((name, tuple(_blocks(lines))) for name, lines in sections)
-    )
-
-
-def _blocks(lines: Sequence[str]) -> Iterator[Block]:
-    """Paragraphs end at empty lines; what is indented further than a section's text is to copy."""
-    unindented = [line.removeprefix(_INDENT) for line in lines]
-    for kind, group in groupby(unindented, key=lambda line: (not line.strip(), line.startswith(" "))):
-        is_empty, is_code = kind
-        if not is_empty:
-            text = "\n".join(group)
-            yield Block(_dedent(text), True) if is_code else Block(" ".join(text.split()))
-
-
-def _dedent(text: str) -> str:
-    lines = text.split("\n")
-    margin = min(len(line) - len(line.lstrip()) for line in lines)
-    return "\n".join(line[margin:] for line in lines)
+    return read_page(check.page())
 
 
 def places(check: Check) -> str:
@@ -96,12 +54,12 @@ def text_page(check: Check, width: int) -> str:
     for name, blocks in page.sections:
         lines += ["", f"{name}:"]
         for block in blocks:
-            lines += _copied(block.text) if block.is_code else hang(_INDENT, block.text, width)
+            lines += _copied(block.text) if block.is_code else hang(INDENT, block.text, width)
     return "\n".join(lines)
 
 
 def _copied(text: str) -> list[str]:
-    return [f"{_INDENT * 2}{line}" for line in text.split("\n")]
+    return [f"{INDENT * 2}{line}" for line in text.split("\n")]
 
 
 def text_list(checks: Sequence[Check], width: int) -> str:

@@ -22,7 +22,7 @@ def test_64_files_are_too_few():
 
 
 def test_a_low_hard_limit_needs_the_administrator():
-    assert "the hard limit is 64 too" in only_finding("DD015", Source.HOST, limited(64, 64)).fix
+    assert "the hard limit is 64" in only_finding("DD015", Source.HOST, limited(64, 64)).fix
 
 
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])

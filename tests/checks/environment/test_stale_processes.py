@@ -28,7 +28,7 @@ def test_workers_adopted_by_init_are_stale():
     assert finding.level is Level.WARN
     assert finding.headline == "3 processes of a run whose launcher is gone are still alive"
     assert finding.evidence[1].text == "pid 71 of ana, rank 1, started 60 min ago: python train.py"
-    assert finding.fix.startswith("kill 70 71 72;")
+    assert finding.fix.startswith("kill 70 71 72 ")
 
 
 def test_holding_a_gpu_is_a_failure():

@@ -1,0 +1,66 @@
+"""The page of a check, taken apart: a summary, and sections of paragraphs and lines to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
+"""The sections that every check's docstring has, in this order, each on a line of its own followed by ``:``."""
+INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph of a page, or lines to copy, which are never wrapped."""
+
+    text: str
+    is_code: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """A check's docstring, taken apart."""
+
+    summary: str
+    sections: tuple[tuple[str, tuple[Block, ...]], ...]
+
+    def section(self, name: str) -> str:
+        """A section as a finding shows it: a line for each paragraph, and indented lines to copy; empty without one."""
+        blocks = dict(self.sections).get(name, ())
+        return "\n".join(_indented(block.text) if block.is_code else block.text for block in blocks)
+
+
+def read_page(docstring: str) -> Page:
+    """The page that is a check's docstring, without its indentation."""
+    summary: list[str] = []
+    sections: list[tuple[str, list[str]]] = []
+    for line in docstring.splitlines():
+        if line.rstrip(":") in SECTIONS and line.endswith(":"):
+            sections.append((line[:-1], []))
+        else:
+            (sections[-1][1] if sections else summary).append(line)
+    return Page(
+        " ".join(" ".join(summary).split()), tuple((name, tuple(_blocks(lines))) for name, lines in sections)
+    )
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[Block]:
+    """Paragraphs end at empty lines; what is indented further than a section's text is to copy."""
+    unindented = [line.removeprefix(INDENT) for line in lines]
+    for kind, group in groupby(unindented, key=lambda line: (not line.strip(), line.startswith(" "))):
+        is_empty, is_code = kind
+        if not is_empty:
+            text = "\n".join(group)
+            yield Block(_dedent(text), True) if is_code else Block(" ".join(text.split()))
+
+
+def _dedent(text: str) -> str:
+    lines = text.split("\n")
+    margin = min(len(line) - len(line.lstrip()) for line in lines)
+    return "\n".join(line[margin:] for line in lines)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"{INDENT}{line}" for line in text.split("\n"))
