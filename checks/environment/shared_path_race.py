@@ -15,36 +15,37 @@ from ddpdoctor.trace.recording import Recording
 
 _RACING = {"write": "wrote", "extract": "extracted"}
 _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
-"""What only one of several ranks can do."""
+"""What succeeds on one rank only."""
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
 _ON_PURPOSE = (".lock", ".log")
-"""Endings of files that several processes open by design: locks, and logs, which have a check of their own."""
-_SHOWN = 4
+"""Suffixes of files that several processes open by design: locks, and logs (DD606)."""
+_MOST_PATHS = 4
 """Paths of one line that the evidence lists."""
 
 
 class SharedPathRace(Check):
-    """Several ranks write the same path without synchronizing.
+    """Several ranks write the same path without synchronization.
 
     What it finds:
-        A file that several ranks of one host create, empty, download to or extract, with no collective between them
-        that would let one go first, and no lock; and a folder that all make, or a file that all remove or move, where
-        a rank that came too late failed. Checkpoints (DD402) and log files (DD606) have checks of their own.
+        A file that several ranks of one host create, truncate, download or extract without a lock and without a
+        collective in between; and a folder that all ranks create, or a file that all remove or move, where a rank
+        that came too late failed. Checkpoints (DD402) and log files (DD606) have their own checks.
 
     Why it matters:
-        A rank may read what another has just emptied. It works as long as the timing is kind, and ends in a
-        "corrupted file" or "unexpected end of data" on a new machine, mostly in the first run. Of os.makedirs without
-        exist_ok=True, all ranks but one may fail.
+        A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
+        run on a new machine may fail with "corrupted file" or "unexpected end of data". os.makedirs without
+        exist_ok=True may fail on all ranks but one.
 
     Example:
         Every rank prepares the data:
             dataset = MNIST("data", download=True)
 
     Fix:
-        Let one rank of each host go first, and the others wait:
+        Let one rank of each host do it while the others wait:
             if local_rank == 0:
-                prepare("data")
+                prepare("data")        # what writes the path
             dist.barrier()
+        Folders that every rank may create need no order: os.makedirs(path, exist_ok=True)
     """
 
     code = "DD020"
@@ -63,30 +64,27 @@ class SharedPathRace(Check):
         }
         racing = {
             path: events
-            for path, events in _by_path(recordings).items()
-            if len(events) > 1 and not _take_turns(recordings, events) and not _lock(recordings, events)
+            for path, events in _writes_by_path(recordings).items()
+            if len(events) > 1 and not _take_turns(recordings, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
         return [*failed.values(), *map(self._race, races)] or Passed(
-            "no file of the script's own was written by two ranks at a time"
+            "no two ranks wrote the same file of the script at a time"
         )
 
     def _race(self, paths: Mapping[str, Mapping[int, FileEvent]]) -> Finding:
-        """Of the files that one line writes."""
+        """The files that one line writes."""
         (first, events), *others = paths.items()
         event = next(iter(events.values()))
         ranks = sorted({rank for writers in paths.values() for rank in writers})
         more = f" and {plural(len(others), 'more path')}" if others else ""
         return self.warn(
             f"{ranks_phrase(ranks)} {_RACING[event.action]} {quote(first)}{more} without synchronizing",
-            why="Nothing makes one rank wait for another, so a rank may read the file while another has "
-            "emptied it. Whether that happens is a matter of timing.",
-            fix="if local_rank == 0:\n    prepare()        # what writes the file\ndist.barrier()",
             ranks=tuple(ranks),
             where=event.at,
             evidence=tuple(
                 Evidence(f"{_RACING[event.action]} {quote(path)}", tuple(writers))
-                for path, writers in list(paths.items())[:_SHOWN]
+                for path, writers in list(paths.items())[:_MOST_PATHS]
             ),
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(*paths),
@@ -97,9 +95,7 @@ class SharedPathRace(Check):
         return self.fail(
             f"{ranks_phrase(events)} {_ONCE[event.action]} {quote(event.path)} without synchronizing, and "
             f"{ranks_phrase(late)} came too late",
-            why=f"Only one of them can, and the others fail with {raised.type}. Who is first is a matter of timing.",
-            fix="if local_rank == 0:\n    prepare()        # what makes, removes or moves it\ndist.barrier()\n"
-            "or os.makedirs(path, exist_ok=True), where it is a folder that every rank may make",
+            why=f"Only one rank can, and the others fail with {raised.type}. Which one depends on timing.",
             ranks=tuple(events),
             where=raised.at or event.at,
             evidence=(Evidence(last_line(raised), tuple(late)),),
@@ -110,7 +106,7 @@ class SharedPathRace(Check):
 def _same_on_peers(
     recordings: Mapping[int, Recording], rank: int, raised: Raised, late: Mapping[int, Raised]
 ) -> dict[int, FileEvent]:
-    """What each rank did that this one came too late for; empty where no other rank did it in its stead."""
+    """The event of each rank that did what this one was too late for; empty where no other rank succeeded."""
     host = recordings[rank].host
     for event in reversed(recordings[rank].files):
         if event.action in _ONCE and is_named(event.path, raised.message):
@@ -124,28 +120,28 @@ def _same_on_peers(
     return {}
 
 
-def _by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
+def _writes_by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
     logs = {writer.target for recording in recordings.values() for writer in recording.events(LogWriter)}
     others = {save.path for recording in recordings.values() for save in recording.saves}
-    others |= {
-        event.path for recording in recordings.values() for event in recording.files if event.action == "lock"
-    }
+    files = [event for recording in recordings.values() for event in recording.files]
+    others |= {event.path for event in files if event.action == "lock"}
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:
-            ours = event.action in _RACING and event.at is not None and not event.path.endswith(_ON_PURPOSE)
-            if ours and event.path not in others and not _below(event.path, logs):
+            racing = event.action in _RACING and event.at is not None
+            intended = event.path.endswith(_ON_PURPOSE) or event.path in others or _is_below(event.path, logs)
+            if racing and not intended:
                 first[recording.host, event.path].setdefault(rank, event)
     return {path: events for (_, path), events in first.items()}
 
 
-def _below(path: str, folders: set[str]) -> bool:
+def _is_below(path: str, folders: set[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders if folder)
 
 
-def _lock(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
-    """Whether the ranks had taken a lock before they wrote. Which file it guards only the script knows."""
+def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
+    """Whether the ranks had taken a lock before they wrote. Which file it protects only the script knows."""
     return all(
         any(event.action == "lock" and event.time < events[rank].time for event in recordings[rank].files)
         for rank in events
@@ -153,7 +149,7 @@ def _lock(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) 
 
 
 def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
-    """Whether each rank but the first did something together with it after it had written and before writing."""
+    """Whether each rank but the first ran a collective after the first had written and before it wrote itself."""
     first = min(events, key=lambda rank: events[rank].time)
     return all(
         any(events[first].time < call.time < events[rank].time for call in recordings[rank].collectives)

@@ -44,6 +44,15 @@ class Host:
         """The network interfaces."""
         return self.system.interfaces()
 
+    @property
+    def usable_interfaces(self) -> tuple[Interface, ...]:
+        """Those that are up, have an address, and lead to other hosts."""
+        return tuple(
+            interface
+            for interface in self.interfaces
+            if interface.up and interface.addresses and not interface.loopback
+        )
+
     @cached_property
     def loopback_down(self) -> str | None:
         """The name of the loopback interface where it is down, as in a network namespace that nobody set up."""

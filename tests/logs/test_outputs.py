@@ -27,7 +27,7 @@ CAUSES = {
     "killed_sigabrt.log": ("DD012", "rank 1 was killed by SIGABRT"),
     "killed_sigbus.log": (
         "DD016",
-        "a process was killed by SIGBUS, which is mostly shared memory (/dev/shm) that is full",
+        "a process was killed by SIGBUS, most likely because shared memory (/dev/shm) was full",
     ),
     "killed_sigkill.log": (
         "DD017",

@@ -27,19 +27,19 @@ NAMED = [
     (
         "slurmstepd: error: Job 551 exceeded memory limit (66012345 > 65011712), being killed\n"
         "slurmstepd: error: *** JOB 551 ON node-a CANCELLED AT 2026-01-02T03:04:05 ***\n",
-        "a scheduler or supervisor ended the job for its memory",
+        "a scheduler or supervisor ended the job because of its memory",
     ),
     (
         "=>> PBS: job killed: mem 67109888kb exceeded limit 67108864kb\n",
-        "a scheduler or supervisor ended the job for its memory",
+        "a scheduler or supervisor ended the job because of its memory",
     ),
     (
         "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.\nExited with exit code 137.\n",
-        "a scheduler or supervisor ended the job for its memory",
+        "a scheduler or supervisor ended the job because of its memory",
     ),
     (
         "Reason: Evicted\nMessage: The node was low on resource: memory. Threshold quantity: 100Mi.\n",
-        "a scheduler or supervisor ended the job for its memory",
+        "a scheduler or supervisor ended the job because of its memory",
     ),
     (
         raised(1, "numpy.core._exceptions._ArrayMemoryError", "Unable to allocate 37.3 GiB for an array"),

@@ -15,7 +15,7 @@ ADDRESS = {"10.0.0.1": ["10.0.0.1"]}
 def test_a_loopback_name_breaks_two_nodes():
     finding = only_finding("DD003", Source.HOST, recorded_host("loopback_name", TWO_NODES))
     assert finding.level is Level.FAIL
-    assert finding.headline == "host name 'node1' resolves to 127.0.1.1 only, a loopback address"
+    assert finding.headline == "hostname 'node1' resolves to 127.0.1.1 only, a loopback address"
     assert "10.0.0.1" in finding.fix
     assert finding.evidence[0].text == "eth0 has 10.0.0.1"
 
@@ -29,13 +29,13 @@ def test_a_name_that_does_not_resolve(launch, level):
     finding = only_finding(
         "DD003", Source.HOST, recorded_host(launch=launch, hostname="box", resolve=ADDRESS)
     )
-    assert (finding.level, finding.headline) == (level, "host name 'box' does not resolve")
+    assert (finding.level, finding.headline) == (level, "hostname 'box' does not resolve")
 
 
 def test_digits_are_read_as_an_address():
     host = recorded_host(hostname="12345", resolve={"12345": ["0.0.48.57"]})
     finding = only_finding("DD003", Source.HOST, host)
-    assert (finding.level, finding.headline) == (Level.INFO, "host name '12345' is read as an IPv4 address")
+    assert (finding.level, finding.headline) == (Level.INFO, "hostname '12345' is read as an IPv4 address")
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_real_host_without_a_resolvable_name():
     )
     command = ["unshare", "--uts", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert "host name 'ddpdoctor-nosuch' does not resolve" in done.stdout
+    assert "hostname 'ddpdoctor-nosuch' does not resolve" in done.stdout

@@ -15,7 +15,7 @@ NAMED = [
             "TimeoutError",
             "The client socket has timed out after 300s while trying to connect to (0.0.48.57, 29500).",
         ),
-        "a rank waited for the store at 0.0.48.57, which is a host's name read as a number",
+        "a rank waited for the store at 0.0.48.57, which is a hostname read as a number",
     ),
     (
         "[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai "
@@ -25,7 +25,7 @@ NAMED = [
             "torch.distributed.DistNetworkError",
             "The client socket has failed to connect to any network address of (node-7, 29500).",
         ),
-        "the name 'node-7' did not resolve to an address",
+        "hostname 'node-7' did not resolve",
     ),
 ]
 
@@ -33,7 +33,7 @@ UNRESOLVED = (
     "[W socket.cpp:764] [c10d] The IPv6 network addresses of (node-7, 29500) cannot be retrieved (gai error: -2 - "
     "Name or service not known).\n"
 )
-NAMED.append((8 * UNRESOLVED, "the name 'node-7' did not resolve to an address"))
+NAMED.append((8 * UNRESOLVED, "hostname 'node-7' did not resolve"))
 
 test_it_is_named = names("DD003", NAMED)
 
