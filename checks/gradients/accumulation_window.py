@@ -55,48 +55,42 @@ class AccumulationWindow(Check):
         }
         if wrong:
             return self._uneven(recordings, wrong, {rank: divided[rank] or 0 for rank in wrong})
-        if _cut_short(trace):
+        if any(map(_is_cut_short, recordings.values())):
             reason = "the passes over the DataLoader were cut short, so no last window was seen"
             raise NotMeasured(reason, cut_short=True)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
 
     def _uneven(
-        self, seen: dict[int, Recording], wrong: dict[int, list[TrainingStep]], divided: dict[int, int]
+        self,
+        recordings: dict[int, Recording],
+        wrong: dict[int, list[TrainingStep]],
+        divided: dict[int, int],
     ) -> Finding:
-        rank, steps = next(iter(wrong.items()))
-        by = divided[rank]
-        one = steps[0]
-        count = len(one.backwards)
-        used = one.optimizer_steps
-        longer = count > by
-        what = ("an update follows" if longer else "an update sums") if used else "after the last update came"
-        lengths = Counter(len(step.backwards) for step in seen[rank].steps)
+        rank, windows = next(iter(wrong.items()))
+        by, backwards, used = divided[rank], windows[0].backwards, windows[0].optimizer_steps
+        count, times = len(backwards), f"{len(backwards) / by:.2g}"
+        if not used:
+            what, why = "after the last update came", "Their gradients were never used."
+        elif count > by:
+            what = "an update follows"
+            why = (
+                f"The last of a pass are added to the next update, whose gradient is then {times} times that of the "
+                "other windows, or dropped where zero_grad() comes before it."
+            )
+        else:
+            what, why = "an update sums", f"Its gradient is {times} times that of the other windows."
+        lengths = Counter(len(step.backwards) for step in recordings[rank].steps)
+        shown = ", ".join(f"{n} of {plural(length, 'micro-batch')}" for length, n in sorted(lengths.items()))
         return self.warn(
             f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
-            why=(
-                f"The last of a pass are added to the next update, whose gradient is then {count / by:.2g} "
-                "times what the other windows give, or dropped where zero_grad() comes before it."
-                if used and longer
-                else f"Its gradient is {count / by:.2g} times what the other windows give."
-                if used
-                else "Their gradients were dropped, or wait for an update that comes with others."
-            )
-            + " The number of batches in an epoch is no multiple of the window.",
+            why=f"{why} The number of batches in an epoch is not a multiple of the window.",
             fix="length = min(accumulate, len(loader) - (i - i % accumulate))\n"
             "(criterion(model(x), y) / length).backward()\n"
             "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
             "    optimizer.step()",
             ranks=tuple(wrong),
-            where=(used[-1].at if used else one.backwards[-1].at),
-            evidence=(
-                Evidence(
-                    "updates: "
-                    + ", ".join(
-                        f"{n} of {plural(length, 'micro-batch')}" for length, n in sorted(lengths.items())
-                    ),
-                    (rank,),
-                ),
-            ),
+            where=(used or backwards)[-1].at,
+            evidence=(Evidence(f"updates: {shown}", (rank,)),),
         )
 
 
@@ -113,14 +107,14 @@ def _divisor(steps: Sequence[TrainingStep]) -> int | None:
 
 def _wrong(recording: Recording, by: int | None, ended: bool) -> list[TrainingStep]:
     """The windows of another length; those that fast-forward or a hang cut are not the script's work."""
-    if by is None or any(drawn.ended == "shortened" for drawn in recording.passes):
+    if by is None or _is_cut_short(recording):
         return []
-    windows = list(recording.steps)
-    if recording.trailing and recording.trailing.backwards and ended:
-        windows.append(recording.trailing)
-    return [step for step in windows if len(step.backwards) != by]
+    windows = recording.all_steps if ended else recording.steps
+    trailing = recording.trailing
+    return [
+        step for step in windows if len(step.backwards) != by and (step.backwards or step is not trailing)
+    ]
 
 
-def _cut_short(trace: Trace) -> bool:
-    recordings = trace.training().values()
-    return any(drawn.ended == "shortened" for recording in recordings for drawn in recording.passes)
+def _is_cut_short(recording: Recording) -> bool:
+    return any(pass_.ended == "shortened" for pass_ in recording.passes)

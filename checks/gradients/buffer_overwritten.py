@@ -63,9 +63,8 @@ class BufferOverwritten(Check):
         reason = log.reason(_OF_A_BUFFER)
         return self.fail(
             "a backward found a tensor of the size of a buffer changed in place",
-            why="With broadcast_buffers=True every forward of a DDP wrapper writes rank 0's buffers, such as "
-            "BatchNorm's statistics, over the own ones. Several forwards before one backward then break "
-            "the first.",
+            why="With broadcast_buffers=True every forward of a DDP wrapper overwrites the buffers, such as "
+            "BatchNorm's statistics, with rank 0's. Of several forwards before one backward, the first then fails.",
             fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
             "model(torch.cat([a, b]))",
             confidence=Confidence.LIKELY,
@@ -80,9 +79,8 @@ class BufferOverwritten(Check):
         return self.fail(
             f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward "
             f"that used them on {ranks_phrase(ranks)}",
-            why="The graph of that forward still held a buffer, and the broadcast wrote another rank's "
-            "values into it, in "
-            "place." + ("" if by else " With broadcast_buffers=True every forward begins with one."),
+            why="The graph of that forward still held a buffer, and the broadcast wrote into it in place."
+            + ("" if by else " With broadcast_buffers=True every forward begins with one."),
             fix="broadcast after backward(), or before the forward"
             if by
             else "DistributedDataParallel(model, broadcast_buffers=False); or one forward over both inputs: "
@@ -101,13 +99,12 @@ class BufferOverwritten(Check):
 def _overwriting(recording: Recording) -> tuple[Wrapper, Collective | None] | None:
     """The wrapper whose buffers were written over between a forward and its backward, and the script's broadcast."""
     step = recording.trailing
-    for wrapper in recording.wrappers:
+    for wrapper in recording.wrappers if step else ():
+        assert step is not None
         forwards = [
-            forward
-            for forward in (step.forwards if step else ())
-            if forward.wrapper == wrapper.index and not forward.around
+            forward for forward in step.forwards if forward.wrapper == wrapper.index and not forward.around
         ]
-        if not wrapper.buffers or not forwards or step is None:
+        if not wrapper.buffers or not forwards:
             continue
         if wrapper.flags.get("broadcast_buffers", True) and len(forwards) > 1:
             return wrapper, None

@@ -8,6 +8,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import Update, replicas, updates
 from ddpdoctor.trace.training import TrainingStep
 
@@ -53,12 +54,12 @@ class ClipBeforeSync(Check):
         ]
         if not rows:
             raise NotMeasured("no gradient norm was clipped")
-        early: dict[object, list[tuple[int, dict[int, Clip]]]] = {}
-        for update, row in rows:
-            if _unequal(row) and _averaged_later(update, row):
-                early.setdefault(next(iter(row.values())).at, []).append((update.index, row))
-        return list(map(self._early, early.values())) or Passed(
-            f"{plural(len(rows), 'clipping')} found gradients that were averaged"
+        early = [
+            (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
+        ]
+        lines = grouped(early, lambda clipping: next(iter(clipping[1].values())).at)
+        return list(map(self._early, lines)) or Passed(
+            f"{plural(len(rows), 'clipping')} of gradients that were averaged"
         )
 
     def _early(self, clippings: Sequence[tuple[int, Mapping[int, Clip]]]) -> Finding:
@@ -68,31 +69,30 @@ class ClipBeforeSync(Check):
         return self.fail(
             f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
             f"{ranks_phrase(row)} in one step",
-            why="Each rank cuts its own part by its own factor, and the average of these goes into the "
-            "update. It is not the clipped gradient of the batch.",
+            why="Each rank scales its own gradients by its own factor, and the update takes the average of "
+            "these, which is not the clipped gradient of the batch.",
             fix="if (i + 1) % accumulate == 0:\n"
             "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
             "    optimizer.step()",
             ranks=tuple(row),
             where=next(iter(row.values())).at,
             evidence=(
-                *by_state(
-                    row,
-                    lambda clip: (
-                        f"step {index}, after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}"
-                    ),
-                ),
+                *by_state(row, lambda clip: f"step {index}, {_shown(clip)}"),
                 Evidence(f"{plural(len(clippings), 'such clipping')} in the steps recorded"),
             ),
         )
 
 
+def _shown(clip: Clip) -> str:
+    return f"after {plural(clip.backwards, 'backward')}: norm {clip.norm:.6g}"
+
+
 def _side_by_side(steps: Mapping[int, TrainingStep]) -> list[dict[int, Clip]]:
     """The clippings of one step that every rank did, in order."""
     clips = {rank: step.clips for rank, step in steps.items()}
-    if len({len(clip) for clip in clips.values()}) > 1:
+    if len(set(map(len, clips.values()))) > 1:
         return []
-    rows = [{rank: clip[n] for rank, clip in clips.items()} for n in range(len(next(iter(clips.values()))))]
+    rows = [dict(zip(clips, row, strict=True)) for row in zip(*clips.values(), strict=True)]
     return [row for row in rows if all(clip.norm is not None for clip in row.values())]
 
 

@@ -6,6 +6,8 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import grouped, on_each_rank
+from ddpdoctor.trace.recording import Recording
 
 
 class ClipBeforeUnscale(Check):
@@ -34,20 +36,11 @@ class ClipBeforeUnscale(Check):
     title = "gradients are clipped after unscale_"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        clips = [
-            (rank, clip)
-            for rank, recording in trace.training().items()
-            for step in recording.steps
-            for clip in step.clips
-            if clip.scale is not None
-        ]
+        clips = on_each_rank(trace.training(), _with_scaler)
         if not clips:
             raise NotMeasured("nothing was clipped while a GradScaler was in use")
-        scaled: dict[object, list[tuple[int, Clip]]] = {}
-        for rank, clip in clips:
-            if clip.stage == "READY" and clip.scale != 1:
-                scaled.setdefault(clip.at, []).append((rank, clip))
-        return list(map(self._scaled, scaled.values())) or Passed(
+        scaled = [(rank, clip) for rank, clip in clips if clip.stage == "READY" and clip.scale != 1]
+        return list(map(self._scaled, grouped(scaled, lambda pair: pair[1].at))) or Passed(
             f"{plural(len(clips), 'clipping')} came after unscale_"
         )
 
@@ -57,8 +50,8 @@ class ClipBeforeUnscale(Check):
         first = clips[0][1]
         return self.fail(
             f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
-            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for gradients as "
-            "they are. Nearly every step is cut to almost nothing.",
+            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for unscaled "
+            "gradients. Nearly every step is clipped to almost nothing.",
             fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
             ranks=ranks,
             where=first.at,
@@ -67,6 +60,10 @@ class ClipBeforeUnscale(Check):
                 Evidence(f"{plural(len(clips), 'call')} in the steps recorded", ranks),
             ),
         )
+
+
+def _with_scaler(recording: Recording) -> list[Clip]:
+    return [clip for step in recording.steps for clip in step.clips if clip.scale is not None]
 
 
 def _shown(clip: Clip) -> str:

@@ -7,6 +7,7 @@ from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import elements, replicas, updates
 from ddpdoctor.trace.training import TrainingStep
 
@@ -44,19 +45,16 @@ class GatherWithoutGradient(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:
             return Passed(in_words(trace.exact))
-        lines: dict[object, list[tuple[int, Collective]]] = {}
-        for group in replicas(trace):
-            for update in updates(group):
-                step = next(iter(update.steps.values()))
-                if gathering := _used(update.steps):
-                    lines.setdefault(gathering.at, []).append((step.index, gathering))
-        if lines:
-            return [self._without(trace, gatherings) for gatherings in lines.values()]
+        steps = [update.steps for group in replicas(trace) for update in updates(group)]
+        used = [(index, gathering) for row in steps for index, gathering in _used(row)]
+        if used:
+            lines = grouped(used, lambda pair: pair[1].at)
+            return [self._without(trace, gatherings) for gatherings in lines]
         recordings = trace.training().values()
         if not any(call.operation in _GATHERS for recording in recordings for call in recording.collectives):
             raise NotMeasured("nothing was gathered from all ranks")
         if any(_is_unknown(step) for recording in recordings for step in recording.steps):
-            raise NotMeasured("this torch does not tell what a loss was made of; later ones do")
+            raise NotMeasured("this version of torch does not show what a loss was made of; later ones do")
         return Passed("no loss was seen to use gathered tensors that lack their gradient")
 
     def _without(self, trace: Trace, gatherings: Sequence[tuple[int, Collective]]) -> Finding:
@@ -66,9 +64,9 @@ class GatherWithoutGradient(Check):
         ranks = tuple(trace.training())
         return self.fail(
             f"{first.operation} of features ({shape}) feeds the loss without their gradient",
-            why="It returns copies that autograd knows nothing of. What this rank's features do to the "
+            why="It returns copies outside the autograd graph. What this rank's features contribute to the "
             "losses of other ranks is missing in the gradient, so it is not that of the global batch.",
-            fix="from torch.distributed.nn import all_gather    # lets gradients pass\n"
+            fix="from torch.distributed.nn import all_gather    # differentiable\n"
             "everything = torch.cat(all_gather(features))",
             ranks=ranks,
             where=first.at,
@@ -85,20 +83,15 @@ class GatherWithoutGradient(Check):
         )
 
 
-def _used(steps: Mapping[int, TrainingStep]) -> Collective | None:
-    """The gathering whose result stands in the loss, where each rank has a loss of its own."""
-    pairs = [_gathered(step) for step in steps.values()]
-    if not all(pairs):
-        return None
-    known = [pair for pair in pairs if pair]
-    losses = {backward.loss for _, backward in known}
-    if len(losses) == 1 and len(known) > 1:
-        return None  # every rank computes the loss of the whole batch: the sum over ranks is then complete
-    return known[0][0]
-
-
-def _gathered(step: TrainingStep) -> tuple[Collective, Backward] | None:
-    return next((pair for pair in _before_backward(step) if pair[1].gathered), None)
+def _used(steps: Mapping[int, TrainingStep]) -> list[tuple[int, Collective]]:
+    """The gathering whose result stands in the loss, with its step, where each rank has a loss of its own."""
+    gathered = [[pair for pair in _before_backward(step) if pair[1].gathered] for step in steps.values()]
+    if not all(gathered):
+        return []
+    losses = {pairs[0][1].loss for pairs in gathered}
+    if len(losses) == 1 and len(gathered) > 1:
+        return []  # every rank computes the loss of the whole batch: the sum over ranks is then complete
+    return [(next(iter(steps.values())).index, gathered[0][0][0])]
 
 
 def _is_unknown(step: TrainingStep) -> bool:

@@ -46,8 +46,8 @@ class NoSyncMisaligned(Check):
         return self.fail(
             f"the backward before the optimizer's step did not reduce on {ranks_phrase(first.by_rank)}: "
             + _window(len(window), reduced),
-            why="Its forward ran with synchronisation off, which decides about the backward too. The "
-            "gradients gathered since stay each rank's own, and the weights drift apart.",
+            why="Its forward ran under no_sync(), which turns off the all-reduce of its backward as well. The "
+            "accumulated gradients stay each rank's own, and the weights drift apart.",
             fix="sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)\n"
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"

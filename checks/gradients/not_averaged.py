@@ -12,7 +12,7 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.instances import grouped, of_model
 from ddpdoctor.trace.sync import Group, replicas
 
 
@@ -67,13 +67,14 @@ class GradientsNotAveraged(Check):
         if exact is not None and exact.agrees:
             return Passed(in_words(exact))
         hooked = any(recording.events(HookedGradient) for recording in trace.training().values())
-        hooks: dict[int | None, Finding] = {}
-        for group in replicas(trace) if hooked else ():
-            for wrapper, gradients in _by_wrapper(group).items():
-                if times := _by_ranks(gradients, len(group)):
-                    hooks.setdefault(wrapper, self._hook(gradients[0], times, group, trace))
-        if hooks:
-            return list(hooks.values())
+        findings = [
+            self._hook(gradients[0], times, group, trace)
+            for group in (replicas(trace) if hooked else ())
+            for gradients in grouped(multiples(group, wrapped=True), lambda multiple: multiple.first.wrapper)
+            if (times := _by_ranks(gradients, len(group)))
+        ]
+        if findings:
+            return findings
         if exact is None:
             raise NotMeasured("only --exact runs the script again in one process")
         if exact.refused:
@@ -98,9 +99,8 @@ class GradientsNotAveraged(Check):
             ranks=tuple(group),
             where=wrapper.hooked_at,
             evidence=(
-                *(
-                    Evidence(f"{numbers(own.given)} of {own.key}, given to the hook", (rank,))
-                    for rank, own in multiple.beside(group).items()
+                *by_state(
+                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key}, given to the hook"
                 ),
                 Evidence(f"{numbers(multiple.first.got)} after the backward, {times} the mean"),
                 *proof(trace.exact),
@@ -114,8 +114,8 @@ class GradientsNotAveraged(Check):
         return self.fail(
             f"the gradient of the first update on {ranks_phrase(recordings)} is {exact.scale:.3g} times that "
             f"of one process on the same samples, with a relative error of {exact.error:.2g}",
-            why="The same script, run again as one process on the batches of all ranks together, computes "
-            "another gradient. So what is learnt depends on the number of ranks.",
+            why="The same script, run again as one process on the batches of all ranks together, computes a "
+            "different gradient, so the result of training depends on the number of ranks.",
             fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own "
             "count, a sum that nobody divides, a tensor gathered without its gradient",
             ranks=tuple(recordings),
@@ -146,17 +146,9 @@ class GradientsNotAveraged(Check):
         )
 
 
-def _by_wrapper(group: Group) -> dict[int | None, list[Multiple]]:
-    """The gradients that a hook made multiples of the mean, by the wrapper that has the hook."""
-    by_wrapper: dict[int | None, list[Multiple]] = {}
-    for multiple in multiples(group, wrapped=True):
-        by_wrapper.setdefault(multiple.first.wrapper, []).append(multiple)
-    return by_wrapper
-
-
-def _by_ranks(found: Sequence[Multiple], size: int) -> str:
+def _by_ranks(gradients: Sequence[Multiple], size: int) -> str:
     """How many times the mean every gradient is, where that comes of the number of ranks and stays; else empty."""
     for wanted, text in ((size, f"{size} times"), (1 / size, f"1/{size} of")):
-        if all_stay(found, wanted):
+        if all_stay(gradients, wanted):
             return text
     return ""

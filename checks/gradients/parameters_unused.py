@@ -6,7 +6,6 @@ from ddpdoctor.blame.causes import GradientsMissing
 from ddpdoctor.blame.wording import cause_fields, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
@@ -84,8 +83,8 @@ class ParametersUnused(StandstillCheck):
         return super().examine_run(trace)
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        if not any(recording.wrappers for recording in trace.training().values()):
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        trace.training()
+        trace.wrapped()
         return Passed("every parameter got a gradient, or find_unused_parameters took care of it")
 
     @reports(GradientsMissing)
@@ -104,9 +103,9 @@ class ParametersUnused(StandstillCheck):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(*self.raises)
-        found = [match for source in reason.sources for match in _INDICES.finditer(source.text)]
-        ranks = {int(match["rank"]) for match in found} | set(log_fields(reason)["ranks"])
-        missing = " ".join(match["which"].strip() for match in found[:1])
+        indices = [match for source in reason.sources for match in _INDICES.finditer(source.text)]
+        ranks = {int(match["rank"]) for match in indices} | set(log_fields(reason)["ranks"])
+        missing = " ".join(match["which"].strip() for match in indices[:1])
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
         return self.fail(
             f"{ranks_phrase(ranks) if ranks else 'a rank'} did not produce gradients for {which}",
@@ -213,23 +212,17 @@ def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
     gradients = {
         key: value for taken in step.optimizer_steps for key, value in (taken.gradients or {}).items()
     }
-    own = {
-        parameter.key: gradients[parameter.key]
-        for parameter in wrapper.parameters
-        if parameter.requires_grad and parameter.key in gradients
-    }
-    if not through or not any(own.values()):
+    of_wrapper = {key: gradients[key] for key in wrapper.trained if key in gradients}
+    if not through or not any(of_wrapper.values()):
         return []
-    return [key for key, digest in own.items() if digest is None]
+    return [key for key, digest in of_wrapper.items() if digest is None]
 
 
 def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]) -> str:
     if not missing:
         return "some parameters"
     rank, names = max(missing.items(), key=lambda item: len(item[1]))
-    total = sum(
-        parameter.requires_grad for wrapper in recordings[rank].wrappers for parameter in wrapper.parameters
-    )
+    total = sum(len(wrapper.trained) for wrapper in recordings[rank].wrappers)
     return f"{len(names)} of {plural(total, 'parameter')}: {listing(names)}"
 
 

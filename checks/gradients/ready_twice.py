@@ -52,10 +52,9 @@ class ReadyTwice(Check):
             trace.training()
             return Passed("no gradient arrived twice in a backward")
         rank, first = next(iter(raised.items()))
-        name = _name(trace.recordings()[rank], first)
-        ranks = ranks_phrase(with_victims(trace, raised))
         return self.fail(
-            f"the gradient of {name} arrived twice in one backward on {ranks}",
+            f"the gradient of {_name(trace.recordings()[rank], first)} arrived twice in one backward on "
+            + ranks_phrase(with_victims(trace, raised)),
             why=_WHY,
             fix=_FIX,
             **raised_by(trace, raised),
@@ -63,8 +62,8 @@ class ReadyTwice(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(*self.raises)
-        found = next((m for source in reason.sources if (m := _INDEX.search(source.text))), None)
-        which = (found[2] or f"parameter {found[1]}") if found else "a parameter"
+        indices = (match for source in reason.sources for match in _INDEX.finditer(source.text))
+        which = next((match[2] or f"parameter {match[1]}" for match in indices), "a parameter")
         headline = f"the gradient of {which} arrived twice in one backward"
         return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason))
 

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
-from ddpdoctor.trace.instances import by_key
+from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
 from ddpdoctor.trace.training import TrainingStep
@@ -61,18 +62,18 @@ class ReducedTwice(Check):
             return Passed(in_words(trace.exact))
         recordings = trace.training()
         if not any(recording.wrappers for recording in recordings.values()):
-            return self._examine_own(trace)
+            return self._examine_unwrapped(trace)
         size = trace.world_size or len(recordings)
         if size < 2:
             raise NotMeasured("needs at least two ranks")
-        twice = [(rank, again) for rank, recording in recordings.items() for again in _twice(recording, size)]
+        twice = on_each_rank(recordings, lambda recording: _twice(recording, size))
         lines = by_key(twice, lambda again: again.collective.at)
         calls = Counter(again.collective.at for _, again in twice)
         return [self._again(of_line, calls, size, trace) for of_line in lines] or Passed(
             "the script sums no gradient that DistributedDataParallel has averaged"
         )
 
-    def _examine_own(self, trace: Trace) -> Judgement:
+    def _examine_unwrapped(self, trace: Trace) -> Judgement:
         summed = False
         for group in replicas(trace):
             gradients = list(multiples(group, wrapped=False))
@@ -88,15 +89,13 @@ class ReducedTwice(Check):
         return self.fail(
             f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
             why="Each rank's loss is a mean over its own samples, so the gradient of all is the mean of "
-            f"{size}. Their sum is {size} times as large, and so is the step that the optimizer takes, "
-            "whatever its learning rate says.",
+            f"{size}. Their sum is {size} times as large, and so is the optimizer's step.",
             fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
             ranks=ranks,
             where=_line_of_sum(group, multiple.first.step),
             evidence=(
-                *(
-                    Evidence(f"{numbers(gradient.given)} of {gradient.key} after the backward", (rank,))
-                    for rank, gradient in multiple.beside(group).items()
+                *by_state(
+                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key} after the backward"
                 ),
                 Evidence(f"{numbers(multiple.first.used)} at the update, {size} times the mean", ranks),
                 *proof(trace.exact),
@@ -108,32 +107,25 @@ class ReducedTwice(Check):
     ) -> Finding:
         """Of the reductions in one line."""
         first = next(iter(twice.values()))
-        of = first.collective.gradient_of
-        ranks = tuple(twice)
+        call, ranks = first.collective, tuple(twice)
+        if call.gradient_of:
+            what = f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
+            why = f"DDP has averaged them, so they are equal on {size} ranks, and their sum is {size} times as large."
+            fix = "delete this all_reduce: DDP averages gradients during backward()"
+        else:
+            what = f"the loss is summed over {size} ranks before the backward that averages its gradients"
+            why = f"Its gradient is the sum over {size} ranks on every rank, and so is the mean of equal gradients."
+            fix = "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())"
+        of = f"the gradient of {call.gradient_of}" if call.gradient_of else "the loss"
         return self.fail(
-            (
-                f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
-                if of
-                else f"the loss is summed over {size} ranks before the backward that averages its gradients"
-            )
-            + f": {first.ratio or size:.3g} times too large",
-            why=f"The gradients of {size} ranks are equal once DDP has averaged them, and their sum is {size} times "
-            "as large. So is the step that the optimizer takes, whatever its learning rate says."
-            if of
-            else f"Its gradient is the sum over {size} ranks on every rank, and DDP's mean of equal "
-            "gradients leaves it so. The step that the optimizer takes is that many times as large.",
-            fix="delete this all_reduce: DDP averages gradients during backward()"
-            if of
-            else "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())",
+            f"{what}: {first.ratio or size:.3g} times too large",
+            why=f"{why} The optimizer's step is that many times too large as well.",
+            fix=fix,
             ranks=ranks,
-            where=first.collective.at,
+            where=call.at,
             evidence=(
-                Evidence(
-                    f"step {first.step}: {first.collective.operation}({first.collective.reduce or 'sum'}) of "
-                    + (f"the gradient of {of}" if of else "the loss"),
-                    ranks,
-                ),
-                Evidence(f"{plural(calls[first.collective.at], 'such call')} in the steps recorded"),
+                Evidence(f"step {first.step}: {call.operation}({call.reduce or 'sum'}) of {of}", ranks),
+                Evidence(f"{plural(calls[call.at], 'such call')} in the steps recorded"),
                 *proof(trace.exact),
             ),
         )
@@ -164,9 +156,7 @@ def _twice(recording: Recording, size: int) -> Iterator[Twice]:
 def _of_gradient(recording: Recording, step: TrainingStep, collective: Collective) -> float | None:
     """How many times as large the gradient was at the update as before this reduction, if DDP had averaged it."""
     key = collective.gradient_of
-    wrapper = next(
-        (w for w in recording.wrappers for parameter in w.parameters if parameter.key == key), None
-    )
+    wrapper = next((each for each in recording.wrappers if key in {it.key for it in each.parameters}), None)
     if key is None or wrapper is None or not collective.norm:
         return None
     before = [backward for backward in step.backwards if backward.time <= collective.time]
@@ -181,11 +171,8 @@ def _is_summed_loss(step: TrainingStep, collective: Collective, size: int) -> bo
     if not collective.differentiable or not collective.requires_grad or collective.shape not in ((), (1,)):
         return False
     following = next((backward for backward in step.backwards if backward.time >= collective.time), None)
-    forwards = [forward for forward in step.forwards if forward.time > collective.time]
-    if (
-        following is None
-        or not following.reduced
-        or any(forward.time < following.time for forward in forwards)
-    ):
+    if following is None or not following.reduced:
+        return False
+    if any(collective.time < forward.time < following.time for forward in step.forwards):
         return False
     return following.factor is None or abs(following.factor * size - 1) > _TOLERANCE

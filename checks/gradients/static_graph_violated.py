@@ -1,12 +1,14 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
-_WHY = "DDP learnt in the first step which gradients to wait for, and in this one other parameters took part."
+_WHY = (
+    "DDP recorded in the first step which gradients to wait for, and in this one other parameters took part."
+)
 _FIX = (
     "leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or use the same "
     "parameters in every step, loss + 0 * unused.sum()"
@@ -54,6 +56,5 @@ class StaticGraphViolated(Check):
         return Passed("the graph stayed the same in every step")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(*self.raises)
         headline = "the graph of a model wrapped with static_graph=True changed"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))

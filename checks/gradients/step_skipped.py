@@ -44,7 +44,7 @@ class StepSkipped(Check):
             raise NotMeasured(trace.broken)
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             raise NotMeasured("ranks differ by design inside a Join")
-        backwards = {rank: _backwards(recording) for rank, recording in recordings.items()}
+        backwards = {rank: len(recording.backwards) for rank, recording in recordings.items()}
         steps = {rank: recording.step_count or len(recording.steps) for rank, recording in recordings.items()}
         if len(set(steps.values())) > 1 and _equal_work(recordings, backwards):
             return self._skipped(recordings, steps, backwards)
@@ -61,9 +61,9 @@ class StepSkipped(Check):
         leader = recordings[next(rank for rank, count in steps.items() if count == most)]
         return self.fail(
             f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
-            why="It ran as many backwards as the others, so the gradients were averaged, and it did not use "
+            why="It ran as many backwards as the others, so the gradients were averaged, but it did not apply "
             "them. Its weights differ from then on.",
-            fix="skip = skip.float()    # what decides, as a tensor\ndist.all_reduce(skip)\n"
+            fix="skip = skip.float()    # the condition, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
             where=leader.steps[0].optimizer_steps[-1].at,
@@ -74,11 +74,6 @@ class StepSkipped(Check):
                 }
             ),
         )
-
-
-def _backwards(recording: Recording) -> int:
-    steps = (*recording.steps, *([recording.trailing] if recording.trailing else []))
-    return sum(len(step.backwards) for step in steps)
 
 
 def _equal_work(recordings: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:

@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.sync import last_backward, replicas, updates
 from ddpdoctor.trace.training import TrainingStep
 
@@ -77,17 +79,15 @@ class UnevenMean(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:
             return Passed(in_words(trace.exact))
-        rows = [
-            row for group in replicas(trace) for update in updates(group) for row in [_rows(update.steps)]
-        ]
-        compared = [row for row in rows if row]
+        rows = [_rows(update.steps) for group in replicas(trace) for update in updates(group)]
+        compared = list(filter(None, rows))
         if not compared:
             raise NotMeasured("no loss was seen that averages over a count of its own")
-        lines: dict[object, dict[int, Uneven]] = {}
-        for number, row in enumerate(compared):
-            for loss in sorted((loss for loss in row if loss.matters), key=lambda loss: -loss.ratio):
-                lines.setdefault((loss.at, loss.function), {}).setdefault(number, loss)
-        often = [line for line in lines.values() if len(line) >= max(1, _SHARE_OF_STEPS * len(compared))]
+        uneven = [(number, loss) for number, row in enumerate(compared) for loss in row if loss.matters]
+        uneven.sort(key=lambda pair: (pair[0], -pair[1].ratio))
+        # Of each line, the worst of each step.
+        lines = by_key(uneven, lambda loss: (loss.at, loss.function))
+        often = [line for line in lines if len(line) >= max(1, _SHARE_OF_STEPS * len(compared))]
         return [self._uneven(list(line.values()), len(compared), trace) for line in often] or Passed(
             f"losses averaged over equal counts in {plural(len(compared), 'training step')}"
         )
@@ -99,18 +99,15 @@ class UnevenMean(Check):
         return self.warn(
             f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: those of "
             f"some ranks weigh {worst.ratio:.1f} times as much",
-            why="Each rank divides by its own count, and DDP then averages the ranks alike. The result is "
+            why="Each rank divides by its own count, and DDP then gives all ranks the same weight. The result is "
             "not the gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(worst),
             ranks=tuple(worst.counts),
             where=worst.at,
             evidence=(
-                *(
-                    Evidence(
-                        f"step {worst.step}: {count} elements",
-                        tuple(r for r in worst.counts if worst.counts[r] == count),
-                    )
-                    for count in sorted(set(worst.counts.values()))
+                *by_state(
+                    dict(sorted(worst.counts.items(), key=lambda item: item[1])),
+                    lambda count: f"step {worst.step}: {count} elements",
                 ),
                 Evidence(
                     f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(worst.counts)})"
@@ -158,14 +155,14 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
         return
     for position, first in enumerate(next(iter(losses.values()))):
         row = {rank: means[position] for rank, means in losses.items()}
-        if len({(member.function, member.at) for member in row.values()}) == 1:
+        if len({(loss.function, loss.at) for loss in row.values()}) == 1:
             yield Uneven(
                 next(iter(steps.values())).index,
                 first.at,
                 first.function,
-                {rank: member.count for rank, member in row.items()},
-                next((member.ignored for member in row.values() if member.ignored is not None), None),
-                {rank: member.factor / max(1, member.count) for rank, member in row.items()},
+                {rank: loss.count for rank, loss in row.items()},
+                next((loss.ignored for loss in row.values() if loss.ignored is not None), None),
+                {rank: loss.factor / max(1, loss.count) for rank, loss in row.items()},
             )
 
 

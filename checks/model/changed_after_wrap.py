@@ -98,6 +98,5 @@ def _without_hooks(trace: Trace) -> list[list[Unaveraged]]:
 
 def _without_gradient(unaveraged: Unaveraged) -> bool:
     """Whether a parameter of the wrapper got none, which leaves its bucket unreduced as well (DD204)."""
-    wrapper, steps = unaveraged.wrapper, unaveraged.update.taken.values()
-    trained = [parameter.key for parameter in wrapper.parameters if parameter.requires_grad]
-    return any((step.gradients or {}).get(key, "") is None for step in steps for key in trained)
+    gradients = [step.gradients or {} for step in unaveraged.update.taken.values()]
+    return any(digests.get(key, "") is None for digests in gradients for key in unaveraged.wrapper.trained)

@@ -113,9 +113,8 @@ def _unused(recording: Recording, wrapper: int) -> list[int]:
 
 def _left_out(recording: Recording, wrapper: Wrapper) -> bool:
     """Whether an update came without the gradient of a parameter, in whatever step."""
-    trained = {parameter.key for parameter in wrapper.parameters if parameter.requires_grad}
     return any(
-        gradient is None and key in trained
+        gradient is None and key in wrapper.trained
         for step in recording.steps
         for update in step.optimizer_steps
         for key, gradient in (update.gradients or {}).items()

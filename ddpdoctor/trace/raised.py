@@ -93,8 +93,7 @@ def keys_of(recording: Recording, indices: tuple[int, ...]) -> tuple[str, ...]:
     wrapper = _only_wrapper(recording)
     if wrapper is None:
         return ()
-    trained = [parameter.key for parameter in wrapper.parameters if parameter.requires_grad]
-    return tuple(trained[index] for index in indices if index < len(trained))
+    return tuple(wrapper.trained[index] for index in indices if index < len(wrapper.trained))
 
 
 def _only_wrapper(recording: Recording) -> Wrapper | None:

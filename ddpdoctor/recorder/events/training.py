@@ -65,6 +65,11 @@ class Wrapper(Event):
     library: str = ""
     """The module of the library that the script called to have it wrapped; empty where it did so itself."""
 
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The parameters that require a gradient."""
+        return tuple(parameter.key for parameter in self.parameters if parameter.requires_grad)
+
 
 @dataclass(slots=True)
 class Conversion(Event):
