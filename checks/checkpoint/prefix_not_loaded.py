@@ -13,6 +13,8 @@ from ddpdoctor.trace.recording import Recording
 
 PREFIXES = ("module.", "_orig_mod.")
 SHOWN = 3
+_KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
+"""In scripts that copy name by name."""
 RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
 
 
@@ -59,10 +61,11 @@ class PrefixNotLoaded(Check):
         return findings or Passed(f"{calls} found the model's names")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(*self.raises)
+        reason = log.search(*self.raises) or log.reason(_KEY)
         prefix = f"{reason.match[1]}."
         _, _, unexpected = reason.match.string.partition("Unexpected key(s)")
-        ours, theirs = ("do not", "begin") if prefix in unexpected else ("do", "do not begin")
+        from_checkpoint = prefix in unexpected or reason.match.re.pattern == _KEY
+        ours, theirs = ("do not", "begin") if from_checkpoint else ("do", "do not begin")
         return self.fail(
             f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
             why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, "

@@ -29,6 +29,10 @@ _WRONG_DEVICE = (
     r"|Tensors must be CUDA and dense|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors"
 )
 _WITHOUT_LIBUV = r"use_libuv was requested but PyTorch was buil[dt] without libuv support"
+_NO_SUCH_CALL = r"(?:ProcessGroup|Backend )\w+ (?:does not|doesn't) support (?P<call>[a-z_]{4,40})$"
+_NOT_DISTRIBUTED = (
+    r"module 'torch(?:\.distributed|\._C)' has no attribute '(?:init_process_group|_c10d_init|ProcessGroup)'"
+)
 _WITHOUT_GPU = r"ProcessGroup(?P<backend>NCCL) is only supported with GPUs, no GPUs found"
 _UNKNOWN_BACKEND = r"(?:Invalid backend|Unknown c10d backend type):? '?(?P<backend>\w+)"
 
@@ -97,6 +101,21 @@ class BackendUnavailable(Check):
                 "created, by torchrun or by init_process_group.",
                 fix="set USE_LIBUV=0                  # before torchrun; export USE_LIBUV=0 in a Unix shell\n"
                 'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500?use_libuv=0", ...)',
+                **log_fields(reason),
+            )
+        reason = log.search(_NO_SUCH_CALL, _NOT_DISTRIBUTED)
+        if reason:
+            call = reason.match.groupdict().get("call")
+            return self.fail(
+                f"the group's backend has no {call}"
+                if call
+                else "this torch is built without torch.distributed",
+                why="Each backend has some of the collectives only; gloo's and NCCL's differ."
+                if call
+                else "Builds with USE_DISTRIBUTED=0, and some for macOS and Jetson, have an empty torch.distributed.",
+                fix="see the table of backends in the documentation of torch.distributed"
+                if call
+                else "install another build of torch: torch.distributed.is_available() has to be True",
                 **log_fields(reason),
             )
         reason = log.reason(*self.raises)

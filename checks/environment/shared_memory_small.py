@@ -19,7 +19,7 @@ LEAKED_SHARE = 0.1
 _OF_TORCH = re.compile(r"torch_(\d+)_\d+_\d+")
 _NO_SPACE = (
     r"(?:shared memory|posix_fallocate|/dev/shm|shm\b).{0,200}No space left on device"
-    r"|No space left on device.{0,80}/dev/shm"
+    r"|No space left on device.{0,80}/dev/shm|unable to write to file </torch_"
     r"|(?:Error while creating shared memory segment|failed to extend /dev/shm/nccl)(?!.*error: )"
 )
 _WORKERS_BUS_ERROR = (

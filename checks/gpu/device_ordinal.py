@@ -14,7 +14,10 @@ from ddpdoctor.trace.instances import by_line, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 _NONE = r"No CUDA GPUs are available"
-_ORDINAL = r"invalid device ordinal|Invalid device id|invalid (?:CUDA )?device (?:index|number)"
+_ORDINAL = (
+    r"invalid device ordinal|You requested gpu: .{1,80}\s+But your machine only has|Invalid device id"
+    r"|invalid (?:CUDA )?device (?:index|number)"
+)
 
 _WHY = (
     "GPUs are counted from 0 in each process, among those that are visible to it. The global rank is no such "

@@ -10,7 +10,8 @@ _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 _TOO_OLD = (
     r"CUDA driver version is insufficient|NVIDIA driver on your system is too old|unsupported toolchain"
     r"|[Dd]river/library version mismatch|not supported in the installed CUDA driver"
-    r"|forward compatibility was attempted on non.supported"
+    r"|forward compatibility was attempted on non.supported|unsupported display driver / cuda driver combination"
+    r"|CUDA Driver version found is \d+\. Minimum requirement"
 )
 
 
@@ -38,7 +39,8 @@ class DriverTooOld(Check):
     breaks_group = True
     raises = (_TOO_OLD,)
     log_words = (
-        "driver version is insufficient", "driver on your system is too old", "version mismatch",
+        "driver version is insufficient", "Driver version found", "cuda driver combination",
+        "driver on your system is too old", "version mismatch",
         "installed CUDA driver", "unsupported toolchain",
     )  # fmt: skip
 

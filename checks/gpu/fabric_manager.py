@@ -6,6 +6,7 @@ _FABRIC = (
     r"NVLink SHARP \(NVLS\).{0,80}(?:error|fail)|[Ff]abric [Mm]anager"
     r"|system not yet initialized|Cuda failure 802\b"
     r"|transport/nvls\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc))"
+    r"|fail.{0,80}\bmulticast\b|\b[Mm]ulticast\w* .{0,40}fail|cuMulticast\w+ fail"
     r"|MNNVL .{0,80}not working|IMEX .{0,40}(?:error|fail)"
 )
 
@@ -34,6 +35,7 @@ class FabricManager(Check):
     raises = (_FABRIC,)
     log_words = (
         "NVLS",
+        "ulticast",
         "transport/nvls.cc",
         "MNNVL",
         "IMEX",

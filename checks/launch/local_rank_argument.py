@@ -2,7 +2,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
-_REJECTED = r"(?:unrecognized arguments:.*?|[Nn]o such option:? )(?P<option>--local[-_]rank)\b"
+_REJECTED = (
+    r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag ')"
+    r"(?P<option>(?:--)?local[-_]rank)\b"
+)
 
 
 class LocalRankArgument(Check):
@@ -27,7 +30,7 @@ class LocalRankArgument(Check):
 
     code = "DD007"
     title = "the script accepts the local rank as the launcher passes it"
-    log_words = ("unrecognized arguments", "o such option")
+    log_words = ("unrecognized arguments", "o such option", "Unknown command line flag")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_REJECTED)

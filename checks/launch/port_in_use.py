@@ -12,9 +12,12 @@ from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"
-_TAKEN = r"(?i)address already in use|EADDRINUSE|Only one usage of each socket address"
+_TAKEN = (
+    r"(?i)address already in use|EADDRINUSE|Only one usage of each socket address"
+    r"|but another process is utilizing it"
+)
 _DENIED = r"failed to (?:listen|bind).{0,200}(?:EACCES|[Pp]ermission denied)"
-_PORT = re.compile(r"bind to \S+:(\d+)|port:? (\d+)|\]:(\d+)")
+_PORT = re.compile(r"bind to \S+:(\d+)|port:? `?(\d+)|\]:(\d+)")
 
 
 class PortInUse(Check):

@@ -22,7 +22,7 @@ _TIMED_OUT = (
     r"\((?P<address>[^\s,)]+), (?P<port>\d+)\)"
 )
 _STORE_REFUSED = (
-    r"connect\(\) timed out\. Original timeout|connection to the C10d store has failed|RendezvousTimeoutError"
+    r"connect\(\) timed out|connection to the C10d store has failed|RendezvousTimeoutError"
     r"|TCPStore.{0,80}(?:Connection refused|timed out)"
 )
 _BARE = r"^RuntimeError: (?:No route to host|Network is unreachable|Connection timed out|Wait timeout)$"
@@ -57,7 +57,7 @@ class RendezvousUnreachable(Check):
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
-        "C10d store",
+        "C10d store", "RendezvousTimeoutError",
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:

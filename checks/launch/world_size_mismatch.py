@@ -17,6 +17,9 @@ _OTHER_SIZE = (
     r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)"
 )
 _RANK_TWICE = r"rank (?P<rank>\d+) of \d+ ranks has already checked in"
+_BEYOND = (
+    r"[Rr]ank (?P<rank>\d+) .{0,40}(?:outside of|not less than|exceeds) (?:the )?world[ _]size (?P<size>\d+)"
+)
 _RANK_OUTSIDE = r"enforce fail .{0,200}rank < size\. (?P<rank>\d+) vs (?P<size>\d+)"
 
 
@@ -68,7 +71,7 @@ class WorldSizeMismatch(Check):
         return Passed("rank, world size and address are those of the launcher")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE)
+        reason = log.reason(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE, _BEYOND)
         groups = reason.match.groupdict()
         if groups.get("other"):
             headline = f"ranks gave different world sizes: {groups['given']} and {groups['other']}"

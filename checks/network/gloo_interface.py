@@ -62,7 +62,8 @@ class GlooInterface(Check):
             why = "GLOO_SOCKET_IFNAME holds whole names of interfaces; NCCL's prefixes and ^ are no names. "
             return self._told(text, why, log_fields(mention))
         reason = log.reason(_LOOPBACK, _UNRESOLVED)
-        address = reason.match.groupdict().get("address")
+        groups = reason.match.groupdict()
+        address = groups.get("address") or groups.get("address2")
         text = (
             f"gloo gave out the loopback address {address}"
             if address

@@ -42,7 +42,7 @@ class IbMemlock(Check):
     title = "locked memory is enough for InfiniBand"
     breaks_group = True
     raises = (_REFUSED,)
-    log_words = ("ibv_reg_mr", "ibv_create_", "locked memory", "memlock")
+    log_words = ("RLIMIT_MEMLOCK", "ibv_reg_mr", "ibv_create_", "locked memory", "memlock")
 
     def examine_host(self, host: Host) -> Judgement:
         devices = {port.device for port in host.infiniband}

@@ -6,7 +6,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.nccl_settings import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role, Skipped
 from ddpdoctor.redact import show_value
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
@@ -88,7 +88,7 @@ class NcclInterface(Check):
             return NOT_IN_OUTPUT
         interface = reason.match.groupdict().get("interface", "lo")
         text = f"NCCL took interface {interface}, which does not lead to other nodes"
-        return self._told(log, text, log_fields(reason), Confidence.LIKELY)
+        return self._told(log, text, log_fields(reason, role=Role.LIBRARY), Confidence.LIKELY)
 
     def _told(
         self, log: Log, text: str, details: dict[str, Any], confidence: Confidence = Confidence.CERTAIN

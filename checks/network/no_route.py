@@ -1,12 +1,14 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Judgement
+from ddpdoctor.model import Judgement, Role
 
 _DIALS = r"[Cc]onnect(?:ing)?(?: to)?,? (?:remote=)?"
 _LINK_LOCAL = (
     rf"{_DIALS}\[?(?P<address>169\.254\.[\d.]+|fe80:[\w:.%-]+?)[\]<]"
     r".{0,80}(?:fail|refused|timed out)"
 )
+_CHOSEN = r"NCCL INFO Bootstrap ?: ?Using \[?\d*\]?[^\s:]+:(?P<address>169\.254\.[\d.]+|fe80:[\w:.%-]+)<"
+"""The interface over which ranks meet: adapters of a management controller have such an address on every node."""
 _NO_ROUTE = (
     rf"{_DIALS}\[?(?P<address>[\w.:%-]{{1,80}}?)[\]<:]"
     r".{0,80}(?:No route to host|Network is unreachable)"
@@ -39,12 +41,16 @@ class NoRoute(Check):
         "onnecting to ",
         "connect [",
         "connect, remote=",
+        "Bootstrap",
         "No route to host",
         "Network is unreachable",
     )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_LINK_LOCAL, _NO_ROUTE)
+        role = Role.CAUSE
+        if reason is None and log.failed and not log.training:
+            reason, role = log.search(_CHOSEN), Role.LIBRARY
         if reason is None or "[c10d]" in reason.match.string:  # the store's address is DD004's
             return NOT_IN_OUTPUT
         address = reason.match["address"]
@@ -59,5 +65,5 @@ class NoRoute(Check):
             "this node is not in.",
             fix="ip -br address     # on every node: the interface of the network that they share\n"
             "export NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0\nip route get ADDRESS     # where it would go",
-            **log_fields(reason),
+            **log_fields(reason, role=role),
         )

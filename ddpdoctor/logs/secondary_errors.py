@@ -13,13 +13,14 @@ PEER_IS_GONE = (
     r"|pair\.cc.{0,20} connect \[.{0,60}refused|remote process (?:has )?exited|Socket recv failed"
     r"|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
     r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
-    r"|successfully reached monitoredBarrier|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
+    r"|store->get\(.{0,80}got error: (?:Connection|Broken)|successfully reached monitoredBarrier"
+    r"|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
     r"|onnect to \S+<\d+> failed ?: Connection refused|ActorDiedError|ActorUnavailableError|WorkerCrashedError"
 )
 _WAITED_IN_VAIN = re.compile(
     r"[Ww]atchdog caught collective operation timeout|Timed out waiting \d+ms|[Ss]ocket [Tt]imeout"
     r"|failed to pass monitored|watchdog got stuck for|wait timeout after \d+ms|collective operation timeout"
-    r"|Application timeout caused pair closure|store->get\(.{0,80}got error"
+    r"|Application timeout caused pair closure|store->get\(.{0,80}got error(?!: (?:Connection|Broken))"
     r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
 )
 _LAUNCHER = re.compile(
