@@ -16,13 +16,14 @@ from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import Exchange, exchanged, is_named
 from ddpdoctor.trace.happens_before import HappensBefore
-from ddpdoctor.trace.instances import files
+from ddpdoctor.trace.instances import files, grouped, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
 
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
 )
+_NO_WAIT = "Nothing between the write and the read makes one rank wait for the other."
 _FIX = "dist.barrier()    # on every rank, after the write and before the read"
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
@@ -70,27 +71,22 @@ class CheckpointRace(Check):
         if errors:
             raise NotMeasured(f"the checkpoint folder cannot be written: {errors[0]}")
         unshared = _unshared(values)
-        wrong = {r: v for r, v in values.items() if r not in unshared and v["after"] != "whole"}
+        shared = {rank: value for rank, value in values.items() if rank not in unshared}
+        wrong = {rank: value for rank, value in shared.items() if value["after"] != "whole"}
         if wrong:
             return self._incomplete(wrong, ranks.launch.checkpoint_dir)
         return Passed(_passed(values, unshared))
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recordings = trace.recordings()
-        if len(recordings) < 2:
-            return Skipped("needs at least two ranks")
+        recordings = trace.recordings_of_several()
         missed = [self._missed(*miss) for miss in _missed(trace, recordings)]
         pairs = list(exchanged(recordings))
         if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
         order = HappensBefore(recordings)
-        races: dict[object, list[Exchange]] = {}
-        for writer, save, reader, load in pairs:
-            if order.may_overlap(writer, save.span, reader, load.span) and not _under_a_lock(
-                recordings[writer], save, recordings[reader], load
-            ):
-                races.setdefault((save.at, load.at, writer), []).append((writer, save, reader, load))
-        return [*missed, *map(self._race, races.values())] or Passed(
+        races = [pair for pair in pairs if _is_race(pair, order, recordings)]
+        lines = grouped(races, lambda race: (race[1].at, race[3].at, race[0]))
+        return [*missed, *map(self._race, lines)] or Passed(
             f"{ranks_phrase({reader for _, _, reader, _ in pairs})} read checkpoints only after they were complete"
         )
 
@@ -106,9 +102,8 @@ class CheckpointRace(Check):
             return NOT_IN_OUTPUT
         return self.fail(
             f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
-            why="Rank 0 writes the file, and the others read it without waiting: what they find depends on "
-            "the disk.",
-            fix="dist.barrier() between the save on rank 0 and the load on the others",
+            why="Rank 0 writes the file, and the others read it without waiting: what they find depends on the disk.",
+            fix=_FIX,
             confidence=Confidence.LIKELY,
             **log_fields(*failed, ranks=ranks),
         )
@@ -122,8 +117,8 @@ class CheckpointRace(Check):
         paths = [save.path for _, save, _, _ in races]
         return self.fail(
             f"{ranks_do(readers, 'read')} {files(paths)} without waiting until rank {writer} has written it",
-            why="Nothing between the write and the read makes one rank wait for the other. The reader finds "
-            "no file, part of one, or the one before, whenever writing takes a moment longer.",
+            why=f"{_NO_WAIT} The reader finds no file, a part of it, or the previous one, whenever writing takes a "
+            "moment longer.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),
             where=load.at,
@@ -138,8 +133,7 @@ class CheckpointRace(Check):
         reader, raised = next(iter(readers.items()))
         return self.fail(
             f"{ranks_do(readers, 'need')} {files([event.path])} without waiting until rank {writer} has written it",
-            why="Nothing between the write and the read makes one rank wait for the other. Here the reader "
-            "came first, and found no file.",
+            why=f"{_NO_WAIT} Here the reader came first and found no file.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),
             where=raised.at,
@@ -156,8 +150,8 @@ class CheckpointRace(Check):
         return self.fail(
             f"{ranks_phrase(wrong)} found {content} of a checkpoint of {size(first['expected_bytes'])} in "
             f"{quote(folder)} after the barrier",
-            why="Rank 0 had written, synchronised and closed the file before the barrier. This filesystem shows other "
-            "ranks an older state (attribute caching, asynchronous export), so resuming reads broken checkpoints.",
+            why="Rank 0 had written, synced and closed the file before the barrier. This filesystem shows other ranks "
+            "an older state (attribute caching, asynchronous export), so resuming reads broken checkpoints.",
             fix="keep checkpoints on a filesystem with close-to-open consistency (NFS: mount with noac or "
             "actimeo=0), or load on rank 0 and broadcast the weights",
             ranks=tuple(wrong),
@@ -181,24 +175,30 @@ def _missed(
         for rank, raised in raised_as(trace, r"^FileNotFoundError: ").items()
         if not any(is_named(event.path, raised.message) for event in _events(recordings[rank]))
     }
-    told: set[str] = set()
-    for (reader, raised), (writer, other) in product(late.items(), recordings.items()):
-        for event in other.files if other.host == recordings[reader].host and writer != reader else ():
-            begun, failed = (event.time, event.time), (raised.time, raised.time)
-            written = event.action == "write" and is_named(event.path, raised.message)
-            if written and event.path not in told and order.may_overlap(writer, begun, reader, failed):
-                told.add(event.path)
-                yield writer, event, {r: one for r, one in late.items() if is_named(event.path, one.message)}
+    paths: set[str] = set()
+    for (reader, raised), (writer, event) in product(late.items(), on_each_rank(recordings, _written)):
+        same_host = recordings[writer].host == recordings[reader].host and writer != reader
+        if not same_host or event.path in paths or not is_named(event.path, raised.message):
+            continue
+        if order.may_overlap(writer, (event.time, event.time), reader, (raised.time, raised.time)):
+            paths.add(event.path)
+            readers = {rank: error for rank, error in late.items() if is_named(event.path, error.message)}
+            yield writer, event, readers
+
+
+def _written(recording: Recording) -> list[FileEvent]:
+    return [event for event in recording.files if event.action == "write"]
 
 
 def _events(recording: Recording) -> tuple[Save | Load | FileEvent, ...]:
     return (*recording.saves, *recording.loads, *recording.files)
 
 
-def _under_a_lock(writer: Recording, save: Save, reader: Recording, load: Load) -> bool:
-    """Whether both had taken the same lock before. What it guards only the script knows."""
-    taken, known = _locks(writer, save.begin), _locks(reader, load.begin)
-    return bool(taken & known)
+def _is_race(pair: Exchange, order: HappensBefore, recordings: Mapping[int, Recording]) -> bool:
+    """Whether nothing makes one wait for the other; a lock that both took may, what it guards only the script knows."""
+    writer, save, reader, load = pair
+    locks = _locks(recordings[writer], save.begin) & _locks(recordings[reader], load.begin)
+    return order.may_overlap(writer, save.span, reader, load.span) and not locks
 
 
 def _locks(recording: Recording, until: float) -> set[str]:
@@ -223,7 +223,8 @@ def _when(save: Save, load: Load) -> str:
 
 def _unshared(values: Mapping[int, Mapping[str, Any]]) -> list[int]:
     """Ranks of other hosts that see no file at all: the folder is local to each host, which is no race."""
-    return [r for r, v in values.items() if v["after"] == "nothing" and v["host"] != values[0]["host"]]
+    elsewhere = {rank: value for rank, value in values.items() if value["host"] != values[0]["host"]}
+    return [rank for rank, value in elsewhere.items() if value["after"] == "nothing"]
 
 
 def _passed(values: Mapping[int, Mapping[str, Any]], unshared: list[int]) -> str:
@@ -232,6 +233,7 @@ def _passed(values: Mapping[int, Mapping[str, Any]], unshared: list[int]) -> str
         elsewhere = "on another host does" if len(unshared) == 1 else "on other hosts do"
         text = "after the barrier the ranks of rank 0's host found its checkpoint complete; "
         text += f"{ranks_phrase(unshared)} {elsewhere} not share the folder"
-    early = sorted({state for r, v in values.items() if r != 0 for state in v["during"]} - {"whole"})
+    during = {state for rank, value in values.items() if rank != 0 for state in value["during"]}
+    early = sorted(during - {"whole"})
     words = {"nothing": "no file", "part": "part of it"}
     return text + (f"; before it they found {' or '.join(words[state] for state in early)}" if early else "")

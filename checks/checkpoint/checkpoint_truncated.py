@@ -1,13 +1,13 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, files, on_ranks
+from ddpdoctor.trace.instances import by_key, files, on_each_rank, on_ranks
 from ddpdoctor.trace.recording import Recording
 
 ERRORS = (
@@ -23,11 +23,11 @@ ERRORS = (
 OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)
 """What torch 2.13 says of a short file; elsewhere it may mean anything."""
 _WHY = (
-    "Whatever wrote the file did not come to its end: it was killed, its disk was full, or it is still "
-    "writing. Every job that resumes from it fails alike."
+    "The process that wrote the file did not finish: it was killed, its disk was full, or it is still writing. "
+    "Every job that resumes from it fails in the same way."
 )
 _FIX = (
-    "resume from the checkpoint before it; and write so that a file is whole or absent:\n"
+    "resume from the previous checkpoint; and write so that a file is complete or absent:\n"
     'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")'
 )
 
@@ -61,19 +61,17 @@ class CheckpointTruncated(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        broken = ((rank, load) for rank, recording in recordings.items() if (load := _fatal(recording)))
-        findings = [self._broken(loads) for loads in by_key(broken, lambda load: load.path)]
-        if findings:
-            return findings
+        broken = by_key(on_each_rank(recordings, _fatal), lambda load: load.path)
+        if broken:
+            return [self._broken(loads) for loads in broken]
         loads = sum(len(recording.loads) for recording in recordings.values())
         if not loads:
             return Skipped("no checkpoint was read")
-        return Passed(f"{plural(loads, 'read')} of checkpoints found them complete")
+        return Passed(f"{plural(loads, 'read')} of complete checkpoints")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(*self.raises)
         headline = "a checkpoint is not complete, so it cannot be read"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason)) if reason else NOT_IN_OUTPUT
+        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         path = next(iter(broken.values())).path
@@ -86,14 +84,12 @@ class CheckpointTruncated(Check):
         )
 
 
-def _fatal(recording: Recording) -> Load | None:
-    """The read by whose error the script ended."""
+def _fatal(recording: Recording) -> list[Load]:
+    """The read by whose error the script ended; empty where it was none."""
     if recording.raised is None:
-        return None
+        return []
     exception = f"{recording.raised.type}: {recording.raised.message}"
     failed = [load for load in recording.loads if load.error]
     if any(re.search(pattern, exception) for pattern in ERRORS):
-        return failed[-1] if failed else Load("", recording.raised.at, recording.raised.time, error=exception)
-    if failed and any(re.search(pattern, exception) for pattern in OF_A_READ):
-        return failed[-1]
-    return None
+        return failed[-1:] or [Load("", recording.raised.at, recording.raised.time, error=exception)]
+    return failed[-1:] if any(re.search(pattern, exception) for pattern in OF_A_READ) else []

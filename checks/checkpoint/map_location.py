@@ -9,7 +9,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, files
+from ddpdoctor.trace.instances import by_line, files, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 _ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"
@@ -40,18 +40,16 @@ class MapLocation(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        loads = [
-            (rank, load)
-            for rank, recording in recordings.items()
-            for load in recording.loads
-            if not load.error
-        ]
+        loads = on_each_rank(recordings, lambda recording: recording.loads)
+        loads = [(rank, load) for rank, load in loads if not load.error]
         if not loads:
             return Skipped("no checkpoint was read")
         if not any(recording.devices for recording in recordings.values()):
             return Skipped("no rank uses a GPU, real or rehearsed")
         gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}
-        elsewhere = ((r, load) for r, load in loads if gpus[r] is not None and _indices(load) - {gpus[r]})
+        elsewhere = (
+            (rank, load) for rank, load in loads if gpus[rank] is not None and _indices(load) - {gpus[rank]}
+        )
         return [self._elsewhere(astray, gpus) for astray in by_line(elsewhere)] or Passed(
             "checkpoints are restored into host memory, or onto each rank's own GPU"
         )
@@ -71,7 +69,7 @@ class MapLocation(Check):
     def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:
         return self.fail(
             headline,
-            why="torch.load puts every tensor back on the device that it was saved from, mostly GPU 0, on every rank.",
+            why="torch.load restores every tensor to the device that it was saved from, mostly GPU 0, on every rank.",
             fix='torch.load(path, map_location="cpu")',
             **details,
         )

@@ -1,5 +1,5 @@
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
@@ -8,13 +8,21 @@ from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line
+from ddpdoctor.trace.instances import by_line, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 PREFIXES = ("module.", "_orig_mod.")
 SHOWN = 3
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
+_PREFIXED = (
+    "A wrapper puts a prefix before every name of a state dict: 'module.' DistributedDataParallel, '_orig_mod.' "
+    "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the other way round."
+)
+_FIX = (
+    'state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in state.items()}\n'
+    "model.load_state_dict(state)"
+)
 RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
 
 
@@ -49,16 +57,12 @@ class PrefixNotLoaded(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        loaded = {
-            rank: [load for load in recording.state_loads if load.kind == "module"]
-            for rank, recording in recordings.items()
-        }
-        lost = ((rank, load) for rank, loads in loaded.items() for load in _lost(loads, recordings[rank]))
-        findings = [self._lost(loads) for loads in by_line(lost)]
-        if not findings and not any(loaded.values()):
+        calls = max((len(_into_models(recording)) for recording in recordings.values()), default=0)
+        if not calls:
             return Skipped("no model's state was loaded")
-        calls = plural(max(map(len, loaded.values()), default=0), "load_state_dict call")
-        return findings or Passed(f"{calls} found the model's names")
+        return [self._lost(loads) for loads in by_line(on_each_rank(recordings, _lost))] or Passed(
+            f"{plural(calls, 'load_state_dict call')} found the model's names"
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*self.raises) or log.reason(_KEY)
@@ -68,11 +72,8 @@ class PrefixNotLoaded(Check):
         ours, theirs = ("do not", "begin") if from_checkpoint else ("do", "do not begin")
         return self.fail(
             f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
-            why="A wrapper puts its prefix before every name: 'module.' DistributedDataParallel, "
-            "'_orig_mod.' torch.compile. The state was saved from a wrapped model and is loaded into a bare "
-            "one, or the other way.",
-            fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
-            "state.items()}\nmodel.load_state_dict(state)    # the bare model; and save model.module.state_dict()",
+            why=_PREFIXED,
+            fix=f"{_FIX}    # the bare model; and save model.module.state_dict()",
             **log_fields(reason),
         )
 
@@ -85,8 +86,7 @@ class PrefixNotLoaded(Check):
             f"load_state_dict loaded {load.matched} of {plural(total, 'name')} into {load.name} on "
             f"{ranks_phrase(lost)}{because}",
             why=_why(load),
-            fix='state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in '
-            "state.items()}\nmodel.load_state_dict(state)    # strict, on the bare model",
+            fix=f"{_FIX}    # strict, on the bare model",
             ranks=tuple(lost),
             where=load.at,
             evidence=(
@@ -96,15 +96,20 @@ class PrefixNotLoaded(Check):
         )
 
 
-def _lost(loads: list[StateLoad], recording: Recording) -> Iterator[StateLoad]:
+def _into_models(recording: Recording) -> list[StateLoad]:
+    return [load for load in recording.state_loads if load.kind == "module"]
+
+
+def _lost(recording: Recording) -> list[StateLoad]:
     """The calls that loaded nothing for a prefix, unless a later one into the same module did."""
-    for number, load in enumerate(loads):
-        again = any(
-            (later.name, later.wrapper) == (load.name, load.wrapper) and later.matched
-            for later in loads[number + 1 :]
-        )
-        if not again and _is_lost(load, recording):
-            yield load
+    lost: list[StateLoad] = []
+    loaded: set[tuple[str, int | None]] = set()
+    for load in reversed(_into_models(recording)):
+        if (load.name, load.wrapper) not in loaded and _is_lost(load, recording):
+            lost.insert(0, load)
+        if load.matched:
+            loaded.add((load.name, load.wrapper))
+    return lost
 
 
 def _is_lost(load: StateLoad, recording: Recording) -> bool:
@@ -135,13 +140,10 @@ def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
 
 def _why(load: StateLoad) -> str:
     if load.error:
-        return (
-            "DistributedDataParallel and torch.compile put a prefix before every name of a state dict. The "
-            "file was saved with it and is loaded without, or the other way round."
-        )
+        return _PREFIXED
     return (
-        "strict=False leaves out every name that does not fit, without a word. The model keeps the weights "
-        "that it was made with, and training or evaluation goes on from random ones."
+        "strict=False skips every name that does not match, without an error. The model keeps its initial weights, "
+        "and training or evaluation goes on from random ones."
     )
 
 

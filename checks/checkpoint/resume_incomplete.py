@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -69,9 +70,8 @@ class ResumeIncomplete(Check):
         kinds = " and ".join(resume.missing)
         return self.fail(
             f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that it holds",
-            why=f"The {kinds} {'begins' if len(resume.missing) == 1 else 'begin'} anew while the weights go "
-            "on: momentum and averages are lost, or the learning rate starts over. The loss jumps, and the "
-            "run is not the one that was interrupted.",
+            why=f"The {kinds} {'starts' if len(resume.missing) == 1 else 'start'} over while the weights do not: "
+            "momentum and averages are lost, or the learning rate begins its warm-up again. The loss jumps.",
             fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
             **on_ranks(lacking, _restored),
             about=Kind.PATH.of(resume.load.path),
@@ -83,8 +83,8 @@ class ResumeIncomplete(Check):
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
             f"of {files([resume.load.path])}",
-            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before "
-            "are seen again in the same order, and the run is longer than the one that was interrupted.",
+            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are "
+            "repeated in the same order, and the run takes longer than the one that was interrupted.",
             fix='for epoch in range(state["epoch"] + 1, epochs):    # where it holds the last epoch that was done\n'
             "    sampler.set_epoch(epoch)",
             ranks=tuple(again),
@@ -116,12 +116,10 @@ class Resume:
 def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Resume | None:
     """The last checkpoint that this rank goes on from; None for weights alone, which is fine-tuning."""
     for load in reversed(recording.loads):
-        steps = [
-            taken for step in recording.steps for taken in step.optimizer_steps if taken.time > load.begin
-        ]
-        if not steps or load.error or not load.path:
+        updates = [update.time for step in recording.steps for update in step.optimizer_steps]
+        first = min((time for time in updates if time > load.begin), default=None)
+        if first is None or load.error or not load.path:
             continue
-        first = min(taken.time for taken in steps)
         restored = tuple(
             state for state in recording.state_loads if load.begin < state.time < first and not state.error
         )
@@ -129,7 +127,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             continue  # a model with other parts is tuned, not resumed
         kinds = {state.kind for state in restored}
         held = [kind for kind, words in KINDS.items() if kind in load.states or _holds(load, words)]
-        new = {taken.optimizer for taken in steps} - _stepped_before(recording, load.begin)
+        new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
             and (held or _epoch(load))
@@ -152,27 +150,23 @@ def _holds(load: Load, words: tuple[str, ...]) -> bool:
 
 
 def _stepped_before(recording: Recording, time: float) -> set[int]:
-    return {
-        taken.optimizer for step in recording.steps for taken in step.optimizer_steps if taken.time < time
-    }
+    updates = (update for step in recording.steps for update in step.optimizer_steps)
+    return {update.optimizer for update in updates if update.time < time}
 
 
 def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
     """Whether the script trains into the file that it loads, or into one like it in the same folder."""
+    folder, entries = PurePath(load.path).parent, set(load.entries)
     return any(
-        save.path == load.path
-        or (
-            PurePath(save.path).parent == PurePath(load.path).parent
-            and set(save.entries) == set(load.entries)
-        )
-        for one, save in saves
-        if save.path and (save.begin > load.begin or _stepped_before(one, save.begin))
+        save.path == load.path or (PurePath(save.path).parent == folder and set(save.entries) == entries)
+        for recording, save in saves
+        if save.path and (save.begin > load.begin or _stepped_before(recording, save.begin))
     )
 
 
 def _again(recording: Recording, load: Load) -> Pass | None:
     """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
-    first = next((drawn for drawn in recording.passes if drawn.training and drawn.begin > load.begin), None)
+    first = next((pass_ for pass_ in recording.training_passes if pass_.begin > load.begin), None)
     if first is None or first.sampler is None or not _epoch(load):
         return None
     return first if first.sampler.shuffle and first.sampler.epoch == 0 else None

@@ -3,7 +3,7 @@ from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, files, on_ranks
+from ddpdoctor.trace.instances import by_line, files, on_each_rank, on_ranks
 
 
 class WrappedStateSaved(Check):
@@ -29,7 +29,7 @@ class WrappedStateSaved(Check):
     title = "checkpoints have the unwrapped model's names"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        saves = [(rank, save) for rank, recording in trace.recordings().items() for save in recording.saves]
+        saves = on_each_rank(trace.recordings(), lambda recording: recording.saves)
         if not saves:
             return Skipped("no rank saved anything")
         wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
@@ -41,8 +41,8 @@ class WrappedStateSaved(Check):
         save = next(iter(saves.values()))
         return self.info(
             f"{ranks_do(saves, 'save')} names that begin with {save.prefix} to {files([save.path])}",
-            why="The state dict of the wrapper has its prefix before every name. A bare model cannot load it "
-            "strictly, and with strict=False loads nothing.",
+            why="The wrapper's state dict has its prefix before every name. A bare model cannot load it with "
+            "strict=True, and with strict=False loads nothing.",
             fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
             **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
             about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),

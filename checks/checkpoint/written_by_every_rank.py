@@ -56,9 +56,7 @@ class WrittenByEveryRank(Check):
     }
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recordings = trace.recordings()
-        if len(recordings) < 2:
-            return Skipped("needs at least two ranks")
+        recordings = trace.recordings_of_several()
         paths = {save.path for recording in recordings.values() for save in recording.saves if save.path}
         if not paths:
             return Skipped("no rank saved anything")
@@ -72,8 +70,8 @@ class WrittenByEveryRank(Check):
         saves = {rank: saves for writers in files.values() for rank, saves in writers.items()}
         return self.fail(
             f"{ranks_phrase(saves)} write the same file {names(files)}",
-            why="Every rank opens, empties and fills it at once. Where the writes mix, the checkpoint cannot "
-            "be read, which shows only when it is needed.",
+            why="Every rank opens, truncates and writes it at the same time. Where the writes mix, the checkpoint "
+            "cannot be read, which shows only at the next resume.",
             fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()",
             ranks=tuple(sorted(saves)),
             where=next(iter(saves.values()))[0].at,

@@ -59,11 +59,8 @@ class PaddedEvaluation(Check):
             fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
             "loader = DataLoader(Subset(dataset, share), batch_size)",
             **shared.fields(
-                {
-                    rank: f"{sampler.name}, total_size {sampler.total}"
-                    for rank, sampler in shared.samplers.items()
-                    if sampler.total is not None
-                }
+                {rank: sampler for rank, sampler in shared.samplers.items() if sampler.total is not None},
+                lambda sampler: f"{sampler.name}, total_size {sampler.total}",
             ),
         )
 

@@ -73,13 +73,13 @@ class RankLocalMetric(Check):
         return self.warn(
             f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
             f"{_part(shared)}, with nothing reduced over the ranks",
-            why="Every rank evaluated a part of the held-out samples. Without a reduction the number stands "
-            "for that part only, and other ranks have other numbers.",
+            why="Every rank evaluated a part of the held-out samples. Without a reduction the metric is that of the "
+            "part only, and differs between ranks.",
             fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
             "dist.all_reduce(counts)\naccuracy = counts[0] / counts[1]",
             ranks=tuple(uses),
             where=use.at,
-            evidence=by_state({rank: use.seen for rank, use in uses.items() if use.seen}),
+            evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
             about=shared.about,
         )
 
@@ -91,13 +91,13 @@ class Use:
     what: str
     what_several: str
     at: Where | None
-    seen: str = ""
+    value: str = ""
 
 
 def _is_parted(shared: Round) -> bool:
     """Whether each rank evaluates samples that another one does not."""
     if shared.indices is None:
-        contents = [set(drawn.content) for drawn in shared.passes.values()]
+        contents = [set(pass_.content) for pass_ in shared.passes.values()]
         return all(contents) and not set.intersection(*contents)
     shards = [set(shard) for shard in shared.indices.values()]
     if shared.one_dataset is False and not shared.divided:
@@ -112,27 +112,23 @@ def _part(shared: Round) -> str:
     return f"{max(samples)} of {len({i for shard in (shared.indices or {}).values() for i in shard})} samples"
 
 
-def _window(recording: Recording, drawn: Pass) -> tuple[float, float]:
+def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
     """From the beginning of the evaluation to the next training step or evaluation."""
-    after = drawn.begin if drawn.end is None else drawn.end
-    steps = (taken.time for step in recording.steps for taken in step.optimizer_steps)
-    passes = (other.begin for other in recording.passes if other.training or other.loader == drawn.loader)
-    return drawn.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
+    after = pass_.begin if pass_.end is None else pass_.end
+    steps = (update.time for step in recording.steps for update in step.optimizer_steps)
+    passes = (other.begin for other in recording.passes if other.training or other.loader == pass_.loader)
+    return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
 def _is_exchanged(shared: Round) -> bool:
     """Whether a rank sent anything to another since the pass began, or left it in a file of its own."""
     files: set[str] = set()
-    for rank, drawn in shared.passes.items():
-        begin, end = _window(shared.recordings[rank], drawn)
-        if any(
-            begin <= call.time < end and not call.operation.endswith(NO_VALUES)
-            for call in shared.recordings[rank].collectives
-        ):
+    for rank, recording in shared.recordings.items():
+        begin, end = _window(recording, shared.passes[rank])
+        calls = (call.operation for call in recording.collectives if begin <= call.time < end)
+        if any(not operation.endswith(NO_VALUES) for operation in calls):
             return True
-        files |= {
-            save.path for save in shared.recordings[rank].saves if begin <= save.begin < end and save.path
-        }
+        files |= {save.path for save in recording.saves if begin <= save.begin < end and save.path}
     return len(files) >= len(shared.ranks)
 
 
@@ -143,8 +139,8 @@ def _uses(shared: Round) -> dict[int, Use]:
     for look in (_scheduled, _saved, _printed):
         uses = {
             rank: use
-            for rank, drawn in shared.passes.items()
-            if (use := look(shared.recordings[rank], *_window(shared.recordings[rank], drawn)))
+            for rank, recording in shared.recordings.items()
+            if (use := look(recording, *_window(recording, shared.passes[rank])))
         }
         if uses and (look is not _printed or len(uses) < len(shared.ranks)):
             return uses
@@ -153,15 +149,13 @@ def _uses(shared: Round) -> dict[int, Use]:
 
 def _scheduled(recording: Recording, begin: float, end: float) -> Use | None:
     before = [step for step in recording.steps if step.time < end]
-    for taken in before[-1].schedulers if before else ():
-        if taken.metric is not None:
-            seen = f"metric {taken.metric:.6g}"
-            return Use(
-                f"steps {taken.name} by its own number",
-                f"step {taken.name} by their own numbers",
-                taken.at,
-                seen,
+    for call in before[-1].schedulers if before else ():
+        if call.metric is not None:
+            one_rank, several = (
+                f"steps {call.name} by its own metric",
+                f"step {call.name} by their own metrics",
             )
+            return Use(one_rank, several, call.at, f"metric {call.metric:.6g}")
     return None
 
 
@@ -171,8 +165,6 @@ def _saved(recording: Recording, begin: float, end: float) -> Use | None:
 
 
 def _printed(recording: Recording, begin: float, end: float) -> Use | None:
-    lines = (
-        line for line in recording.events(Printed) if begin <= line.time < end and METRIC.search(line.text)
-    )
-    line = next(lines, None)
+    lines = (line for line in recording.events(Printed) if begin <= line.time < end)
+    line = next((line for line in lines if METRIC.search(line.text)), None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None

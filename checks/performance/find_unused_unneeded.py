@@ -15,7 +15,9 @@ _UNNEEDED = (
     r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
 )
 
-_WHY = "The graph is walked after every forward, and what was used is sent to all ranks, for nothing so far."
+_WHY = (
+    "DDP traverses the graph after every forward and all-reduces which parameters were used, in vain so far."
+)
 _FIX = "DistributedDataParallel(model)     # keep the argument where later steps take another path"
 _FEWEST = 5
 """Training steps in which every rank has to have used everything."""
@@ -54,27 +56,25 @@ class FindUnusedUnneeded(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
-        if trace.broken:
-            raise NotMeasured(trace.broken)
-        looking = [wrapper for wrapper in next(iter(recordings.values())).wrappers if _looks(wrapper)]
-        if not looking:
-            return Skipped("no wrapper looks for unused parameters")
-        used = [
-            one for one in looking if not any(_left_out(recording, one) for recording in recordings.values())
+        trace.require_end()
+        searching = [wrapper for wrapper in next(iter(recordings.values())).wrappers if _searches(wrapper)]
+        if not searching:
+            return Skipped("no wrapper searches for unused parameters")
+        unused = [
+            (wrapper, [_unused(recording, wrapper.index) for recording in recordings.values()])
+            for wrapper in searching
+            if not any(_left_out(recording, wrapper) for recording in recordings.values())
         ]
-        counts = {
-            wrapper.index: [_unused(recording, wrapper.index) for recording in recordings.values()]
-            for wrapper in used
-        }
+        known = [(wrapper, steps) for wrapper, steps in unused if min(map(len, steps)) >= _FEWEST]
         findings = [
-            self._unneeded(wrapper, tuple(recordings), min(map(len, counts[wrapper.index])))
-            for wrapper in used
-            if min(map(len, counts[wrapper.index])) >= _FEWEST and not any(map(any, counts[wrapper.index]))
+            self._unneeded(wrapper, tuple(recordings), min(map(len, steps)))
+            for wrapper, steps in known
+            if not any(map(any, steps))
         ]
-        if not findings and any(min(map(len, steps)) < _FEWEST for steps in counts.values()):
-            reason = "too few training steps tell which parameters were used"
+        if not findings and len(known) < len(unused):
+            reason = "too few training steps show which parameters were used"
             raise NotMeasured(reason, cut_short=trace.shortened is not None)
-        return findings or Passed("there are unused parameters to look for")
+        return findings or Passed("there are unused parameters to search for")
 
     def _unneeded(self, wrapper: Wrapper, ranks: tuple[int, ...], steps: int) -> Finding:
         return self.warn(
@@ -96,19 +96,14 @@ class FindUnusedUnneeded(Check):
         )
 
 
-def _looks(wrapper: Wrapper) -> bool:
+def _searches(wrapper: Wrapper) -> bool:
     return bool(wrapper.flags.get("find_unused_parameters")) and not wrapper.flags.get("static_graph")
 
 
 def _unused(recording: Recording, wrapper: int) -> list[int]:
     """Bytes of unused parameters in each step that DDP kept count of."""
-    steps = (*recording.steps, *((recording.trailing,) if recording.trailing else ()))
-    return [
-        forward.unused
-        for step in steps
-        for forward in step.forwards
-        if forward.wrapper == wrapper and forward.unused is not None
-    ]
+    forwards = (forward for forward in recording.forwards if forward.wrapper == wrapper)
+    return [forward.unused for forward in forwards if forward.unused is not None]
 
 
 def _left_out(recording: Recording, wrapper: Wrapper) -> bool:

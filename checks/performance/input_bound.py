@@ -1,7 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
-from ddpdoctor.text import duration, ranks_phrase
+from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.outliers import by_state
+from ddpdoctor.text import duration, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import Steps, paced_steps, typical
@@ -37,7 +38,7 @@ class InputBound(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         steps = paced_steps(trace)
         recordings = trace.training()
-        if not any(p.training for recording in recordings.values() for p in recording.passes):
+        if not any(recording.training_passes for recording in recordings.values()):
             raise NotMeasured("no DataLoader was used to train")
         waits = {rank: typical(step, "data") for rank, step in steps.items()}
         shares = {rank: waits[rank] / typical(step, "total") for rank, step in steps.items()}
@@ -54,22 +55,18 @@ class InputBound(Check):
         steps: Steps,
         recordings: dict[int, Recording],
     ) -> Finding:
-        first = next(iter(recordings.values()))
-        trained = next(p for p in first.passes if p.training)
-        loader = next((loader for loader in first.loaders if loader.index == trained.loader), None)
-        workers = loader.workers if loader else 0
+        first = next(recording for recording in recordings.values() if recording.training_passes)
+        trained = first.training_passes[0]
+        loader = first.loader(trained.loader)
         return self.warn(
             f"{ranks_phrase(waits)} wait for data in {min(shares.values()):.0%} or more of each training step",
-            why=f"The loader has {workers} worker{'' if workers == 1 else 's'} on each rank, and a batch "
-            "takes longer to load than the model takes to learn from it.",
+            why=f"The loader has {plural(loader.workers if loader else 0, 'worker')} on each rank, and a batch takes "
+            "longer to load than to train on.",
             fix="DataLoader(..., num_workers=N, persistent_workers=True)     # N: CPUs of this host / its ranks\n"
             "or make a sample cheaper: decode and resize once, before training",
             ranks=tuple(waits),
             where=trained.at,
-            evidence=tuple(
-                Evidence(
-                    f"waits {duration(waits[rank])} of {duration(typical(steps[rank], 'total'))}", (rank,)
-                )
-                for rank in waits
+            evidence=by_state(
+                steps, lambda it: f"waits {duration(typical(it, 'data'))} of {duration(typical(it, 'total'))}"
             ),
         )

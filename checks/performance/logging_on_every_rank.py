@@ -6,7 +6,7 @@ from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_first_line, by_key
+from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 
 
 class LoggingOnEveryRank(Check):
@@ -32,12 +32,7 @@ class LoggingOnEveryRank(Check):
     title = "one rank writes the experiment's log"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recordings = trace.recordings()
-        if len(recordings) < 2:
-            return Skipped("needs at least two ranks")
-        opened = [
-            (rank, writer) for rank, recording in recordings.items() for writer in recording.events(LogWriter)
-        ]
+        opened = on_each_rank(trace.recordings_of_several(), lambda recording: recording.events(LogWriter))
         if not opened:
             return Skipped("no logger was opened")
         targets = by_key(opened, lambda writer: (writer.kind, writer.target))
@@ -52,8 +47,8 @@ class LoggingOnEveryRank(Check):
         more = f" and {plural(len(others), 'more target')}" if others else ""
         return self.warn(
             f"{ranks_phrase(writers)} each opened {first.kind} for {quote(target)}{more}",
-            why="Each value is written once by every rank, so curves show several points for a step, and what ranks "
-            "write into one file at a time is mixed.",
+            why="Every rank writes each value, so curves show several points for a step, and concurrent writes to one "
+            "file are mixed.",
             fix="if dist.get_rank() == 0:\n    open the log here, and write to it on this rank only",
             ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
             where=first.at,

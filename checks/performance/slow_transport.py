@@ -8,7 +8,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import escape
-from ddpdoctor.text import duration, listing, ranks_phrase, size
+from ddpdoctor.text import duration, listing, ranks_do, ranks_phrase, size
 
 FAR_OFF = 10.0
 """How many times the median the slow one takes."""
@@ -104,21 +104,16 @@ class SlowTransport(Check):
 
     def _launch(self, launches: Launches, table: tuple[Evidence, ...]) -> Finding:
         slow = {rank: ops for rank, ops in _slow_starts(launches).items() if ops}
-        others = [median(ranks_own.values()) for rank, ranks_own in launches.items() if rank not in slow]
-        ops = list(dict.fromkeys(op for ranks_own in slow.values() for op in ranks_own))
+        typical = {rank: median(seconds.values()) for rank, seconds in launches.items()}
+        others = [seconds for rank, seconds in typical.items() if rank not in slow]
+        ops = list(dict.fromkeys(op for of_rank in slow.values() for op in of_rank))
         what = ops[0] if len(ops) == 1 else f"each of {len(ops)} collectives"
-        ranks_own = median(launches[rank][op] for rank, ops in slow.items() for op in ops)
-        verb = "takes" if len(slow) == 1 else "take"
-        than = (
-            f", the other ranks {duration(median(others))}" if others else ", which waits for no other rank"
-        )
-        starts = (
-            Evidence(f"starting a collective takes {duration(median(starts_of.values()))}", (rank,))
-            for rank, starts_of in launches.items()
-        )
+        seconds = median(launches[rank][op] for rank, of_rank in slow.items() for op in of_rank)
+        than = f"the other ranks {duration(median(others))}" if others else "which waits for no other rank"
+        starts = by_state(typical, lambda seconds: f"starting a collective takes {duration(seconds)}")
         return self.warn(
-            f"{ranks_phrase(slow)} {verb} {duration(ranks_own)} to start {what}{than}",
-            why="Starting a collective waits for nobody, so this time is the rank's own: code around "
+            f"{ranks_do(slow, 'take')} {duration(seconds)} to start {what}, {than}",
+            why="Starting a collective waits for no other rank, so the time is spent in this process: code around "
             "torch.distributed, a profiler or a tracer. All ranks then wait for the slowest, in every step.",
             fix=f"see on {ranks_phrase(slow)} whose function runs, and where it spends its time:\n"
             f"print(torch.distributed.{ops[0].split()[0]}.__code__.co_filename)\npy-spy record --pid PID",

@@ -1,7 +1,8 @@
 from statistics import median
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Finding, Judgement, Passed, Where
+from ddpdoctor.outliers import by_state
 from ddpdoctor.text import duration, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
@@ -49,7 +50,7 @@ class Straggler(Check):
         times = {rank: typical(step, phase) for rank, step in steps.items()}
         slow = max(times, key=lambda rank: times[rank])
         others = median(times[rank] for rank in times if rank != slow)
-        lost = times[slow] - others
+        lost, count = times[slow] - others, len(steps[slow])
         if lost < max(LEAST_SECONDS, LEAST_SHARE * typical(steps[slow], "total")):
             return None
         if _share_slowest(steps, slow, phase, lost) < IN_STEPS:
@@ -62,32 +63,27 @@ class Straggler(Check):
             "a slower disk",
             ranks=(slow,),
             where=_where(recordings[slow], phase),
-            evidence=tuple(
-                Evidence(
-                    f"{duration(times[rank])} in {PHASES[phase]}, median of {plural(len(steps[rank]), 'step')}",
-                    (rank,),
-                )
-                for rank in times
+            evidence=by_state(
+                times, lambda s: f"{duration(s)} in {PHASES[phase]}, median of {plural(count, 'step')}"
             ),
         )
 
 
 def _share_slowest(steps: Steps, slow: int, phase: str, lost: float) -> float:
     """In how many steps this rank is slower than every other by at least half of what it loses."""
-    rows = zip(*steps.values(), strict=True)
-    ranks = list(steps)
-    slower = 0
-    for row in rows:
-        times = dict(zip(ranks, (own_time(step, phase) for step in row), strict=True))
-        slower += times[slow] - max(seconds for rank, seconds in times.items() if rank != slow) > lost / 2
-    return slower / len(steps[slow])
+    times = {rank: [own_time(step, phase) for step in of_rank] for rank, of_rank in steps.items()}
+    others: list[float] = [
+        max(row) for row in zip(*(times[rank] for rank in times if rank != slow), strict=True)
+    ]
+    gaps = (mine - other for mine, other in zip(times[slow], others, strict=True))
+    return sum(gap > lost / 2 for gap in gaps) / len(others)
 
 
 def _where(recording: Recording, phase: str) -> Where | None:
     """The loop for data, the forward for forward, and else the update that closes the step."""
     last = recording.steps[-1]
     if phase == "data":
-        return next((drawn.at for drawn in reversed(recording.passes) if drawn.training), None)
+        return next((pass_.at for pass_ in reversed(recording.training_passes)), None)
     if phase == "forward" and last.forwards:
         return last.forwards[-1].at
     return last.optimizer_steps[-1].at if last.optimizer_steps else None

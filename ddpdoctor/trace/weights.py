@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.training import ForwardWeights, GradientCall, Wrapper
+from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import (
@@ -118,10 +119,8 @@ def _gradient_call(
     if not update.differing_gradients:
         return None
     rank, taken = next(iter(update.taken.items()))
-    calls = group[rank].events(GradientCall)
-    return next(
-        (c for c in reversed(calls) if since[rank] <= c.time <= taken.time and c.tensors >= len(keys)), None
-    )
+    calls = (call for call in group[rank].events(GradientCall) if since[rank] <= call.time <= taken.time)
+    return next((call for call in reversed(tuple(calls)) if call.tensors >= len(keys)), None)
 
 
 @dataclass(frozen=True)
@@ -141,39 +140,33 @@ def differences_at_forwards(recordings: Mapping[int, Recording]) -> list[Forward
 
     None where the script sends weights around, or where they are equal again later.
     """
-    found = []
-    for index in sorted({wrapper.index for one in recordings.values() for wrapper in one.wrappers}):
-        for group in _groups_of(recordings, index):
-            if not weights_come_together(group) and not any(map(_sends_tensors, group.values())):
-                found += _at_forwards(group, index)
-    return found
-
-
-def _groups_of(recordings: Mapping[int, Recording], index: int) -> list[Group]:
-    groups: dict[tuple[int, ...], dict[int, Recording]] = {}
-    for rank, recording in recordings.items():
-        for wrapper in recording.wrappers:
-            if wrapper.index == index:
-                groups.setdefault(wrapper.ranks or tuple(recordings), {})[rank] = recording
-    return [group for group in groups.values() if len(group) > 1]
+    differences: list[ForwardDifference] = []
+    wrappers = on_each_rank(recordings, lambda recording: recording.wrappers)
+    # The same wrapper on the ranks of one process group.
+    for by_rank in by_key(wrappers, lambda wrapper: (wrapper.index, wrapper.ranks)):
+        group = {rank: recordings[rank] for rank in by_rank}
+        sends = weights_come_together(group) or any(map(_sends_tensors, group.values()))
+        if len(group) > 1 and not sends:
+            differences += _at_forwards(group, next(iter(by_rank.values())))
+    return differences
 
 
 def _sends_tensors(recording: Recording) -> bool:
     """Whether collectives of the script carry more than statistics: weights, averaged at intervals perhaps."""
-    return any(issued.weight_of or elements(issued) > LARGEST_STATISTIC for issued in recording.collectives)
+    return any(call.weight_of or elements(call) > LARGEST_STATISTIC for call in recording.collectives)
 
 
-def _at_forwards(group: Group, index: int) -> list[ForwardDifference]:
-    weights = {
-        rank: {event.number: event for event in recording.events(ForwardWeights) if event.wrapper == index}
-        for rank, recording in group.items()
-    }
-    common = sorted(set.intersection(*(set(by_number) for by_number in weights.values())))
-    rows = [{rank: by_number[number] for rank, by_number in weights.items()} for number in common]
+def _at_forwards(group: Group, wrapper: Wrapper) -> list[ForwardDifference]:
+    weights = on_each_rank(group, lambda recording: recording.events(ForwardWeights))
+    of_wrapper = sorted(
+        ((rank, event) for rank, event in weights if event.wrapper == wrapper.index),
+        key=lambda pair: pair[1].number,
+    )
+    by_number = by_key(of_wrapper, lambda event: event.number)
+    rows = [row for row in by_number if len(row) == len(group)]
     apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
     if not apart or not apart[-1]:
         return []
     keys, row = next((keys, row) for keys, row in zip(apart, rows, strict=True) if keys)
-    recording = next(iter(group.values()))
-    wrapper = next(wrapper for wrapper in recording.wrappers if wrapper.index == index)
-    return [ForwardDifference(wrapper, row, keys, next(iter(recording.events(GradientCall)), None))]
+    call = next(iter(next(iter(group.values())).events(GradientCall)), None)
+    return [ForwardDifference(wrapper, row, keys, call)]

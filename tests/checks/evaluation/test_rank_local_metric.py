@@ -46,7 +46,7 @@ def test_every_rank_steps_a_scheduler_by_its_own_number():
         return replace(made, steps=steps)
 
     finding = only_finding("DD502", Source.RUN, recorded(change=change))
-    assert finding.headline.startswith("ranks 0-1 step ReduceLROnPlateau by their own numbers after")
+    assert finding.headline.startswith("ranks 0-1 step ReduceLROnPlateau by their own metrics after")
     assert finding.evidence[1].text == "metric 1.25"
 
 
