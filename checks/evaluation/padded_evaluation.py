@@ -71,7 +71,8 @@ def _repeats(shared: Round) -> int:
         return 0
     samples = shared.loader.samples or 0
     totals = {sampler.total for sampler in shared.samplers.values()} if shared.divided else set()
-    total = totals.pop() if len(totals) == 1 else _drawn_by_all(shared, samples)
+    total = totals.pop() if len(totals) == 1 else None
+    total = _drawn_by_all(shared, samples) if total is None else total
     return max(0, (total or 0) - samples)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ENDED_WITHOUT_TRAINING = "ended without training"
 """What the session shares under this name: when a pass ended last in which no optimizer stepped, and the
 training steps until then."""
+LIMITED = "limited"
+"""What the session shares under this name: after how many batches a framework leaves a pass because we told it to."""
 _CHECKED = 32
 """Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
@@ -284,6 +286,8 @@ class Passes:
         event = now.event
         if now.ended or event is None or now.pid != os.getpid():
             return
+        if how == "left" and now.taken == self.session.shared.get(LIMITED) and now.taken != now.batches:
+            how = "shortened"
         now.ended = True
         self.open.pop(now.id, None)
         if self.session.steps == now.steps and how != "left":

@@ -13,12 +13,11 @@ def main() -> None:
     inputs = torch.randn(109, 5, generator=torch.Generator().manual_seed(4))
     labels = inputs[:, :3].argmax(1)
     training = DataLoader(TensorDataset(inputs[:96], labels[:96]), batch_size=4, shuffle=True)
-    held_out = DataLoader(
-        TensorDataset(inputs[96:], labels[96:]), batch_size=4
-    )  # expect: DD501 fix: gather_for
+    held_out = DataLoader(TensorDataset(inputs[96:], labels[96:]), batch_size=4)
     model = nn.Linear(5, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model, optimizer, training, held_out = accelerator.prepare(model, optimizer, training, held_out)
+    model, optimizer, training = accelerator.prepare(model, optimizer, training)
+    held_out = accelerator.prepare(held_out)  # expect: DD501 fix: gather_for_metrics
     for _ in range(2):
         model.train()
         for batch, targets in training:

@@ -49,7 +49,7 @@ def main() -> None:
         gradient_clip_val=1.0,
         callbacks=[ModelCheckpoint(dirpath="checkpoints", save_last=True), EarlyStopping(monitor="val_loss")],
     )
-    trainer.fit(Regression(), loader(96, True), loader(32, False))
+    trainer.fit(Regression(), loader(480, True), loader(160, False))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -41,7 +42,9 @@ def test_what_a_script_of_a_framework_says(script: Path, tmp_path: Path) -> None
 def check(script: Path, folder: Path, *, by_itself: bool) -> Done:
     launch = ("--", "python", str(script)) if by_itself else ("--nproc", "2", *apart(), str(script))
     options = ("--ignore", "host,group", "--format", "json", "--quiet")
-    return ddpdoctor("check", *options, *launch, cwd=folder, env={"TMPDIR": str(folder)})
+    # Ray makes sockets below it, whose paths must be short.
+    with TemporaryDirectory(dir="/tmp") as temporary:
+        return ddpdoctor("check", *options, *launch, cwd=folder, env={"TMPDIR": temporary})
 
 
 def place_of(finding: dict) -> tuple[str, int | None, tuple[int, ...]]:

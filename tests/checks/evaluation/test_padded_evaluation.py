@@ -32,7 +32,8 @@ def test_shards_that_need_no_padding_pass():
 def shared_out(change=lambda recording: recording):
     """accelerate's way: no sampler knows ranks, and the first samples are drawn again behind the last."""
     orders = {0: (0, 1, 2, 3, 8, 9, 10, 11), 1: (4, 5, 6, 7, 12, 13, 14, 15, 0, 1, 2, 3)}
-    return recorded(change=lambda rank, one: change(evaluating(one, orders[rank])))
+    shard = Sampler("BatchSamplerShard", distributed=True, replicas=2)
+    return recorded(change=lambda rank, one: change(evaluating(one, orders[rank], sampler=shard)))
 
 
 def test_samples_that_two_ranks_draw_are_repeats():

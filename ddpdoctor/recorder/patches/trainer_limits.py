@@ -1,0 +1,47 @@
+"""Lightning's Trainer counts batches: where passes are cut short, it is given its own limits, and reaches their ends.
+
+Else it would neither validate nor save, since it does both after the number of batches that the DataLoader announces.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..passes import LIMITED
+from ..patch import watch
+
+if TYPE_CHECKING:
+    from ..session import Session
+
+_MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
+_LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
+_UPDATES = 2
+"""Updates of the optimizer in a pass that trains, at least."""
+
+
+def install(session: Session) -> None:
+    """Watch the Trainer's construction, in a run that is shortened."""
+    if not session.options.full:
+        for module in _MODULES:
+            session.when_imported(module, functools.partial(_watch, session, module))
+
+
+def _watch(session: Session, module: str) -> None:
+    made = watch(session.torch, lambda args, _: args[0], functools.partial(_limit, session))
+    session.patch(sys.modules[module].Trainer, "__init__", made)
+
+
+def _limit(session: Session, trainer: Any, _: Any, error: BaseException | None) -> None:
+    if error is not None:
+        return
+    batches = max(session.options.batches, _UPDATES * int(trainer.accumulate_grad_batches))
+    between = trainer.val_check_interval
+    if isinstance(between, int) and between > batches:
+        return  # it refuses to validate less often than once in a pass
+    for name in _LIMITS:
+        given = getattr(trainer, name)
+        if given > batches if isinstance(given, int) else given == 1.0:
+            setattr(trainer, name, batches)
+    session.shared[LIMITED] = batches
