@@ -1,10 +1,9 @@
 import re
-from collections.abc import Sequence
 
 from ddpdoctor import registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import Frame, is_of_script, where_of
-from ddpdoctor.blame.wording import cause_fields, others_wait, verb, wait_phrase, who
+from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
@@ -177,8 +176,8 @@ class RankFailedFirst(StandstillCheck):
         output = first.failure.traceback.rstrip() if first.failure else _last_output(first)
         return self.fail(
             f"{who(alike)} {_how(first)} in the training run",
-            why=f"{who(alike).capitalize()} ended before {verb(alike, 'its', 'the')} script did. "
-            + _victims(others),
+            why=f"{who(alike).capitalize()} ended before {verb(alike, 'its', 'the')} script did."
+            + consequences(others),
             fix=_fix_of_run(first, alike, others),
             ranks=alike,
             where=_place(first),
@@ -200,17 +199,13 @@ class RankFailedFirst(StandstillCheck):
         others = [rank.rank for rank in ranks.ranks if rank.rank != first.rank]
         return self.fail(
             f"rank {first.rank} {_how(first)} in {first.step or first.current}",
-            why=f"Rank {first.rank} ended before the measurements were done. " + _victims(others),
+            why=f"Rank {first.rank} ended before the measurements were done." + consequences(others),
             fix=f"fix what rank {first.rank}'s traceback shows, at its last line outside torch"
             if first.failure
             else f"{_FIND_EXIT}, or an abort in a library that rank {first.rank} uses",
             ranks=(first.rank,),
             evidence=(Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else (),
         )
-
-
-def _victims(others: Sequence[int]) -> str:
-    return f"The errors of {ranks_phrase(others)} afterwards are consequences." if others else ""
 
 
 def _most_specific_line(message: str) -> str:

@@ -8,7 +8,8 @@ from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import Launch
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
-from ddpdoctor.redact import show_value
+from ddpdoctor.redact import show_variable
+from ddpdoctor.text import plural
 
 OF_ONE_RANK = (
     "RANK",
@@ -19,10 +20,10 @@ OF_ONE_RANK = (
     "ROLE_RANK",
     "ROLE_WORLD_SIZE",
 )
-"""What a launcher gives each process; a shell has no use for them."""
+"""What a launcher sets for each process; a shell does not need them."""
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 OPERATOR = ("RANK", "WORLD_SIZE", *RENDEZVOUS)
-"""The set that a job operator (a PyTorchJob pod, for instance) gives each node on purpose."""
+"""What a job operator (for instance of a PyTorchJob) sets on each node."""
 PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
 LAUNCHERS = {
     "TORCHELASTIC_RUN_ID": "torchrun",
@@ -34,7 +35,7 @@ LAUNCHERS = {
     "PBS_JOBID": "PBS",
     "LSB_JOBID": "LSF",
 }
-"""What a process has in its environment where a launcher or a batch system started it."""
+"""What launchers and batch systems set in the environment of the processes that they start."""
 _SET_BY_LAUNCHERS = "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
 
 
@@ -42,24 +43,24 @@ class LaunchVariables(Check):
     """Launch variables such as RANK, WORLD_SIZE and MASTER_PORT are wrong or left over in this shell.
 
     What it finds:
-        Launch variables in this shell that are not numbers, out of range, contradict each other, the launch that
-        is asked for or Slurm's own; and RANK, LOCAL_RANK or WORLD_SIZE left over from an earlier experiment.
-        Inside a process that torchrun, mpirun or a batch system started, and in a pod whose operator sets
-        MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK together, they belong there.
-        In a live group, ranks whose variables are missing, not unique, not dense, or not what the group says.
+        Launch variables in this shell that are not numbers, are out of range, or contradict each other, the requested
+        launch or Slurm's own variables; and RANK, LOCAL_RANK or WORLD_SIZE left over from an earlier experiment.
+        They are correct in a process that torchrun, mpirun or a batch system started, and in a pod whose operator
+        sets MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK together.
+        In a live group, ranks whose variables are missing, not unique, not contiguous, or differ from the group's.
 
     Why it matters:
-        torchrun gives its ranks fresh values, but whatever else is started from this shell inherits the old ones:
-        `python train.py` believes that it is rank 0 of 8 and waits for seven ranks that nobody starts, and every
-        `if rank == 0` in a helper process holds.
+        A rank reads its place in the job and the address of rank 0 from these variables. torchrun replaces them for
+        its ranks, but a script started with python or mp.spawn inherits the old values: it uses that rank, or waits
+        in init_process_group for ranks that were never started.
 
     Example:
-        A line of an earlier test that is still exported:
+        Variables of an earlier test that are still exported:
             export RANK=0 WORLD_SIZE=8
             python train.py                          # waits in init_process_group
 
     Fix:
-        Remove them from the shell and from its start-up files:
+        Remove them from the shell, its start-up files and the job script:
             unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
     """
 
@@ -84,9 +85,15 @@ class LaunchVariables(Check):
         if not left:
             return Passed("no launch variable is left over in this shell")
         origin = _origin(host.environ)
-        if origin is None:
-            return self._left_over(left, variables)
-        return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
+        if origin:
+            return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
+        values = ", ".join(f"{name}={int(variables[name])}" for name in left)
+        return self.warn(
+            f"{values} {'is' if len(left) == 1 else 'are'} exported in this shell, which no launcher started",
+            fix=f"unset {' '.join(left)}; and remove the lines that export them from ~/.bashrc or the job script",
+            evidence=_shown(variables),
+            about=Kind.VARIABLE.of(*left),
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("variables")
@@ -94,23 +101,23 @@ class LaunchVariables(Check):
         if wrong:
             return self.fail(
                 wrong[0].text,
-                why="A rank chooses its data, its device and its peers by these variables. Where they contradict the "
-                "group, ranks share a device or samples, or wait for a rank that is not there.",
-                fix="start the ranks with torchrun, and leave RANK, WORLD_SIZE and similar variables out of "
-                "wrapper scripts and of sitecustomize",
+                why="A rank selects its data, its device and its peers by these variables. If they contradict the "
+                "group, ranks share a device or samples, or wait for a rank that does not exist.",
+                fix="start the ranks with torchrun, and do not set RANK, WORLD_SIZE and similar variables in "
+                "wrapper scripts or sitecustomize",
                 ranks=tuple(sorted({rank for evidence in wrong for rank in evidence.ranks})),
                 evidence=tuple(wrong),
             )
-        many = "rank" if len(values) == 1 else "ranks"
-        return Passed(f"torchrun's variables are complete and agree with the group on {len(values)} {many}")
+        ranks_phrase = plural(len(values), "rank")
+        return Passed(f"torchrun's variables are complete and agree with the group on {ranks_phrase}")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(*self.raises)
         name = reason.match["name"]
         return self.fail(
             f"{name} was not set in the environment of the script",
-            why=f"Launchers set {name} for every rank. A script that is started by python itself, or through "
-            "a shell that does not pass the environment on (sudo, ssh, a container), does not have it.",
+            why=f"Launchers set {name} for every rank. A script that is started with python, or through a shell that "
+            "does not pass the environment on (sudo, ssh, a container), does not have it.",
             fix="torchrun --standalone --nproc-per-node 4 train.py",
             **log_fields(reason),
         )
@@ -118,28 +125,14 @@ class LaunchVariables(Check):
     def _wrong(self, wrong: list[str], variables: Mapping[str, str], *names: str) -> Finding:
         return self.fail(
             wrong[0],
-            why="A rank reads its place in the job and the way to rank 0 from these variables. torchrun replaces them "
-            "for its ranks; a script started in another way fails on them, or waits for ranks that nobody starts.",
             fix=f"unset {' '.join(variables)}; and remove the lines that export them from the job script or ~/.bashrc",
             evidence=(*(Evidence(text) for text in wrong[1:]), *_shown(variables)),
             about=Kind.VARIABLE.of(*names),
         )
 
-    def _left_over(self, left: list[str], variables: Mapping[str, str]) -> Finding:
-        shown = ", ".join(f"{name}={int(variables[name])}" for name in left)
-        verb = "is" if len(left) == 1 else "are"
-        return self.warn(
-            f"{shown} {verb} exported in this shell, which no launcher started",
-            why="torchrun replaces them for its ranks, but a script started with python or mp.spawn inherits them: it "
-            "takes itself for that rank, or waits in init_process_group for ranks that nobody starts.",
-            fix=f"unset {' '.join(left)}; and remove the lines that export them from ~/.bashrc or the job script",
-            evidence=_shown(variables),
-            about=Kind.VARIABLE.of(*left),
-        )
-
 
 def _shown(variables: Mapping[str, str]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(f"{name}={show_value(name, value)}") for name, value in variables.items())
+    return tuple(Evidence(show_variable(name, value)) for name, value in variables.items())
 
 
 def _malformed(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -147,7 +140,7 @@ def _malformed(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if name == "MASTER_ADDR":
             continue
         if whole_number(value) is None:
-            yield name, f"{name}={show_value(name, value)} is not a number"
+            yield name, f"{show_variable(name, value)} is not a number"
         elif name == "MASTER_PORT" and not 0 <= int(value) <= 65535:
             yield name, f"MASTER_PORT={int(value)} is not between 0 and 65535"
         elif int(value) < int(name.endswith("WORLD_SIZE")):
@@ -196,7 +189,7 @@ def _slurm(environ: Mapping[str, str], name: str) -> int | None:
 
 def _launched(environ: Mapping[str, str]) -> str | None:
     """The launcher or batch system that started this process."""
-    return next((who for marker, who in LAUNCHERS.items() if environ.get(marker)), None)
+    return next((launcher for marker, launcher in LAUNCHERS.items() if environ.get(marker)), None)
 
 
 def _by_operator(environ: Mapping[str, str]) -> bool:
@@ -204,7 +197,7 @@ def _by_operator(environ: Mapping[str, str]) -> bool:
 
 
 def _origin(environ: Mapping[str, str]) -> str | None:
-    """Who set the variables on purpose; None where they are left over."""
+    """What set the variables for this process; None where they are left over."""
     launcher = _launched(environ)
     if launcher:
         return f"a job of {launcher}"

@@ -12,21 +12,22 @@ _NO_SCRIPT = rf"{_LAUNCHERS}: error: the following arguments are required: (?P<o
 
 
 class LauncherTakesOption(Check):
-    """The launcher took one of the script's options for its own.
+    """The launcher interpreted one of the script's options as its own.
 
     What it finds:
-        torchrun (or another launcher) that ends with a usage message: it scans all arguments for its own options,
-        also for their beginnings, so that a script's --log is "ambiguous", and options before the script's name are
-        always the launcher's.
+        torchrun or another launcher that ends with a usage message, because it found an option of the script
+        ambiguous or unknown, or found no script.
 
     Why it matters:
-        Nothing was started. Or worse, where the launcher has such an option, it took the script's value.
+        A launcher reads every option before the script's name as its own, and torchrun also accepts abbreviations of
+        its options after it. The job does not start, or the launcher uses a value that was meant for the script.
 
     Example:
         torchrun train.py --log runs/1      # ambiguous option: --log could match --log-dir, --log_dir, ...
 
     Fix:
-        Rename the option, or put -- before the script: torchrun --nproc-per-node 4 -- train.py --log runs/1
+        Put -- before the script, or rename the script's option:
+            torchrun --nproc-per-node 4 -- train.py --log runs/1
     """
 
     code = "DD008"
@@ -38,10 +39,4 @@ class LauncherTakesOption(Check):
         groups = {name: value for name, value in reason.match.groupdict().items() if value}
         option = groups.get("option") or groups.get("argument") or ""
         what = "found no script to start" if option == "training_script" else f"refused {quote(option)}"
-        return self.fail(
-            f"{groups['launcher']} {what}",
-            why="A launcher reads every option up to the script's name as its own, and looks among the "
-            "script's options too for what may be the beginning of one of its own.",
-            fix="torchrun LAUNCHER-OPTIONS -- train.py SCRIPT-OPTIONS; or rename the script's option",
-            **log_fields(reason),
-        )
+        return self.fail(f"{groups['launcher']} {what}", **log_fields(reason))

@@ -12,20 +12,21 @@ class LocalRankArgument(Check):
     """The launcher passes the script --local-rank, which the script does not accept.
 
     What it finds:
-        A script whose parser refuses --local-rank or --local_rank, which torch.distributed.launch appends to the
-        script's arguments. From torch 2.0 it writes the option with a hyphen, before with an underscore.
+        A script whose argument parser rejects --local-rank or --local_rank.
 
     Why it matters:
-        Every rank ends with exit status 2 and a usage message before it has done anything.
+        torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since torch 2.0 and
+        with an underscore before. A parser that knows the other spelling, or neither, ends every rank at once.
 
     Example:
         parser.add_argument("--local_rank", type=int)
         python -m torch.distributed.launch train.py      # torch 2: error: unrecognized arguments: --local-rank=0
 
     Fix:
-        Start with torchrun, which passes no option, and read the environment:
+        Start with torchrun, which passes no option, and read the environment variable:
             local_rank = int(os.environ["LOCAL_RANK"])
-        Or let the parser know both: parser.add_argument("--local-rank", "--local_rank", type=int)
+        Or accept both spellings:
+            parser.add_argument("--local-rank", "--local_rank", type=int)
     """
 
     code = "DD007"
@@ -34,11 +35,5 @@ class LocalRankArgument(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_REJECTED)
-        return self.fail(
-            f"the script did not know the option {reason.match['option']} that the launcher gave it",
-            why="torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since "
-            "torch 2.0 and with an underscore before. The script's parser knows the other spelling, or neither.",
-            fix='local_rank = int(os.environ["LOCAL_RANK"])     # and start with torchrun\nor '
-            'parser.add_argument("--local-rank", "--local_rank", type=int)',
-            **log_fields(reason),
-        )
+        headline = f"the script did not know the option {reason.match['option']} that the launcher gave it"
+        return self.fail(headline, **log_fields(reason))

@@ -24,21 +24,24 @@ class PortInUse(Check):
     """The master port is taken, privileged, or inside the ephemeral range.
 
     What it finds:
-        Rank 0 cannot listen on MASTER_PORT: another process has it (named with pid, command and user),
-        or only root may have it. A port inside the ephemeral range is free now and may be given to any
-        outgoing connection before the job starts.
+        Rank 0 cannot listen on MASTER_PORT: another process uses it (reported with pid, command and user), or only
+        root may use it. A port inside the ephemeral range is free now, and the kernel may give it to any outgoing
+        connection before the job starts.
 
     Why it matters:
-        Rank 0's store binds the port first of all. Where it cannot, torchrun ends with EADDRINUSE, or, when the
-        listener is an older job, the new ranks join the wrong store and wait until the rendezvous times out.
+        Rank 0's store has to listen on the port. If another process does, mostly another job on the node, a second
+        launcher of this job (one for each task of srun) or a worker of an earlier run, torchrun fails with
+        EADDRINUSE, or the ranks join that process's store and wait until the rendezvous times out.
 
     Example:
-        A second job on the same node, or a run that was killed and left a worker behind:
+        A second job on the same node, or a worker of a run that was killed:
             torchrun --nproc-per-node 4 train.py     # port 29500, already taken
 
     Fix:
-        Give the job a port of its own (--master-port 29501), or use --standalone on one node, which takes any
-        free port. End the process that holds the port if it is left over.
+        On one node, let torchrun choose a free port; on several, use another one:
+            torchrun --standalone ...
+            torchrun --master-port 29501 ...
+        End the process that uses the port if it is left over: ss -ltnp 'sport = :29500'
     """
 
     code = "DD002"
@@ -47,103 +50,80 @@ class PortInUse(Check):
     log_words = ("in use", "Only one usage", "EADDRINUSE", "EACCES", "failed to bind")
 
     def examine_host(self, host: Host) -> Judgement:
-        launch = host.launch
-        if launch.node_rank != 0:
+        port, system = host.launch.master_port, host.system
+        if host.launch.node_rank != 0:
             return Skipped("rank 0 listens on another node")
-        error = host.system.try_bind("", launch.master_port)
-        if error == errno.EADDRINUSE and not host.system.listeners(launch.master_port):
-            error = host.system.try_bind("", launch.master_port)  # another check tried it at the same moment
+        error = system.try_bind("", port)
+        if error == errno.EADDRINUSE and not system.listeners(port):
+            error = system.try_bind("", port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            port = host.launch.master_port
-            owners = host.system.listeners(port)
-            known = [owner.process for owner in owners if owner.process]
-            free = host.system.free_port()
-            return self.fail(
-                f"port {port} is taken by {_name(known)}",
-                why=f"Rank 0 has to listen on port {port}. While another process does, torchrun ends with "
-                "EADDRINUSE, or the ranks join that process's store and wait until the rendezvous times out.",
-                fix=f"torchrun --master-port {free} ..., or torchrun --standalone ... on one node"
-                + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
-                evidence=tuple(Evidence(_describe(owner)) for owner in owners),
-                about=Kind.PORT.of(port),
-            )
+            return self._taken(host)
+        about, fix = Kind.PORT.of(port), f"torchrun --master-port {system.free_port()} ..."
         if error in (errno.EACCES, errno.EPERM):
-            return self._privileged(host)
+            start = (system.read_text(UNPRIVILEGED_PORT_START) or "1024").strip()
+            why = f"Ports below {start} are reserved for root, so rank 0 cannot listen there."
+            return self.fail(f"port {port} may not be bound by this user", why=why, fix=fix, about=about)
         low, high = _ephemeral_range(host)
-        if low <= launch.master_port <= high:
-            return self._ephemeral(host, low, high)
-        return Passed(f"port {launch.master_port} is free")
+        if low <= port <= high:
+            return self.info(
+                f"port {port} lies inside the ephemeral range {low}-{high}",
+                why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. If one of them uses "
+                f"{port} when the job starts, the job fails with EADDRINUSE.",
+                fix=fix,
+                about=about,
+            )
+        return Passed(f"port {port} is free")
+
+    def _taken(self, host: Host) -> Finding:
+        port = host.launch.master_port
+        owners = host.system.listeners(port)
+        known = [owner.process for owner in owners if owner.process]
+        return self.fail(
+            f"port {port} is taken by {_name(known)}",
+            fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
+            + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
+            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+            about=Kind.PORT.of(port),
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         use = ranks.port
         if use is None or use.during is None:
             raise NotMeasured(ranks.broken or "rank 0's store is on another node")
         if use.during == 0:
-            return self._not_held(use.port)
+            return self.fail(
+                f"port {use.port} can be bound a second time while the group holds it",
+                why="Two jobs could listen on this port at once, and the ranks of one would join the store of the "
+                "other. A sandbox or a preloaded library changes how bind works.",
+                fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
+                about=Kind.PORT.of(use.port),
+            )
         if use.after:
-            return self._not_given_back(use.port)
+            return self.fail(
+                f"port {use.port} was not free again after the group ended",
+                why="A process of the group still listens, so the next job on this node fails with EADDRINUSE.",
+                fix=f"ss -ltnp 'sport = :{use.port}'     # shows the process",
+                about=Kind.PORT.of(use.port),
+            )
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_TAKEN) or log.search(_DENIED)
-        if reason is None or (log.training and not log.failed):  # training has no port before its group
+        reason = log.search(_TAKEN) or log.reason(_DENIED)
+        if log.training and not log.failed:  # training has no port before its group
             return NOT_IN_OUTPUT
         if reason.match.re.pattern == _DENIED:
             return self.fail(
                 "the launcher was not allowed to listen on the master port",
-                why="Ports below 1024 are for processes with the right to them, which a training has not.",
-                fix="torchrun --standalone ... on one node takes any free port; --master-port for one above 1024",
+                why="Ports below 1024 are reserved for root.",
+                fix="torchrun --standalone ... uses any free port on one node; else --master-port above 1024",
                 **log_fields(reason),
             )
         match = _PORT.search(reason.match.string)
         port = next(filter(None, match.groups())) if match else ""
-        listener = f"ss -ltnp 'sport = :{port}'" if port else "ss -ltnp"
         return self.fail(
-            f"port {port} was taken when the job started"
-            if port
-            else "the master port was taken when the job started",
-            why="Another process had it, mostly another job on the node, a second launcher of this one (one "
-            "for each task of srun), or a worker that an earlier run left behind.",
-            fix="torchrun --standalone ... on one node, which takes any free port; --master-port for another one\n"
-            f"see who has it: {listener}",
+            f"{f'port {port}' if port else 'the master port'} was taken when the job started",
             about=Kind.PORT.of(port) if port else (),
             **log_fields(reason),
-        )
-
-    def _not_held(self, port: int) -> Finding:
-        return self.fail(
-            f"port {port} can be bound a second time while the group holds it",
-            why="Two jobs could listen on this port at once, and the ranks of one would join the store of "
-            "the other. Something between this process and the network changes what bind means.",
-            fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
-            about=Kind.PORT.of(port),
-        )
-
-    def _not_given_back(self, port: int) -> Finding:
-        return self.fail(
-            f"port {port} was not free again after the group ended",
-            why="A process of the group still listens, so that the next job on this node ends with EADDRINUSE.",
-            fix=f"see who has it: ss -ltnp 'sport = :{port}'",
-            about=Kind.PORT.of(port),
-        )
-
-    def _privileged(self, host: Host) -> Finding:
-        start = host.system.read_text(UNPRIVILEGED_PORT_START)
-        return self.fail(
-            f"port {host.launch.master_port} may not be bound by this user",
-            why=f"Ports below {(start or '1024').strip()} are reserved for root, so rank 0 cannot listen there.",
-            fix=f"torchrun --master-port {host.system.free_port()} ...",
-            about=Kind.PORT.of(host.launch.master_port),
-        )
-
-    def _ephemeral(self, host: Host, low: int, high: int) -> Finding:
-        port = host.launch.master_port
-        return self.info(
-            f"port {port} lies inside the ephemeral range {low}-{high}",
-            why=f"The kernel gives ports {low}-{high} to outgoing connections of any process. One that "
-            f"happens to hold {port} when the job starts makes it end with EADDRINUSE, now and then.",
-            fix=f"torchrun --master-port {host.system.free_port()} ...",
-            about=Kind.PORT.of(host.launch.master_port),
         )
 
 

@@ -7,6 +7,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.new_groups import joined_with
 from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
@@ -24,50 +25,52 @@ _RANK_OUTSIDE = r"enforce fail .{0,200}rank < size\. (?P<rank>\d+) vs (?P<size>\
 
 
 class WorldSizeMismatch(Check):
-    """The script contradicts its launcher about ranks or where they meet.
+    """The script uses another rank, world size or master address than its launcher.
 
     What it finds:
-        A rank or world size, given to init_process_group or put into the environment, that differs from what
-        torchrun told this process; a launcher inside a launcher, as mp.spawn under torchrun; and MASTER_ADDR or
-        MASTER_PORT overwritten by a script that torchrun started, whose ranks then do not meet. In a job's output,
-        what NCCL and gloo say of ranks that gave different sizes, or the same rank.
+        A rank or world size, given to init_process_group or set in the environment, that differs from the one that
+        torchrun gave to this process; a launcher inside a launcher, such as mp.spawn under torchrun; and MASTER_ADDR
+        or MASTER_PORT overwritten by a script that torchrun started, so that its ranks do not join. In job output,
+        errors of NCCL and gloo about ranks with different world sizes, or the same rank.
 
     Why it matters:
-        Each process waits for a group of another size, or at another address, than the one that exists. Nothing
-        is printed until the rendezvous times out, after 10 or 30 minutes; or two groups form that know nothing of
-        each other.
+        Every process has to use the same world size and address, and a rank of its own. Otherwise processes wait for
+        ranks that do not exist, without a message until the rendezvous times out after 10 or 30 minutes, or form
+        separate groups.
 
     Example:
-        A script that starts its own processes is itself started twice by torchrun:
+        torchrun starts a script that starts processes itself:
             torchrun --nproc-per-node 2 train.py     # which calls mp.spawn(main, nprocs=2)
 
     Fix:
-        Let one of them launch. Under torchrun take everything from the environment:
-            dist.init_process_group(backend="nccl")      # rank, world size and address come from torchrun
+        Under torchrun, let init_process_group read the environment:
+            dist.init_process_group(backend="nccl")      # without rank and world_size
+        Start a script that calls mp.spawn without torchrun:
+            ddpdoctor check -- python train.py
     """
 
     code = "DD005"
-    title = "the script and its launcher agree about ranks and address"
+    title = "the script and its launcher use the same ranks and address"
     log_words = ("mismatch in rank count", "mismatch in info", "has already checked in", "rank < size")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        unseen = [rank.rank for rank in trace.ranks if rank.recording is None]
         contradicted = {
             rank: names for rank, recording in recordings.items() if (names := _contradicted(recording))
         }
         if contradicted:
-            # Processes that took one rank are one record: the others are those that nobody was seen as.
-            return self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unseen})))
+            # Processes that took the same rank share one record, and other ranks then have none.
+            unrecorded = [rank.rank for rank in trace.ranks if rank.recording is None]
+            return self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unrecorded})))
         moved = {
             rank: names
             for rank, recording in recordings.items()
-            if (names := _moved(recording)) and not _joined(recording)
+            if (names := _moved(recording)) and not recording.group_events("init")
         }
         if moved:
             return self._moved(moved, recordings)
         if not any(_is_launched(recording) for recording in recordings.values()):
-            return Skipped("the ranks were started by no launcher that tells them their place")
+            return Skipped("torchrun did not start the ranks")
         return Passed("rank, world size and address are those of the launcher")
 
     def examine_log(self, log: Log) -> Judgement:
@@ -79,15 +82,7 @@ class WorldSizeMismatch(Check):
             headline = f"a process took rank {groups['rank']} of {groups['size']} ranks"
         else:
             headline = f"two processes took rank {groups['rank']}"
-        return self.fail(
-            headline,
-            why="Every process has to give the same world size and a rank of its own. One was started with "
-            "variables of another launch, or the script counts ranks by itself, as with a launcher inside a "
-            "launcher.",
-            fix='dist.init_process_group("nccl")     # rank and world size come from the launcher\n'
-            "env | grep -E 'RANK|WORLD_SIZE|SLURM_NTASKS'     # in every rank, before that line",
-            **log_fields(reason),
-        )
+        return self.fail(headline, **log_fields(reason))
 
     def _contradiction(
         self,
@@ -96,23 +91,19 @@ class WorldSizeMismatch(Check):
         ranks: tuple[int, ...],
     ) -> Finding:
         rank, names = next(iter(contradicted.items()))
-        given, launched = _given(recordings[rank], names[0]), recordings[rank].environ[names[0].upper()]
-        several = names[0] == "rank" and len(contradicted) > 1
+        joining, launched = _joining(recordings[rank]), recordings[rank].environ[names[0].upper()]
+        used = joined_with(joining, names[0])
+        headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
+        headline += f"{names[0].upper()}={launched}"
+        if names[0] == "rank" and len(contradicted) > 1:
+            headline = f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: "
+            headline += f"rank {used} by RANK={launched}"
         return self.fail(
-            f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: rank {given} by "
-            f"RANK={launched}"
-            if several
-            else f"{ranks_phrase(ranks)} joined with {names[0]} {given} where the launcher said "
-            f"{names[0].upper()}={launched}",
-            why="The launcher started one process for each rank and gave it its place. The script counts "
-            "otherwise, mostly because it starts processes itself or has a number written into it, so "
-            "processes wait for others that do not exist, or form groups that know nothing of each other.",
-            fix='dist.init_process_group(backend="nccl")     # under torchrun, without rank and world_size\n'
-            "or, where the script calls mp.spawn, no torchrun around it: ddpdoctor check -- python train.py",
+            headline,
             ranks=ranks,
-            where=_joining(recordings[rank]).at,
+            where=joining.at,
             evidence=tuple(
-                Evidence(_said(recordings[member], names), (member,))
+                Evidence(_described(recordings[member], names), (member,))
                 for member, names in contradicted.items()
             ),
         )
@@ -120,55 +111,47 @@ class WorldSizeMismatch(Check):
     def _moved(self, moved: Mapping[int, tuple[str, ...]], recordings: Mapping[int, Recording]) -> Finding:
         rank, names = next(iter(moved.items()))
         return self.fail(
-            f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not get into the process group",
-            why="torchrun's agent serves the rendezvous at the address that it put into the environment. At "
-            "another one nobody listens, so init_process_group waits until its timeout.",
-            fix="leave it as it is under torchrun, or set a default only:\n"
+            f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not join the process group",
+            why="torchrun's agent serves the rendezvous at the address that it set in the environment. Nothing listens "
+            "at another one, so init_process_group waits until its timeout.",
+            fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),
             where=_joining(recordings[rank]).at,
             evidence=tuple(
-                Evidence(_change(recordings[one], name), (one,))
-                for one, names in moved.items()
+                Evidence(_change(recordings[member], name), (member,))
+                for member, names in moved.items()
                 for name in names
             ),
         )
 
 
 def _joining(recording: Recording) -> GroupEvent:
-    """What it did to join the default group, first."""
+    """Its first attempt to join the default group."""
     return next(event for event in recording.groups if event.action in _JOINING)
 
 
 def _is_launched(recording: Recording) -> bool:
-    """Whether torchrun started it. Other launchers set RANK and WORLD_SIZE to what they like: those of the node."""
+    """Whether torchrun started it. Other launchers may set RANK and WORLD_SIZE to those of the node."""
     return "TORCHELASTIC_RUN_ID" in recording.environ and any(
         event.action in _JOINING for event in recording.groups
     )
 
 
-def _given(recording: Recording, name: str) -> int | None:
-    """The rank or world size that it joined with: as an argument, or through the environment."""
-    joining = _joining(recording)
-    text = str(joining.arguments.get(name, -1))
-    text = joining.environ.get(name.upper(), "") if text == "-1" else text
-    return int(text) if text.isdigit() else None
-
-
 def _contradicted(recording: Recording) -> tuple[str, ...]:
-    """What it joined with that differs from what the launcher had told it."""
+    """What it joined with that differs from the launcher's variables."""
     if not _is_launched(recording):
         return ()
     launched = {name: recording.environ.get(name.upper(), "") for name in ("world_size", "rank")}
     return tuple(
         name
         for name, text in launched.items()
-        if text.isdigit() and _given(recording, name) not in (None, int(text))
+        if text.isdigit() and joined_with(_joining(recording), name) not in (None, int(text))
     )
 
 
 def _moved(recording: Recording) -> tuple[str, ...]:
-    """What the script changed of the address that torchrun's agent serves."""
+    """The variables of the rendezvous address that the script changed."""
     if not _is_launched(recording):
         return ()
     joining = _joining(recording)
@@ -186,13 +169,10 @@ def _plain(address: str) -> str:
     return "localhost" if address in _LOOPBACK else address
 
 
-def _joined(recording: Recording) -> bool:
-    return any(event.action == "init" for event in recording.groups)
-
-
-def _said(recording: Recording, names: tuple[str, ...]) -> str:
+def _described(recording: Recording, names: tuple[str, ...]) -> str:
+    joining = _joining(recording)
     return ", ".join(
-        f"{name} {_given(recording, name)} where {name.upper()}={recording.environ[name.upper()]}"
+        f"{name} {joined_with(joining, name)} where {name.upper()}={recording.environ[name.upper()]}"
         for name in names
     )
 

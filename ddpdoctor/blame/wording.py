@@ -48,6 +48,12 @@ def cause_fields(cause: Cause) -> dict[str, Any]:
     }
 
 
+def consequences(ranks: Iterable[int]) -> str:
+    """What a reader need not look at: the errors of these ranks; empty where there are none."""
+    later = set(ranks)
+    return f" The errors of {who(later)} afterwards are consequences." if later else ""
+
+
 def verb(ranks: Iterable[int], singular: str, plural: str) -> str:
     """A verb, or a pronoun, in the number of its subject."""
     return singular if len(set(ranks)) == 1 else plural

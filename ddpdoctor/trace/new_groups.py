@@ -16,6 +16,13 @@ def groups_made(recording: Recording) -> list[GroupEvent]:
     return [group for group in made if not group.local]
 
 
+def joined_with(event: GroupEvent, name: str) -> int | None:
+    """The ``rank`` or ``world_size`` that a rank joined with: as an argument, or through the environment."""
+    argument = event.arguments.get(name, -1)
+    text = event.environ.get(name.upper(), "") if argument in (-1, None) else str(argument)
+    return int(text) if text.isdigit() else None
+
+
 def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
     """What each rank made at the first position at which they differ."""
     for position in range(max(map(len, orders.values()))):

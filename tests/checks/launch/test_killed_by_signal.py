@@ -26,7 +26,7 @@ def test_the_killed_rank_is_named_and_its_victims_are_not():
     assert finding.headline == "rank 1 was killed by SIGKILL in the training run"
     assert finding.ranks == (1,)
     assert "out-of-memory" in finding.why
-    assert "What rank 0 said afterwards is a consequence" in finding.why
+    assert "The errors of rank 0 afterwards are consequences" in finding.why
     assert finding.evidence[0].text == "step 12"
 
 

@@ -33,7 +33,7 @@ def test_a_loopback_address_leads_nowhere_from_the_second_node():
 def test_a_loopback_interface_that_is_down(addresses):
     lo = {"name": "lo", "addresses": addresses, "up": False}
     finding = only_finding("DD004", Source.HOST, recorded_host(interfaces=[lo]))
-    assert finding.headline == "loopback interface 'lo' is down, so --master-addr '127.0.0.1' leads nowhere"
+    assert finding.headline == "loopback interface 'lo' is down, so --master-addr '127.0.0.1' is unreachable"
     assert finding.fix.startswith("ip link set lo up")
     elsewhere = Launch(master_addr="10.0.0.1", explicit=frozenset({"master_addr"}))
     passed("DD004", Source.HOST, recorded_host(launch=elsewhere, interfaces=[lo]))

@@ -39,18 +39,18 @@ def test_what_agrees_passes() -> None:
 
 def test_a_number_in_the_script() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, launched({"world_size": 8}, action="joining"))
-    assert finding.headline == "ranks 0-1 joined with world_size 8 where the launcher said WORLD_SIZE=2"
+    assert finding.headline == "ranks 0-1 joined with world_size 8 where the launcher set WORLD_SIZE=2"
     assert (finding.ranks, finding.where) == ((0, 1), where(20))
 
 
 def test_a_number_put_into_the_environment() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, launched(WORLD_SIZE="4"))
-    assert finding.headline == "ranks 0-1 joined with world_size 4 where the launcher said WORLD_SIZE=2"
+    assert finding.headline == "ranks 0-1 joined with world_size 4 where the launcher set WORLD_SIZE=2"
 
 
 def test_a_rank_of_a_spawned_process() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, launched({"rank": 0, "world_size": "2"}))
-    assert finding.headline == "rank 1 joined with rank 0 where the launcher said RANK=1"
+    assert finding.headline == "rank 1 joined with rank 0 where the launcher set RANK=1"
 
 
 def test_ranks_that_spawned_processes_of_each_rank_took() -> None:
@@ -84,7 +84,7 @@ def test_another_launcher_may_count_nodes() -> None:
 
 def test_a_port_of_the_scripts_own_where_nobody_met() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, launched(action="joining", MASTER_PORT="12355"))
-    assert finding.headline == "ranks 0-1 overwrote MASTER_PORT, and did not get into the process group"
+    assert finding.headline == "ranks 0-1 overwrote MASTER_PORT, and did not join the process group"
     assert finding.evidence[0].text == "MASTER_PORT: '29500' from torchrun, '12355' when it joined"
 
 
