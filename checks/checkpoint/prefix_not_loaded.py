@@ -6,13 +6,12 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
 PREFIXES = ("module.", "_orig_mod.")
-SHOWN = 3
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
 _PREFIXED = (
@@ -148,5 +147,4 @@ def _why(load: StateLoad) -> str:
 
 
 def _some(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(quote(name) for name in names[:SHOWN]) + more if names else "none"
+    return listing([quote(name) for name in names]) or "none"

@@ -96,7 +96,7 @@ def _wrong(shared: Round) -> dict[int, Sampler]:
 
 def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
     """The rank's number in, and the size of, each further group that it made."""
-    return {(event.rank, event.size) for event in recording.groups if event.action == "new_group"}
+    return {(event.rank, event.size) for event in recording.group_events("new_group")}
 
 
 def _repeats(shared: Round) -> bool:

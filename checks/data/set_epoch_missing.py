@@ -9,7 +9,7 @@ from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader, Sampler
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, grouped, of_loader, on_each_rank
@@ -99,7 +99,7 @@ class SetEpochMissing(Check):
             f"{len(loop.passes)} training passes{epoch}",
             why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
             "batches in the same order, and every rank sees the same part of the data again and again.",
-            **_fields(loops, lambda loop: f"each pass begins with samples {_some(loop.indices)}"),
+            **_fields(loops, lambda loop: f"each pass begins with samples {loop.begins_with}"),
         )
 
     def _begins_late(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
@@ -165,6 +165,11 @@ class Loop:
         return self.passes[0].indices or ()
 
     @property
+    def begins_with(self) -> str:
+        """The first samples."""
+        return listing([str(index) for index in self.indices], 6)
+
+    @property
     def shuffles(self) -> bool:
         """Whether the order is a random one; a sampler that does not say is taken by the order itself."""
         sampler = self.samplers[0]
@@ -227,7 +232,3 @@ def _is_loop(pass_: Pass) -> bool:
 
 def _same(pass_: Pass, other: Pass) -> bool:
     return list(pass_.indices or ()) == list(other.indices or ())
-
-
-def _some(indices: Sequence[int]) -> str:
-    return ", ".join(map(str, indices[:6])) + (", ..." if len(indices) > 6 else "")

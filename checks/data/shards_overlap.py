@@ -1,25 +1,18 @@
+from collections.abc import Iterable
+
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
-_OWN_ORDER = (
-    "each rank divides an order of its own",
-    "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen",
-)
-_OTHER_EPOCH = (
-    "their samplers are in different epochs",
-    "sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch",
-)
-_OTHER_SEED = (
-    "their samplers have different seeds",
-    "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank",
-)
+_SET_EPOCH = "sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
+_SAMPLER_SEED = "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank"
+_RANDOM_SEED = "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
 
 
 class ShardsOverlap(Check):
@@ -83,14 +76,7 @@ class ShardsOverlap(Check):
     def _share(self, shared: Round, overlap: Overlap) -> Finding:
         indices = shared.indices or {}
         drawn = len({index for shard in indices.values() for index in shard})
-        seeds = {rank: sampler.seed for rank, sampler in shared.samplers.items()}
-        differ = len(set(seeds.values())) > 1
-        apart = not differ and len({sampler.epoch for sampler in shared.samplers.values()}) > 1
-        cause, fix = _OWN_ORDER
-        if apart:
-            cause, fix = _OTHER_EPOCH
-        elif differ or None in seeds.values() or len(seeds) < 2:
-            cause, fix = (_OTHER_SEED if differ else _OWN_ORDER)[0], _OTHER_SEED[1]
+        cause, fix = _cause(shared)
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
             f"pass, and {plural(overlap.never, 'sample')} of {shared.loader.dataset} "
@@ -98,12 +84,9 @@ class ShardsOverlap(Check):
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
             "some samples are trained on twice in an epoch, and others not at all.",
             fix=fix,
-            explained_by=("DD103",) if apart else (),
+            explained_by=("DD103",) if fix == _SET_EPOCH else (),
             **shared.fields(
-                {
-                    rank: f"{_sampler(shared, rank)}draws {_some(tuple(shard))}"
-                    for rank, shard in indices.items()
-                },
+                {rank: f"{_sampler(shared, rank)}draws {_some(shard)}" for rank, shard in indices.items()},
                 where=shared.sampler_at,
             ),
         )
@@ -125,9 +108,19 @@ class ShardsOverlap(Check):
         )
 
 
-def _some(indices: tuple[int, ...]) -> str:
-    more = f" and {len(indices) - SHOWN} more" if len(indices) > SHOWN else ""
-    return ", ".join(map(str, indices[:SHOWN])) + more
+def _cause(shared: Round) -> tuple[str, str]:
+    """Why ranks divide different orders, and what to do about it."""
+    seeds = [sampler.seed for sampler in shared.samplers.values()]
+    if len(set(seeds)) > 1:
+        return "their samplers have different seeds", _SAMPLER_SEED
+    if len({sampler.epoch for sampler in shared.samplers.values()}) > 1:
+        return "their samplers are in different epochs", _SET_EPOCH
+    seeded = len(seeds) > 1 and None not in seeds
+    return "each rank divides an order of its own", _RANDOM_SEED if seeded else _SAMPLER_SEED
+
+
+def _some(indices: Iterable[int]) -> str:
+    return listing([str(index) for index in indices], SHOWN)
 
 
 def _overlap_of(shared: Round) -> Overlap | None:

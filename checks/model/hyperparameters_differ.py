@@ -1,17 +1,15 @@
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
-
-Values = dict[int, Any]
 
 
 class HyperparametersDiffer(Check):
@@ -42,26 +40,17 @@ class HyperparametersDiffer(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         steps = [(group, update) for group in replicas(trace) for update in updates(group)]
-        by_optimizer = grouped(steps, lambda step: (tuple(step[0]), step[1].optimizer))
-        first = [
-            next(
-                (
-                    (group, update, *unequal)
-                    for group, update in of_one
-                    if (unequal := _unequal(update.taken))
-                ),
-                None,
-            )
-            for of_one in by_optimizer
-        ]
+        unequal = [differing for group, update in steps if (differing := _unequal(group, update))]
+        optimizers = grouped(unequal, lambda differing: (tuple(differing.group), differing.update.optimizer))
         # Optimizers that got the same values got them from one place.
-        causes = grouped(filter(None, first), lambda differing: (differing[3], str(differing[4])))
-        return [self._differ(*of_cause[0]) for of_cause in causes] or Passed(
+        causes = grouped((steps[0] for steps in optimizers), lambda first: (first.name, str(first.values)))
+        return [self._differ(of_cause[0]) for of_cause in causes] or Passed(
             f"hyperparameters are equal on every rank in {plural(len(steps), 'optimizer step')}"
         )
 
-    def _differ(self, group: Group, update: Update, number: int, name: str, values: Values) -> Finding:
-        plateau = _unequal_metric(group, update.index)
+    def _differ(self, unequal: "Unequal") -> Finding:
+        update, name, values = unequal.update, unequal.name, unequal.values
+        plateau = _unequal_metric(unequal.group, update.index)
         shown = ", ".join(f"{_value(value)} on rank {rank}" for rank, value in list(values.items())[:3])
         metrics = plateau[1] if plateau else {}
         return self.fail(
@@ -79,7 +68,7 @@ class HyperparametersDiffer(Check):
             where=plateau[0] if plateau else update.where,
             evidence=by_state(
                 {
-                    rank: f"step {update.index}, parameter group {number}: {name} = {_value(value)}"
+                    rank: f"step {update.index}, parameter group {unequal.number}: {name} = {_value(value)}"
                     + (f", after a metric of {metrics[rank]:.6g}" if rank in metrics else "")
                     for rank, value in values.items()
                 }
@@ -88,15 +77,27 @@ class HyperparametersDiffer(Check):
         )
 
 
-def _unequal(taken: Mapping[int, OptimizerStep]) -> tuple[int, str, Values] | None:
-    """The parameter group's number, the name and the values by rank."""
-    rows = {rank: update.hyperparameters for rank, update in taken.items()}
+@dataclass(frozen=True)
+class Unequal:
+    """A hyperparameter of which ranks have different values in an update."""
+
+    group: Group
+    update: Update
+    number: int
+    """Of the parameter group."""
+    name: str
+    values: Mapping[int, Any]
+
+
+def _unequal(group: Group, update: Update) -> Unequal | None:
+    """The first hyperparameter that differs; None where none does."""
+    rows = {rank: step.hyperparameters for rank, step in update.taken.items()}
     for number in range(min(len(groups) for groups in rows.values())):
         names = set.intersection(*(set(groups[number]) for groups in rows.values()))
         for name in sorted(names, key=lambda name: (name != "lr", name)):
             values = {rank: groups[number][name] for rank, groups in rows.items()}
             if len({repr(value) for value in values.values()}) > 1:
-                return number, name, values
+                return Unequal(group, update, number, name, values)
     return None
 
 

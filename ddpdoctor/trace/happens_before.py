@@ -62,5 +62,5 @@ def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int 
                 yield ("step", step.index), (backward.time, None)
     for wrapper in recording.wrappers:
         yield ("wrapper", wrapper.index), (wrapper.time, None)
-    for number, event in enumerate(group for group in recording.groups if group.action == "init"):
+    for number, event in enumerate(recording.group_events("init")):
         yield ("group", number), (event.time, None)

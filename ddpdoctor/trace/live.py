@@ -24,7 +24,7 @@ def live_trace(standstill: Standstill, recorded: Recorded) -> Trace:
     Args:
         recorded: what our recorder has written so far; nothing where it is not in there.
     """
-    joined = [event for rank in recorded.ranks.values() for event in rank.groups if event.action == "init"]
+    joined = [event for rank in recorded.ranks.values() for event in rank.group_events("init")]
     size = standstill.world_size or max((event.size or 0 for event in joined), default=0) or None
     timeouts = [event.arguments.get("timeout") for event in joined]
     timeout = standstill.timeout or next((timeout for timeout in timeouts if timeout), None)

@@ -55,7 +55,7 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
     update = last_update(recording)
     if recording.raised is not None:
         return is_behind(update, recording.raised.at)
-    if any(event.action == "destroy" for event in recording.groups):
+    if recording.group_events("destroy"):
         return True
     if place is not None:
         return is_behind(update, place)
@@ -182,8 +182,8 @@ def _place_since(recording: Recording) -> Where | None:
     """Where a rank that has left its loop was last."""
     if recording.raised is not None:
         return recording.raised.at
-    destroyed = next((group for group in recording.groups if group.action == "destroy"), None)
-    event = _open_call(recording) or destroyed or recording.exit
+    destroyed = recording.group_events("destroy")
+    event = _open_call(recording) or (destroyed[0] if destroyed else recording.exit)
     return event.at if event else None
 
 

@@ -60,10 +60,6 @@ class Record:
             record._decoded.setdefault(type(event), []).append((position, event))
         return record
 
-    def by_kind(self) -> dict[type[Event], tuple[Any, ...]]:
-        """The events of all kinds that were asked for so far."""
-        return {kind: self.events(kind) for kind in self._decoded}
-
     def events(self, kind: type[E]) -> tuple[E, ...]:
         """All events of a kind in their order; of one that was written again, the last."""
         if kind not in self._events:

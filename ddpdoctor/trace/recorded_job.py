@@ -25,6 +25,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.handled_exceptions import ends_its_work
+from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     last_pass,
@@ -210,9 +211,7 @@ def _averaged(recording: Recording) -> int:
 
 def _fewest(row: Row) -> tuple[int, ...]:
     """The ranks that did something else than most; all where most did not agree."""
-    by_call: dict[object, list[int]] = {}
-    for rank, point in row.items():
-        by_call.setdefault((point.key, point.size, point.root), []).append(rank)
+    by_call = by_value({rank: (point.key, point.size, point.root) for rank, point in row.items()})
     most = max(by_call.values(), key=len)
     if 2 * len(most) <= len(row):
         return tuple(sorted(row))

@@ -226,8 +226,7 @@ def _under_way(recording: Recording) -> Iterator[SequencePoint]:
 
 
 def _leaving(recording: Recording) -> Iterator[SequencePoint]:
-    destroyed = next((group for group in recording.groups if group.action == "destroy"), None)
-    if destroyed is not None:
-        yield SequencePoint("left", "destroy_process_group", destroyed.at, destroyed.time)
+    if destroyed := recording.group_events("destroy"):
+        yield SequencePoint("left", "destroy_process_group", destroyed[0].at, destroyed[0].time)
     elif recording.exit is not None and recording.raised is None:
         yield SequencePoint("left", "end", recording.exit.at, recording.exit.time)

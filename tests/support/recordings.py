@@ -8,6 +8,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.files import FileEvent
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.events.training import Backward, Forward, Optimizer, OptimizerStep, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Pass
@@ -27,7 +28,8 @@ def replace(original: _T, **changes: Any) -> _T:
     """``dataclasses.replace``; of a recording also its events, by the name of their kind or as a ``record``."""
     if not isinstance(original, Recording):
         return dataclasses.replace(original, **changes)  # type: ignore[type-var]
-    events = original.record.by_kind() | (changes["record"].by_kind() if "record" in changes else {})
+    added = changes.pop("record", Record())
+    events = {kind: added.events(kind) or original.record.events(kind) for kind in Event.__subclasses__()}
     events |= {KINDS[name]: tuple(changes.pop(name)) for name in KINDS if name in changes}
     changes["record"] = Record.made(*(event for of_kind in events.values() for event in of_kind))
     return dataclasses.replace(original, **changes)  # type: ignore[type-var]
