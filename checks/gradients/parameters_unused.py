@@ -7,10 +7,10 @@ from ddpdoctor.blame.wording import cause_fields, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Finding, Judgement, Passed, Subject, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Wrapper
+from ddpdoctor.recorder.events.training import Backward, Forward, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import of_model
@@ -27,7 +27,8 @@ class ParametersUnused(StandstillCheck):
 
     What it finds:
         Parameters of a wrapped module that took no part in a loss, on which ranks, by name; and the error in
-        which it ends: "Expected to have finished reduction in the prior iteration".
+        which it ends: "Expected to have finished reduction in the prior iteration". Also a loss without any
+        connection to the wrapped module, on some ranks only: the others average with the next step of those ranks.
 
     Why it matters:
         DDP waits for the gradient of every parameter before it averages them. Where a parameter is left out on
@@ -80,6 +81,8 @@ class ParametersUnused(StandstillCheck):
             return self._unused(recordings, raised, missing)
         if missing:
             return [self._unused(recordings, {}, names) for names in _by_model(recordings, missing)]
+        if unconnected := _unconnected(recordings):
+            return [self._not_reached(*first) for first in unconnected]
         return super().examine_run(trace)
 
     def examine_ended(self, trace: Trace) -> Judgement:
@@ -117,6 +120,24 @@ class ParametersUnused(StandstillCheck):
             **log_fields(reason, ranks=ranks),
         )
 
+    def _not_reached(
+        self, wrapper: Wrapper, index: int, backwards: Mapping[int, Backward], count: int
+    ) -> Finding:
+        first = next(iter(backwards.values()))
+        return self.fail(
+            f"the loss of {ranks_phrase(backwards)} in training step {index} does not depend on {wrapper.module}: "
+            "its backward reached no wrapped parameter",
+            why="The other ranks averaged gradients in this step, and their all-reduce met the next one of "
+            f"{ranks_phrase(backwards)}. From then on ranks average gradients of different steps, and at the end some "
+            "wait for an all-reduce that never comes.",
+            fix="keep the loss connected where a batch holds nothing to learn from:\n"
+            "loss = outputs.sum() * 0.0    # not torch.tensor(0.0, requires_grad=True)",
+            ranks=tuple(backwards),
+            where=first.at,
+            evidence=(Evidence(f"so in {plural(count, 'recorded training step')}", tuple(backwards)),),
+            about=of_model(wrapper),
+        )
+
     def _unused(
         self,
         recordings: Mapping[int, Recording],
@@ -146,6 +167,44 @@ class ParametersUnused(StandstillCheck):
             ),
             about=_models(recordings, missing),
         )
+
+
+def _unconnected(
+    recordings: Mapping[int, Recording],
+) -> list[tuple[Wrapper, int, dict[int, Backward], int]]:
+    """Of each wrapper the first training step whose loss was connected with it on some ranks only.
+
+    With the backwards of the ranks on which it was not, and how many recorded steps are like it.
+    """
+    rows: dict[int, dict[int, TrainingStep]] = {}
+    for rank, recording in recordings.items():
+        for step in (*recording.steps, *filter(None, [recording.trailing])):
+            rows.setdefault(step.index, {})[rank] = step
+    wrappers = {wrapper.index: wrapper for one in recordings.values() for wrapper in one.wrappers}
+    found = []
+    for wrapper in wrappers.values():
+        missed = {
+            index: late for index, row in sorted(rows.items()) if (late := _late_ranks(row, wrapper.index))
+        }
+        for index, backwards in list(missed.items())[:1]:
+            found.append((wrapper, index, backwards, len(missed)))
+    return found
+
+
+def _late_ranks(row: Mapping[int, TrainingStep], wrapper: int) -> dict[int, Backward]:
+    """The ranks whose backwards missed a wrapper that took part in this step, where other ranks did not miss it."""
+    took_part = {rank: step for rank, step in row.items() if any(_arms(f, wrapper) for f in step.forwards)}
+    late = {rank: step.backwards[-1] for rank, step in took_part.items() if _misses(step, wrapper)}
+    joined = any(step.joined for step in took_part.values())
+    return {} if joined or len(late) == len(took_part) else late
+
+
+def _arms(forward: Forward, wrapper: int) -> bool:
+    return forward.wrapper == wrapper and forward.grad and forward.synced and not forward.around
+
+
+def _misses(step: TrainingStep, wrapper: int) -> bool:
+    return bool(step.backwards) and all(wrapper in backward.missed for backward in step.backwards)
 
 
 def _models(
@@ -204,11 +263,7 @@ def _missing_in(recording: Recording, step: TrainingStep) -> tuple[str, ...]:
 def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
     if wrapper.flags.get("find_unused_parameters") or wrapper.flags.get("static_graph"):
         return []
-    through = [
-        forward
-        for forward in step.forwards
-        if forward.wrapper == wrapper.index and forward.grad and forward.synced and not forward.around
-    ]
+    through = [forward for forward in step.forwards if _arms(forward, wrapper.index)]
     gradients = {
         key: value for taken in step.optimizer_steps for key, value in (taken.gradients or {}).items()
     }

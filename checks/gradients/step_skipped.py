@@ -37,6 +37,7 @@ class StepSkipped(Check):
 
     code = "DD225"
     title = "every rank takes the same optimizer steps"
+    explained_by = ("DD204",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()

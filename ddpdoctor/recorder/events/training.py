@@ -121,6 +121,8 @@ class Backward(Event):
     at: Where | None
     reduced: tuple[int, ...] = ()
     """The wrappers whose reducer all-reduced gradients during it."""
+    missed: tuple[int, ...] = field(default=(), kw_only=True)
+    """The wrappers whose reducer waited for it and whose parameters it did not come to."""
     collectives: int = 0
     """How many collectives the default group counted during it, DDP's own included."""
     seconds: float = 0.0

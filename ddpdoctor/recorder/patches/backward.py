@@ -70,7 +70,7 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if training.session.detailed:
         wrappers = training.living()
         seen |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
-        seen["grads"] = _gradients(wrappers) if len(wrappers) > 1 else {}
+        seen["grads"] = _gradients(wrappers)
         loss = args[0] if args else kwargs.get("tensors")
         seen["loss"] = _look_at_loss(training, loss)
         _tell_means(training, seen["at"], loss)
@@ -101,21 +101,23 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
 def _tell(training: Training, seen: dict[str, Any], seconds: float, error: BaseException | None) -> None:
     wrappers = training.living()
     issued = _issued(training, seen["numbers"], wrappers)
-    touched = _touched(seen["grads"], _gradients(wrappers)) if len(wrappers) > 1 else None
+    touched = _touched(seen["grads"], _gradients(wrappers))
     reduced = [
         wrapper.index
         for wrapper, _ in wrappers
         if wrapper.armed
         and issued.get(id(wrapper.group), 1) > 0
-        and (touched is None or wrapper.index in touched)
+        and (len(wrappers) == 1 or wrapper.index in touched)
         and error is None
     ]
+    waiting = {wrapper.index for wrapper, _ in wrappers if wrapper.armed and error is None}
+    missed = tuple(sorted(waiting - touched - set(reduced)))
     for wrapper, _ in wrappers:
         wrapper.armed &= wrapper.index not in reduced
         wrapper.around.clear()
     count, seconds = issued.get(-1, 0), round(seconds, 6)
     began, at, loss = seen["began"], seen["at"], seen["loss"] or {}
-    training.session.event(Backward(began, at, tuple(reduced), count, seconds, **loss))
+    training.session.event(Backward(began, at, tuple(reduced), count, seconds, missed=missed, **loss))
 
 
 def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[int, tuple[Any, int]]:

@@ -1,5 +1,6 @@
 from ddpdoctor import registry
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.training import Backward
 from tests.support.judging import only_finding, passed
 from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_FORWARD, raising, with_update
@@ -83,3 +84,28 @@ def test_a_static_graph_that_changed_is_another_disease():
     )
     assert owner is not None
     assert owner.code == "DD222"
+
+
+def unconnected(ranks, at=2):
+    """In one step the backward of some ranks does not come to the wrapped module."""
+
+    def change(rank, one):
+        steps = tuple(
+            replace(own, backwards=(Backward(own.index + 0.5, where(49), missed=(0,)),))
+            if own.index == at and rank in ranks
+            else own
+            for own in one.steps
+        )
+        return replace(one, steps=steps)
+
+    return change
+
+
+def test_a_loss_without_a_graph_on_one_rank():
+    finding = only_finding("DD204", Source.RUN, recorded(3, unconnected([1])))
+    assert finding.headline.startswith("the loss of rank 1 in training step 2 does not depend on Linear")
+    assert (finding.ranks, finding.where) == ((1,), where(49))
+
+
+def test_a_backward_of_something_else_on_all_ranks():
+    passed("DD204", Source.RUN, recorded(3, unconnected([0, 1, 2])))
