@@ -14,18 +14,19 @@ class Firewall(Check):
     """The rendezvous port is open, and the data ports are not.
 
     What it finds:
-        Ranks that met in the store, and then could not connect to each other: the connection was not refused, it was
+        Ranks that joined the rendezvous and then could not connect to each other: the connection was not refused, but
         not answered.
 
     Why it matters:
-        NCCL and gloo listen on ports of their own, taken from the ephemeral range, for every connection. A firewall
-        that lets through the master port only stops the job after the rendezvous.
+        The rendezvous uses the master port. For data, NCCL and gloo listen on further ports of the ephemeral range, and
+        a closed port would refuse the connection: no answer at all is what a firewall causes.
 
     Example:
         NCCL WARN socketStartConnect: Connect to 10.0.0.2<45678> failed : Connection timed out
 
     Fix:
-        Let the nodes of a job reach each other on all ports of the ephemeral range, or on those given to NCCL.
+        Open the ephemeral range between the nodes, in the firewall and in the security group; it is in
+            cat /proc/sys/net/ipv4/ip_local_port_range
     """
 
     code = "DD710"
@@ -41,10 +42,8 @@ class Firewall(Check):
             f"port {port} of {address} did not answer, after the ranks had met"
             if groups
             else "a port for data did not answer",
-            why="The rendezvous worked, and this port is one that NCCL or gloo opened for data. No answer at "
-            "all, where a closed port would refuse, is what a firewall does.",
-            fix=f"on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
-            "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, or the security group's",
+            fix=f"to try the path, on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"
+            "open the range of /proc/sys/net/ipv4/ip_local_port_range between the nodes, also in the security group",
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )

@@ -14,12 +14,12 @@ from ddpdoctor.text import plural, shorten
 Pair = tuple[int, int]
 
 _NVLINK_NAMES = ("SXM", "HBM3", "H200", "B200", "B300")
-"""Parts of the names of GPUs that are sold on boards with NVLink between all of them."""
-_CAUSES = {
-    "GPU_NOT_SUPPORTED": "this model does not offer it, as most GeForce cards",
+"""Parts of the names of GPUs that have NVLink to all others of their board."""
+_REASONS = {
+    "GPU_NOT_SUPPORTED": "this model does not support it, like most GeForce cards",
     "CHIPSET_NOT_SUPPORTED": "the chipset does not allow it",
-    "IOH_TOPOLOGY_NOT_SUPPORTED": "the GPUs hang on different processors",
-    "DISABLED_BY_REGKEY": "a setting of the driver turns it off",
+    "IOH_TOPOLOGY_NOT_SUPPORTED": "the GPUs are connected to different processors",
+    "DISABLED_BY_REGKEY": "a driver setting disables it",
 }
 _EXHAUSTED = r"peer mapping resources exhausted"
 _REFUSED = r"peer access (?:is )?not supported|cudaErrorPeerAccessUnsupported"
@@ -27,36 +27,36 @@ _SETUP_FAILED = (
     r"transport/p2p\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc)).*(?:fail|error).*"
     r"|(?:hip|cuda)Ipc\w+ failed.*|transport\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid argument'"
 )
-"""NCCL opens a peer's memory when it connects the ranks of a host."""
+"""NCCL opens the memory of a peer when it connects the ranks of a host."""
 _COMPLETE = r"Init COMPLETE"
 _CONNECTED = r"Connected all (?:rings|trees)"
 _CONSUMER = r"GeForce|\bRTX (?:20|30|40|50)\d\d"
 _LONGEST_MESSAGE = 100
 _TABLE_HEAD = r"#\s+(?:\(B\)|size)\s"
-"""Of nccl-tests, whose rows follow it."""
+"""Of nccl-tests; rows of results follow it."""
 
 
 class GpuPeerAccess(Check):
     """GPUs have no peer access, or have it through an IOMMU that may corrupt or block transfers.
 
     What it finds:
-        Pairs of visible GPUs without peer access: information for consumer cards and for GPUs on different
-        processors, where NCCL goes through host memory; a warning for GPUs that come with NVLink. Pairs that do
-        have peer access over PCI Express while the IOMMU translates their addresses: a warning.
+        Pairs of visible GPUs without peer access: information for consumer cards and for GPUs on different processors,
+        where NCCL communicates through host memory; a warning for GPUs with NVLink. Pairs with peer access over PCI
+        Express while the IOMMU translates their addresses: a warning.
 
     Why it matters:
-        Without peer access every byte goes through host memory, which is slower and right. With peer access
-        through a translating IOMMU (bare metal; CUDA does not support it), or through PCI bridges with access
-        control (ACS), transfers hang, or arrive corrupted with no error: losses turn to NaN, collectives stop.
+        Without peer access all data goes through host memory, which is slower but correct. With peer access through a
+        translating IOMMU (on bare metal, where CUDA does not support it), or through PCI bridges with access control
+        (ACS), transfers hang or arrive corrupted without an error: losses become NaN, collectives hang.
 
     Example:
-        A server with PCI Express GPUs whose kernel translates device addresses:
+        A server with PCI Express GPUs whose IOMMU translates device addresses:
             $ cat /sys/bus/pci/devices/0000:41:00.0/iommu_group/type
             DMA-FQ
 
     Fix:
-        Pass addresses through: iommu=pt on the kernel's command line, or the IOMMU off in the firmware; ACS off.
-        Until then, go through host memory:
+        Add iommu=pt to the kernel's command line, or turn the IOMMU off in the firmware; turn ACS off. Until then, use
+        host memory:
             export NCCL_P2P_DISABLE=1
     """
 
@@ -88,7 +88,7 @@ class GpuPeerAccess(Check):
         translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
         how = "PCI Express" if over_pci else "NVLink"
         return [
-            *([self._closed(closed, list(gpus.values()))] if closed else []),
+            *([self._no_access(closed, list(gpus.values()))] if closed else []),
             *([self._translated(translated, gpus)] if translated else []),
         ] or Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
@@ -97,72 +97,54 @@ class GpuPeerAccess(Check):
         if reason:
             return self.fail(
                 "a GPU had no peer mapping left for one more GPU",
-                why="A GPU maps the memory of at most eight others, and each process that drives several "
-                "GPUs maps all of them to each other.",
-                fix="at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
-                "NCCL_P2P_DISABLE=1 goes without peer access",
+                why="A GPU can map the memory of at most eight others, and a process with several GPUs maps all of "
+                "them to each other.",
+                fix="use at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
+                "NCCL_P2P_DISABLE=1 works without peer access",
                 **log_fields(reason),
             )
         reason = log.search(_SETUP_FAILED)
         if reason:
             return self.fail(
                 f"GPUs of one host could not open each other's memory: {shorten(reason.match[0], _LONGEST_MESSAGE)}",
-                why="NCCL (RCCL on AMD) connects GPUs of a host by peer access where driver and topology offer it. "
+                why="NCCL (RCCL on AMD) connects GPUs of a host by peer access where driver and topology support it. "
                 "The driver then refused: an IOMMU, a virtual machine, GPUs that are not visible in each other's "
-                "container, or a driver that does not belong to this kernel.",
-                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, it is peer access\n"
+                "container, or a driver that does not match this kernel.",
+                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n"
                 "nvidia-smi topo -p2p r; one container for all GPUs of a host; iommu=pt on the kernel's command line",
                 confidence=Confidence.LIKELY,
                 **log_fields(reason),
             )
         reason = log.search(_REFUSED)
-        if reason is None and self._silent_after_start(log):
+        if reason is None and _is_silent_after_start(log):
             reason = log.search(_COMPLETE, _CONNECTED)
-        return self._told_hang(log, reason) if reason else NOT_IN_OUTPUT
+        return self._hung(log, reason) if reason else NOT_IN_OUTPUT
 
-    def _silent_after_start(self, log: Log) -> bool:
-        """Whether every link is GPU to GPU, all is connected, and then nothing more comes although more should."""
-        links = [link for facts in log.nccl.values() for link in facts.links]
-        if not links or log.training or not all(link.via.startswith("P2P") for link in links):
-            return False
-        untold = not any(log.fatal) and not any(end.code for end in log.ended)
-        begun = (
-            log.last is not None and bool(log.find(_CONSUMER)) and bool(re.match(_TABLE_HEAD, log.last.text))
-        )
-        return untold and (log.hung is not None or begun or bool(log.waits))
-
-    def _told_hang(self, log: Log, reason: Reason) -> Finding:
-        consumer = bool(log.find(_CONSUMER))
+    def _hung(self, log: Log, reason: Reason) -> Finding:
+        why = "Access Control Services or an IOMMU redirect transfers between GPUs, and they are lost."
+        fix = "turn ACS off on the PCIe bridges or in the BIOS (lspci -vvv | grep ACSCtl)\n"
+        fix += "iommu=pt or off on the kernel's command line"
+        if log.find(_CONSUMER):
+            why = "Some drivers report peer access for consumer GPUs although it does not work."
+            fix = "or a newer driver, which no longer reports it"
         return self.fail(
             "the GPUs were connected by peer access, and the first collective did not end",
-            why=(
-                "Consumer GPUs have no peer access that works with some drivers, which offer it all the same. "
-                if consumer
-                else "Access Control Services or an IOMMU send transfers between GPUs through the root "
-                "complex, where they are lost. "
-            )
-            + "NCCL starts, and its first kernel waits for data that does not come.",
-            fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, it is peer access\n"
-            + (
-                "a newer driver no longer offers it"
-                if consumer
-                else "switch ACS off on the PCIe bridges or in the BIOS; "
-                "iommu=pt or off on the kernel's command line: lspci -vvv | grep ACSCtl"
-            ),
+            why=f"{why} NCCL starts, and its first kernel waits for data that does not arrive.",
+            fix=f"NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n{fix}",
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )
 
-    def _closed(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
-        meant_to = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)
-        report = self.warn if meant_to else self.info
+    def _no_access(self, closed: dict[Pair, str], gpus: Sequence[Gpu]) -> Finding:
+        has_nvlink = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)
+        report = self.warn if has_nvlink else self.info
         (a, b), status = next(iter(closed.items()))
         return report(
             f"GPUs {a} and {b} cannot read each other's memory"
             + (f", nor can {plural(len(closed) - 1, 'other pair')}" if len(closed) > 1 else ""),
-            why="NCCL goes through host memory between them: right, and slower. The driver's reason is "
-            f"{status}: {_CAUSES.get(status, 'it does not say more')}.",
-            fix="nvidia-smi topo -p2p r     # the whole table; nvidia-smi nvlink --status where there is NVLink",
+            why="NCCL communicates through host memory between them, which is slower but correct. The driver's reason "
+            f"is {status}: {_REASONS.get(status, 'without an explanation')}.",
+            fix="nvidia-smi topo -p2p r     # the whole table; for NVLink: nvidia-smi nvlink --status",
             evidence=_closed_evidence(closed),
             about=Kind.GPU.of(*(f"{a}-{b}" for a, b in closed)),
         )
@@ -171,9 +153,6 @@ class GpuPeerAccess(Check):
         first = next(iter(modes))
         return self.warn(
             f"the IOMMU translates the addresses of GPU {first}, which has peer access over PCI Express",
-            why="CUDA does not support peer access through an IOMMU that translates, outside of virtual "
-            "machines: transfers between the GPUs may hang, or arrive corrupted without an error.",
-            fix="add iommu=pt to the kernel's command line and restart; until then: export NCCL_P2P_DISABLE=1",
             evidence=tuple(
                 Evidence(f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}")
                 for index, mode in modes.items()
@@ -183,22 +162,34 @@ class GpuPeerAccess(Check):
         )
 
 
+def _is_silent_after_start(log: Log) -> bool:
+    """Whether every link is GPU to GPU, all are connected, and the output ends where results should follow."""
+    links = [link for facts in log.nccl.values() for link in facts.links]
+    if not links or log.training or not all(link.via.startswith("P2P") for link in links):
+        return False
+    failed = any(log.fatal) or any(end.code for end in log.ended)
+    in_table = log.last is not None and bool(re.match(_TABLE_HEAD, log.last.text))
+    return not failed and (
+        log.hung is not None or bool(log.waits) or (in_table and bool(log.find(_CONSUMER)))
+    )
+
+
 def _why_not(host: Host, visible: int, known: bool) -> str | None:
     if host.gpus.absent:
         return host.gpus.absent
     if host.launch.backend != "nccl":
-        return f"the backend is {host.launch.backend}, which goes through host memory"
+        return f"the backend is {host.launch.backend}, which communicates through host memory"
     if min(visible, host.launch.nproc) < 2:
         return f"{plural(visible, 'GPU')} visible, {plural(host.launch.nproc, 'rank')} on this node"
     if not known:
-        return "the driver does not say"
+        return "the driver does not report it"
     if is_on(nccl_setting(host, "NCCL_P2P_DISABLE")):
-        return "NCCL_P2P_DISABLE is set, NCCL goes through host memory"
+        return "NCCL_P2P_DISABLE is set, NCCL communicates through host memory"
     return None
 
 
 def _closed_evidence(closed: dict[Pair, str]) -> tuple[Evidence, ...]:
     pairs_by_status: dict[str, list[str]] = {}
-    for (a, b), status in closed.items():
-        pairs_by_status.setdefault(status, []).append(f"{a}-{b}")
+    for (first, second), status in closed.items():
+        pairs_by_status.setdefault(status, []).append(f"{first}-{second}")
     return tuple(Evidence(f"{status}: GPUs {', '.join(pairs)}") for status, pairs in pairs_by_status.items())

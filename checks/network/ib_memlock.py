@@ -7,7 +7,7 @@ from ddpdoctor.model import Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 ENOUGH = 1 << 30
-"""NCCL pins megabytes for each channel and peer; a limit of this size is not what stops it."""
+"""NCCL locks megabytes for each channel and peer; a limit of this size is high enough."""
 _CAP_IPC_LOCK = 1 << 14
 _REFUSED = r"ibv_(?:reg_mr|create_[cq][qp])\w* failed.{0,40}Cannot allocate memory|RLIMIT_MEMLOCK|locked memory limit"
 
@@ -16,14 +16,14 @@ class IbMemlock(Check):
     """The limit on locked memory is too low for InfiniBand or RoCE.
 
     What it finds:
-        This machine has an RDMA adapter, the job runs on NCCL, and RLIMIT_MEMLOCK (ulimit -l) is small, usually
-        64 KiB or 8 MiB. A failure where the job has several nodes, information on one node, where NCCL does not
-        use the adapter. A process that may lock memory without limit (CAP_IPC_LOCK) is fine.
+        This machine has an RDMA adapter, the job uses NCCL, and RLIMIT_MEMLOCK (ulimit -l) is small, usually 64 KiB or
+        8 MiB. A failure in a job of several nodes, information on one node, where NCCL does not use the adapter. A
+        process that may lock memory without limit (CAP_IPC_LOCK) passes.
 
     Why it matters:
-        NCCL registers its buffers with the adapter, which locks them in memory. Over the limit the kernel refuses,
-        and NCCL ends with "ibv_reg_mr failed: Cannot allocate memory" or ibv_create_cq's likeness of it, which
-        reads as if the machine had run out of memory.
+        NCCL registers its buffers with the adapter, which locks them in memory. Above the limit the kernel refuses,
+        and NCCL fails with "ibv_reg_mr failed: Cannot allocate memory", although the machine has free memory. The
+        limit is that of the process that starts the ranks (sshd, slurmd, the container), not of a login shell.
 
     Example:
         A container that was started with docker's default limits:
@@ -61,23 +61,13 @@ class IbMemlock(Check):
         count = plural(len(devices), "InfiniBand or RoCE adapter")
         return report(
             f"locked memory is limited to {size(soft)}, and this machine has {count}",
-            why="NCCL locks its buffers in memory to register them with the adapter. Over the limit the kernel "
-            "refuses, and NCCL ends with 'Cannot allocate memory' as soon as a job spans several nodes.",
             fix=_fix(hard),
             evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_REFUSED)
-        return self.fail(
-            "InfiniBand could not register memory: the limit on locked memory is too low",
-            why="RDMA needs its buffers locked in memory, and the limit of the process does not allow as "
-            "much. The limit is taken from where the ranks are started (sshd, slurmd, the container), not "
-            "from a login shell.",
-            fix="ulimit -l     # inside the job; it has to say unlimited\n"
-            "docker run --ulimit memlock=-1 ...; LimitMEMLOCK=infinity for slurmd or sshd",
-            **log_fields(reason),
-        )
+        headline = "InfiniBand could not register memory: the limit on locked memory is too low"
+        return self.fail(headline, **log_fields(log.reason(_REFUSED)))
 
 
 def _may_lock_anything(host: Host) -> bool:

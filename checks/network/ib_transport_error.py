@@ -10,7 +10,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural
 
 FLAPPING = 10
-"""Link losses since the counters were cleared from which a port is remarkable: reboots of a switch explain fewer."""
+"""Link losses since the counters were cleared; reboots of a switch cause fewer."""
 _COMPLETION = r"Got completion .{0,80}?(?:error|status=?) ?(?:IBV_WC_\w+\()?(?P<status>\d+)"
 _EVENT = (
     r"NET/IB ?: .{0,40}(?:Got )?(?:non-fatal )?async (?:fatal )?(?:event|error) ?: ?"
@@ -28,26 +28,26 @@ _STATUS = {
 
 
 class IbTransportError(Check):
-    """An InfiniBand or RoCE link is down, not configured, or comes and goes.
+    """An InfiniBand or RoCE link is down, not configured, or unstable.
 
     What it finds:
-        In a job of several nodes on NCCL, among the adapters that NCCL_IB_HCA allows: no port that is active;
-        a port whose cable is connected but that no subnet manager has configured; a port that is down and was
-        up before, while its neighbours are active. A port that was never up or that is disabled is an unused
-        one, and fine, as are network cards that could do RoCE and are not connected.
-        Ports that lost their link often are information: the counters do not say when.
+        In a job of several nodes on NCCL, among the adapters that NCCL_IB_HCA allows: no active port; a port with a
+        cable that no subnet manager has configured; a port that is down and was up before, while others are active.
+        Ports that were never up or are disabled count as unused, and so do network cards that support RoCE and are
+        not connected. Ports that lost their link often are information: the counters do not show when.
 
     Why it matters:
-        NCCL takes the ports that are active when the job starts. Without any it falls back to sockets, many
-        times slower, and says so only in its debug output; where one node has fewer ports than the others, all
-        wait for it. A link that goes down while the job runs ends it with a completion error (vendor error 129).
+        NCCL uses the ports that are active when the job starts. Without any it falls back to sockets, which are many
+        times slower, and reports that only in its debug output; if one node has fewer ports than the others, all wait
+        for it. A link that goes down while the job runs ends it with a completion error (vendor error 129).
 
     Example:
         mlx5_3 port 1 is DOWN, and was down 4 times; mlx5_0 to mlx5_2 are ACTIVE.
 
     Fix:
-        Reseat or replace the cable, look at the switch's port (ibstat, ibdiagnet), start the subnet manager;
-        meanwhile leave the port out on every node:
+        Look for the broken link, then check or replace the cable, the transceiver and the switch port:
+            ibstat; ibdev2netdev; perfquery; dmesg -T | grep -i mlx
+        Meanwhile exclude the port on every node:
             export NCCL_IB_HCA=^mlx5_3
     """
 
@@ -84,35 +84,32 @@ class IbTransportError(Check):
         if reason:
             return self.fail(
                 f"an InfiniBand port reported {quote(reason.match['event'].strip())}",
-                why="The link went down, or the adapter failed, while the job ran. NCCL gives up on the connection.",
-                fix="ibstat; ibdev2netdev; dmesg -T | grep -i mlx\nhave cable, transceiver and switch port "
-                "checked; NCCL_IB_HCA leaves a port out",
+                why="The link went down, or the adapter failed, while the job ran. NCCL closes the connection.",
                 **log_fields(reason, role=Role.SYSTEM),
             )
         reason = log.search(_OVER_LIBFABRIC)
         if reason:
-            return self._finding_in_log(
+            return self._transfer_failed(
                 f"a transfer over libfabric failed: {reason.match['error'].strip()}", reason
             )
         reason = log.search(_COMPLETION)
-        # A connection that never carried anything is a matter of addresses (DD703); one that did has been lost.
+        # DD703 reports a connection that never worked; this one did.
         if reason is None or (reason.match["status"] == "12" and not log.training):
             return NOT_IN_OUTPUT
         status = int(reason.match["status"])
         meaning = _STATUS.get(status, "an error of the transport")
         role = Role.CAUSE if status in _STATUS else Role.MESSENGER
-        return self._finding_in_log(
+        return self._transfer_failed(
             f"an InfiniBand transfer ended with status {status}, {meaning}", reason, role
         )
 
-    def _finding_in_log(self, headline: str, reason: Reason, role: Role = Role.CAUSE) -> Finding:
+    def _transfer_failed(self, headline: str, reason: Reason, role: Role = Role.CAUSE) -> Finding:
         return self.fail(
             headline,
-            why="The transfer had worked before, so the path between the two nodes was lost: a link that "
-            "flaps, a switch, or the peer's node. A peer that died is told by its own output.",
-            fix="look at the peer that the line names: did it fail first? Then at its links: ibstat, "
-            "perfquery, the switch\n"
-            "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7 gives a link more time to come back",
+            why="The transfer had worked before, so the path between the two nodes was lost: an unstable link, a "
+            "switch, or the peer's node. If the peer failed first, its own output shows why.",
+            fix="look at the output of the peer that the line names, then at its links: ibstat, perfquery, the switch\n"
+            "NCCL_IB_TIMEOUT=22 NCCL_IB_RETRY_CNT=7     # gives a link more time to recover",
             confidence=Confidence.LIKELY,
             **log_fields(reason, role=role),
         )
@@ -128,19 +125,19 @@ class IbTransportError(Check):
     def _none_active(self, ports: Sequence[IbPort]) -> Finding:
         return self.warn(
             f"none of {plural(len(ports), 'InfiniBand port')} is active",
-            why="NCCL finds no InfiniBand device and goes between the nodes over sockets, many times slower, "
-            "or fails where NCCL_NET=IB asks for InfiniBand.",
-            fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not meant",
+            why="NCCL finds no InfiniBand device and communicates between the nodes over sockets, which is many times "
+            "slower, or fails with NCCL_NET=IB.",
+            fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not to be used",
             evidence=_evidence(ports),
         )
 
     def _unconfigured(self, ports: Sequence[IbPort]) -> Finding:
-        """Of all of them, since one subnet manager configures them."""
+        """One finding for all ports, because one subnet manager configures them."""
         verb = "has a cable but is" if len(ports) == 1 else "have cables but are"
         return self.warn(
             f"{listing([port.name for port in ports])} {verb} not configured (state {ports[0].state})",
-            why="The subnet manager gives a port its address. Until it does, the port is not active and NCCL "
-            "does not use it.",
+            why="The subnet manager assigns a port its address. Until then the port is not active, and NCCL does not "
+            "use it.",
             fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
             evidence=_evidence(ports),
             about=Kind.INTERFACE.of(*(port.name for port in ports)),
@@ -149,10 +146,10 @@ class IbTransportError(Check):
     def _dropped(self, port: IbPort) -> Finding:
         return self.warn(
             f"{port.name} is down and was up before",
-            why="NCCL uses fewer ports on this node than on the others. The collectives run at the speed of "
-            "the node with the fewest, and ranks that count on this port fail to connect.",
-            fix=f"ibstat {port.device}     # check cable and switch; or on every node: "
-            f"export NCCL_IB_HCA=^{port.device}",
+            why="NCCL uses fewer ports on this node than on the others. Collectives run at the speed of the node with "
+            "the fewest, and ranks that expect this port fail to connect.",
+            fix=f"ibstat {port.device}     # check cable and switch\n"
+            f"export NCCL_IB_HCA=^{port.device}     # excludes it, on every node",
             evidence=_evidence([port]),
             about=Kind.INTERFACE.of(port.name),
         )
@@ -160,9 +157,9 @@ class IbTransportError(Check):
     def _flapping(self, port: IbPort) -> Finding:
         return self.info(
             f"{port.name} lost its link {port.counters['link_downed']} times",
-            why="The port is active now. A link that goes down while a job runs ends it with a completion "
-            "error; the counter covers the time since the driver was loaded and does not say when.",
-            fix=f"perfquery -R     # clear the counters, and look again after a while: ibstat {port.device}",
+            why="The port is active now. A link that goes down while a job runs ends it with a completion error. The "
+            "counter starts when the driver is loaded, and does not show when the link was lost.",
+            fix=f"perfquery -R     # clears the counters; look again later: ibstat {port.device}",
             evidence=_evidence([port]),
             about=Kind.INTERFACE.of(port.name),
         )
@@ -184,6 +181,5 @@ def _evidence(ports: Sequence[IbPort]) -> tuple[Evidence, ...]:
 
 def _describe(port: IbPort) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in sorted(port.counters.items()) if count)
-    return f"{port.name} ({port.link_layer}) is {port.state}, {port.physical}" + (
-        f": {counts}" if counts else ""
-    )
+    described = f"{port.name} ({port.link_layer}) is {port.state}, {port.physical}"
+    return f"{described}: {counts}" if counts else described

@@ -9,21 +9,24 @@ _FAILED = (
 
 
 class NcclSharedMemory(Check):
-    """NCCL cannot make or extend its shared memory segment.
+    """NCCL cannot create or extend its shared memory segment.
 
     What it finds:
         A rank whose segment in /dev/shm could not be created, extended or attached, for another reason than space
-        (which is DD016): permissions, a missing /dev/shm, or ranks in containers that do not share it.
+        (DD016): permissions, a missing /dev/shm, or ranks in containers that do not share it.
 
     Why it matters:
-        Ranks of one host that have no peer access between their GPUs pass their data through these segments.
+        Ranks of one host whose GPUs have no peer access pass data through files in /dev/shm. One could not be created,
+        or is not visible in the other rank's container.
 
     Example:
-        Two containers on one host with a hostname in common, each with a /dev/shm of its own.
+        Two containers on one host have the same hostname, and each has its own /dev/shm.
 
     Fix:
-        Give ranks of one host the same /dev/shm (--ipc=host), or other hostnames; NCCL_SHM_DISABLE=1 goes over
-        sockets instead.
+        Give the ranks of one host the same /dev/shm (docker run --ipc=host), or different hostnames. Look into the
+        container of each rank:
+            ls -ld /dev/shm; df -h /dev/shm
+        NCCL_SHM_DISABLE=1 uses sockets instead.
     """
 
     code = "DD707"
@@ -33,12 +36,5 @@ class NcclSharedMemory(Check):
     log_words = ("shared memory segment", "/dev/shm/nccl", "shm_open")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_FAILED)
-        return self.fail(
-            "NCCL could not make or attach a shared memory segment",
-            why="Ranks of one host pass data through files in /dev/shm. One could not be made, or is not "
-            "seen from the other rank's container.",
-            fix="ls -ld /dev/shm; df -h /dev/shm     # in the container of each rank\n"
-            "docker run --ipc=host ... ; NCCL_SHM_DISABLE=1 to see whether the job runs without",
-            **log_fields(reason),
-        )
+        headline = "NCCL could not create or attach a shared memory segment"
+        return self.fail(headline, **log_fields(log.reason(_FAILED)))

@@ -44,6 +44,10 @@ class Interface:
     speed_mbit: int = 0
     """0 where the driver does not say."""
 
+    def __str__(self) -> str:
+        """``eth0 is up: 10.0.0.1``."""
+        return f"{self.name} is {'up' if self.up else 'down'}: {', '.join(self.addresses) or 'no address'}"
+
     @property
     def loopback(self) -> bool:
         """Whether every address stays on this host."""

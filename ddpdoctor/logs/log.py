@@ -284,6 +284,11 @@ class Log:
         done = self.last is not None and says_done(self.last.text)
         return done and bool(self.training) and not self.failed
 
+    def nccl_values(self, name: str) -> str:
+        """The values of a variable that NCCL read in this job; empty where it did not print the variable."""
+        values = {value for facts in self.nccl.values() for key, value in facts.variables if key == name}
+        return ", ".join(sorted(values))
+
     @property
     def hosts(self) -> frozenset[str]:
         """The hosts that NCCL's lines and the ends of processes name."""

@@ -72,4 +72,4 @@ def test_skips():
     host = nccl_host(gpus=gpus("OK"), files=TRANSLATES, environ={"NCCL_P2P_DISABLE": "1"})
     assert "NCCL_P2P_DISABLE" in skipped("DD706", Source.HOST, host).reason
     unknown = {**gpus("OK"), "peer_access": []}
-    assert skipped("DD706", Source.HOST, nccl_host(gpus=unknown)).reason == "the driver does not say"
+    assert skipped("DD706", Source.HOST, nccl_host(gpus=unknown)).reason == "the driver does not report it"

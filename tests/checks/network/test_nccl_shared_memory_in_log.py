@@ -5,12 +5,12 @@ NAMED = [
     (
         NCCL
         + "misc/shmutils.cc:72 NCCL WARN Error: failed to open /dev/shm/nccl-xHLn4z, error: Permission denied\n",
-        "NCCL could not make or attach a shared memory segment",
+        "NCCL could not create or attach a shared memory segment",
     ),
     (
         NCCL
         + "misc/shmutils.cc:87 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-2D\n",
-        "NCCL could not make or attach a shared memory segment",
+        "NCCL could not create or attach a shared memory segment",
     ),
 ]
 

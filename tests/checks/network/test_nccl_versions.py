@@ -18,7 +18,7 @@ def test_a_preloaded_library_of_another_version_is_a_warning():
     finding = only_finding("DD708", Source.HOST, told)
     assert finding.level is Level.WARN
     assert finding.headline == "LD_PRELOAD leads to NCCL 2.18.5, and torch was installed with 2.27.5"
-    assert finding.fix == "take '/opt/nccl/lib/libnccl.so.2' out of LD_PRELOAD"
+    assert finding.fix == "remove '/opt/nccl/lib/libnccl.so.2' from LD_PRELOAD"
 
 
 def test_one_in_the_library_path_is_information_since_wheels_look_into_their_own_folder_first():
