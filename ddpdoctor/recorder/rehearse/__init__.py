@@ -47,12 +47,11 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         cuda_attributes,
         cuda_bindings,
         device_mode,
-        gather_outputs,
+        functional_collectives,
         gpu_only,
         precision,
         process_groups,
         random_streams,
-        reduce_average,
         save_and_load,
         saved_tensors,
         simulated_hosts,
@@ -76,8 +75,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     save_and_load.install(devices, patches)
     torch_compile.install(patches, note)
     process_groups.Groups(devices, note).install(patches)
-    reduce_average.install(patches)
-    gather_outputs.install(patches)
+    functional_collectives.install(patches)
     saved_tensors.install(mode, patches)
     device_mode.install(mode, patches)
 

@@ -13,6 +13,7 @@ import torch
 
 from . import memory_statistics
 from .devices import Devices
+from .plain_calls import refuse
 from .replaced_attributes import Patches
 from .streams import Streams
 
@@ -111,7 +112,7 @@ def properties(devices: Devices, device: Any = None) -> SimpleNamespace:
     """As torch.cuda.get_device_properties: every simulated GPU is of one kind."""
     index = devices.index_of(device)
     if index is not None and not 0 <= index < devices.count():
-        raise AssertionError("Invalid device id")
+        refuse(AssertionError("Invalid device id"))
     return SimpleNamespace(
         name=NAME,
         major=CAPABILITY[0],

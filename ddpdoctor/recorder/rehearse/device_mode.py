@@ -15,7 +15,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
-from .devices import CPU, Devices, mark
+from .devices import CPU, Devices, is_on_cpu, mark
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -47,8 +48,10 @@ class Placement(TorchFunctionMode):
         if "device" in kwargs or "pin_memory" in kwargs or (self.default and func in self._makers):
             return self._make(func, args, kwargs)
         gpu = self.gpu_of(args, kwargs)
-        result = func(*args, **kwargs)
-        return result if gpu is None else self._mark(result, gpu, args)
+        result = plain(func, args, kwargs)
+        if gpu is None:
+            return mark(result, CPU) if self._is_of_the_cpu(func, args) else result
+        return self._mark(result, gpu, args)
 
     def _make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function that is told where its result shall be."""
@@ -64,8 +67,17 @@ class Placement(TorchFunctionMode):
             self.devices.use(index)
         elif device is None:
             index = self.gpu_of(args, kwargs)
-        result = func(*args, **kwargs)
-        return result if index is None else self._mark(result, index, args)
+        result = plain(func, args, kwargs)
+        if index is None:
+            return mark(result, CPU) if func in self._makers or device is not None else result
+        return self._mark(result, index, args)
+
+    def _is_of_the_cpu(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether a function makes its result on the CPU: from nothing, or from what is known to be there."""
+        if func in self._makers:
+            return True
+        tensors = list(_tensors(args))
+        return bool(tensors) and all(map(is_on_cpu, tensors))
 
     def gpu_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
         """The first GPU among the arguments."""
@@ -93,9 +105,10 @@ class Placement(TorchFunctionMode):
         if gpu is not None:
             self.devices.use(gpu)
         if gpu == self.devices.of(tensor):
-            moved = tensor.to(**options) if options else tensor
+            moved = plain(tensor.to, (), options) if options else tensor
         else:
-            moved = tensor.to(**{**options, "dtype": options.get("dtype", tensor.dtype), "copy": True})
+            options = {**options, "dtype": options.get("dtype", tensor.dtype), "copy": True}
+            moved = plain(tensor.to, (), options)
         if moved is not tensor:
             mark(moved, CPU if gpu is None else gpu)
         return moved
@@ -151,7 +164,7 @@ def _follow_threads(placement: Placement, patches: Patches) -> None:
             # Thread.run is looked up again here, so the thread does not hold itself alive.
             thread.__dict__.pop("run", None)
             with placement:
-                run()
+                plain(run)
 
         thread.run = rehearsed  # type: ignore[method-assign]
         start(thread)
@@ -169,7 +182,7 @@ def _follow_backward(placement: Placement, patches: Patches) -> None:
         if placement in mode_stack():
             thread.unmarked = _gpu_below(placement, outputs)
             try:
-                return original(outputs, *args, **kwargs)
+                return plain(original, (outputs, *args), kwargs)
             finally:
                 thread.unmarked = before
         with placement:

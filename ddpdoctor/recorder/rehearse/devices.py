@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..events.process import Device
+from .plain_calls import refuse
 from .simulated_hosts import Host
 
 _MARK = "_ddpdoctor_gpu"
@@ -100,14 +101,16 @@ class Devices:
 
     def _refuse_a_fork(self) -> None:
         if self._is_forked:
-            raise RuntimeError(
-                "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
-                "'spawn' start method"
+            refuse(
+                RuntimeError(
+                    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+                    "the 'spawn' start method"
+                )
             )
 
     def _in_range(self, index: int) -> None:
         if not 0 <= index < self.count():
-            raise invalid_ordinal(index, self.count())
+            refuse(invalid_ordinal(index, self.count()))
 
     def of(self, tensor: torch.Tensor) -> int | None:
         """The GPU that a tensor is on; None: on the CPU."""
@@ -117,6 +120,14 @@ class Devices:
             # Sparse tensors and the wrappers of torch.func have no storage of their own.
             return self.thread.unmarked
         return None if gpu == CPU else gpu
+
+
+def is_on_cpu(tensor: torch.Tensor) -> bool:
+    """Whether a tensor was put on the CPU, or made there, for certain: some are made where nobody looks."""
+    try:
+        return getattr(tensor.untyped_storage(), _MARK, None) == CPU
+    except (NotImplementedError, RuntimeError):
+        return False
 
 
 def invalid_ordinal(index: int, count: int) -> Exception:

@@ -11,6 +11,7 @@ import torch.nn.functional as F  # noqa: N812 - the name under which everybody k
 
 from .device_mode import Placement
 from .devices import mark
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 
@@ -31,7 +32,7 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
 def _mark_first(
     placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    result = func(*args, **kwargs)
+    result = plain(func, args, kwargs)
     gpu = placement.devices.of(args[0])
     if gpu is not None:
         mark(result[0], gpu)
@@ -41,7 +42,7 @@ def _mark_first(
 def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:
     def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
         note("data parallel", "nn.DataParallel runs its module on one simulated GPU, with the whole batch")
-        return parallel.module(*inputs, **kwargs)
+        return plain(parallel.module, inputs, kwargs)
 
     patches.set(torch.nn.DataParallel, "forward", forward)
 
@@ -71,6 +72,6 @@ def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
     def init(profiler: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
         note("profiler", "profilers see only the CPU")
         kwargs.pop("use_cuda", None)
-        original(profiler, *args, activities=[cpu], **kwargs)
+        plain(original, (profiler, *args), {**kwargs, "activities": [cpu]})
 
     patches.set(torch.profiler.profile, "__init__", init)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
 from .device_mode import Placement
+from .plain_calls import plain, refuse
 from .random_streams import drawing
 from .replaced_attributes import Patches
 
@@ -77,7 +78,7 @@ def _lower(placement: Placement, func: Callable[..., Any], args: Any, kwargs: An
         return placement.place(func, args, kwargs)
 
     def rounded(*args: Any, **kwargs: Any) -> Any:
-        result = func(*_cast(args, target, exact=True), **_cast(kwargs, target, exact=True))
+        result = plain(func, _cast(args, target, exact=True), _cast(kwargs, target, exact=True))
         return _cast(result, target)
 
     return placement.place(rounded, args, kwargs)
@@ -89,7 +90,7 @@ def _float32(placement: Placement, func: Callable[..., Any], args: Any, kwargs: 
         return placement.place(func, args, kwargs)
 
     def widened(*args: Any, **kwargs: Any) -> Any:
-        return func(*_cast(args, torch.float32), **_cast(kwargs, torch.float32))
+        return plain(func, _cast(args, torch.float32), _cast(kwargs, torch.float32))
 
     return placement.place(widened, args, kwargs)
 
@@ -97,11 +98,13 @@ def _float32(placement: Placement, func: Callable[..., Any], args: Any, kwargs: 
 def _refuse(placement: Placement, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """On a GPU autocast refuses this loss, because its gradient overflows in float16."""
     if _autocast() is not None and placement.gpu_of(args, kwargs) is not None:
-        raise RuntimeError(
-            "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-            "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-            "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-            "or torch.nn.BCEWithLogitsLoss."
+        refuse(
+            RuntimeError(
+                "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+                "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+                "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+                "or torch.nn.BCEWithLogitsLoss."
+            )
         )
     return placement.place(func, args, kwargs)
 

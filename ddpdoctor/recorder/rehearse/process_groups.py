@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from .devices import Devices
+from .nccl import Collectives
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 _INIT = (
@@ -25,6 +27,8 @@ _INIT = (
     "device_id",
 )
 _NEW = ("ranks", "timeout", "backend", "pg_options")
+_OF_THE_CPU = ("gloo", "mpi")
+"""Backends that serve tensors on the CPU."""
 
 
 class Groups:
@@ -45,12 +49,34 @@ class Groups:
             "init_process_group": self._init(home.init_process_group),
             "new_group": self._new(home.new_group),
             "get_backend": self._backend(home.get_backend),
-            "barrier": self._barrier(home.barrier),
             "is_nccl_available": lambda: True,
         }
         for module in (home, torch.distributed):
-            patches.add(module, **replaced)
-        patches.set(torch.distributed, "ProcessGroupNCCL", _nccl())
+            patches.add(module, **replaced, ProcessGroupNCCL=_nccl())
+        self._answer_for_devices(patches)
+        Collectives(self._devices, self.device_types).install(patches)
+
+    def device_types(self, group: Any) -> tuple[str, ...]:
+        """The types of devices that the backend serves for which the script asked."""
+        asked = self._asked.get(_name(group), "gloo")
+        if asked == "undefined":
+            return "cpu", "cuda"
+        if ":" in asked:
+            return tuple(part.partition(":")[0] for part in asked.split(","))
+        return ("cpu",) if asked in _OF_THE_CPU else ("cuda",)
+
+    def _answer_for_devices(self, patches: Patches) -> None:
+        """By these, torch decides where objects are put before they travel, and what a backend can do."""
+        group = torch.distributed.ProcessGroup
+        get_backend = group._get_backend
+
+        def device_types(group: Any) -> list[torch.device]:
+            return [torch.device(kind) for kind in self.device_types(group)]
+
+        def backend(group: Any, device: torch.device) -> Any:
+            return get_backend(group, torch.device("cpu"))
+
+        patches.add(group, _device_types=property(device_types), _get_backend=backend)
 
     def _init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -62,7 +88,7 @@ class Groups:
             asked = given.get("backend")
             if asked is None:
                 asked = "undefined" if device is None else "nccl"
-            original(**self._on_gloo(given))
+            plain(original, (), self._on_gloo(given))
             self._remember(torch.distributed.group.WORLD, asked)
 
         return init_process_group
@@ -73,34 +99,24 @@ class Groups:
             given = {**dict(zip(_NEW, args, strict=False)), **kwargs}
             given.pop("device_id", None)
             asked = given.get("backend") or torch.distributed.get_backend()
-            group = original(**self._on_gloo(given))
+            group = plain(original, (), self._on_gloo(given))
             self._remember(group, asked)
             return group
 
         return new_group
 
-    def _barrier(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-            # torch would make its tensor on the GPU that is named.
-            for device in device_ids or ():
-                self._devices.use(device)
-            return original(group, async_op)
-
-        return barrier
-
     def _backend(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def get_backend(group: Any = None) -> str:
-            plain: str = original(group)
-            return self._asked.get(_name(group or torch.distributed.group.WORLD), plain)
+            gloo: str = plain(original, (group,))
+            return self._asked.get(_name(group or torch.distributed.group.WORLD), gloo)
 
         return get_backend
 
     def _on_gloo(self, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with every backend for GPUs replaced."""
         asked = str(given.get("backend") or "").lower()
-        if asked not in {"gloo", "mpi"}:
+        if asked not in _OF_THE_CPU:
             given["backend"] = "gloo"
         if given.pop("pg_options", None) is not None:
             self._note("options", "options of the NCCL process group have no counterpart in gloo")

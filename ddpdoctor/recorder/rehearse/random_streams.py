@@ -6,7 +6,7 @@ on GPUs. torch draws everything from the CPU's generator here, so its state is e
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,12 +27,7 @@ _DRAWING = """
 
 def install(placement: Placement, patches: Patches) -> None:
     """Give every simulated GPU its generator, and torch.Generator the device cuda."""
-    generators = tuple(
-        torch.Generator() for _ in range(max(placement.devices.count(), placement.devices.host.size))
-    )
-    for generator in generators:
-        generator.seed()  # a GPU that nobody seeded draws other numbers in each process; a new Generator the same
-    patches.set(torch.cuda, "default_generators", generators)
+    patches.set(torch.cuda, "default_generators", _Generators(placement.devices.count))
 
     def draw(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return drawing(placement, lambda: placement.place(func, args, kwargs), args, kwargs)
@@ -42,6 +37,25 @@ def install(placement: Placement, patches: Patches) -> None:
             if hasattr(owner, name):
                 placement.rules[getattr(owner, name)] = draw
     _generator_class(placement, patches)
+
+
+class _Generators(Sequence[torch.Generator]):
+    """One for each GPU that there is when it is asked for: scripts choose the visible ones after importing torch."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._made: list[torch.Generator] = []
+
+    def __len__(self) -> int:
+        return self._count()
+
+    def __getitem__(self, index: Any) -> Any:
+        for _ in range(len(self) - len(self._made)):
+            self._made.append(torch.Generator())
+            self._made[
+                -1
+            ].seed()  # unseeded, GPUs draw other numbers in each process; a new Generator the same
+        return tuple(self._made[: len(self)])[index]
 
 
 def drawing(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .devices import Devices, mark_storage, storage_gpu
+from .plain_calls import refuse
 from .replaced_attributes import Patches
 
 _BEFORE_THE_CPU = 1
@@ -23,9 +24,11 @@ def install(devices: Devices, patches: Patches) -> None:
         index = devices.index_of(location)
         count = devices.count()
         if index is None or index >= count:
-            raise RuntimeError(
-                f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is {count}. "
-                "Please use torch.load with map_location to map your storages to an existing device."
+            refuse(
+                RuntimeError(
+                    f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is "
+                    f"{count}. Please use torch.load with map_location to map your storages to an existing device."
+                )
             )
         devices.use(index)
         return mark_storage(storage, index)

@@ -10,6 +10,7 @@ import torch
 from torch.utils import checkpoint
 
 from .device_mode import Placement, mode_stack
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 
@@ -24,18 +25,18 @@ def install(placement: Placement, patches: Patches) -> None:
     patches.set(hooks, "__init__", init)
     # A result is saved before it is marked and recomputed after: its device is no sign of anything.
     tests = checkpoint._allowed_determinism_checks_to_fns
-    plain = tests.get("default")
-    if plain is not None:
+    default = tests.get("default")
+    if default is not None:
         tests["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
-        patches.on_undo(lambda: tests.update(default=plain))
+        patches.on_undo(lambda: tests.update(default=default))
 
 
 def _under(placement: Placement, hook: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(hook)
     def run(*args: Any) -> Any:
         if placement in mode_stack():
-            return hook(*args)
+            return plain(hook, args)
         with placement:
-            return hook(*args)
+            return plain(hook, args)
 
     return run

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .devices import Devices
+from .plain_calls import refuse
 
 _numbers = itertools.count(1)
 
@@ -128,7 +129,7 @@ def _event_class() -> Any:
         def elapsed_time(self, end: Any) -> float:
             """Milliseconds from this event to another, which takes at least one tick of the clock."""
             if self._at is None or end._at is None:
-                raise RuntimeError("Both events must be recorded before calculating elapsed time.")
+                refuse(RuntimeError("Both events must be recorded before calculating elapsed time."))
             return max(float(end._at - self._at) * 1000.0, 1e-6)
 
     return Event

@@ -9,6 +9,7 @@ import torch
 
 from .device_mode import Placement
 from .devices import mark, mark_storage, storage_gpu
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 Tensor = torch.Tensor
@@ -28,12 +29,12 @@ def _answer(placement: Placement) -> None:
 
     def device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         gpu = of(args[0])
-        return func(*args) if gpu is None else torch.device("cuda", gpu)
+        return plain(func, args) if gpu is None else torch.device("cuda", gpu)
 
     rules[Tensor.device.__get__] = device
     rules[Tensor.is_cuda.__get__] = lambda func, args, kwargs: of(args[0]) is not None  # type: ignore[attr-defined]
     rules[Tensor.is_cpu.__get__] = (  # type: ignore[attr-defined]
-        lambda func, args, kwargs: of(args[0]) is None and func(*args)
+        lambda func, args, kwargs: of(args[0]) is None and plain(func, args)
     )
     rules[Tensor.get_device] = lambda func, args, kwargs: -1 if of(args[0]) is None else of(args[0])
     rules[Tensor.is_pinned] = lambda func, args, kwargs: getattr(args[0].untyped_storage(), "_pinned", False)
@@ -59,8 +60,8 @@ def _move(placement: Placement) -> None:
         return placement.move(tensor, devices.of(other), dtype=other.dtype)
 
     rules.update({Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type_as: type_as})
-    rules[torch._C._nn._parse_to] = lambda func, args, kwargs: func(*_named(args), **_named_all(kwargs))
-    rules[torch.device] = lambda func, args, kwargs: func(*_named(args), **_named_all(kwargs))
+    rules[torch._C._nn._parse_to] = lambda func, args, kwargs: plain(func, _named(args), _named_all(kwargs))
+    rules[torch.device] = lambda func, args, kwargs: plain(func, _named(args), _named_all(kwargs))
     rules[Tensor.pin_memory] = lambda func, args, kwargs: _pin(args[0])
     rules[Tensor.type] = lambda func, args, kwargs: _type(placement, func, args, kwargs)
 
@@ -122,15 +123,15 @@ def _type(
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
     gpu = placement.devices.of(tensor)
     if wanted is None:
-        name: str = func(tensor)
+        name: str = plain(func, (tensor,))
         return name if gpu is None else name.replace("torch.", "torch.cuda.", 1)
     if isinstance(wanted, torch.dtype):
         return placement.move(tensor, gpu, dtype=wanted)
     name = wanted if isinstance(wanted, str) else f"{wanted.__module__}.{wanted.__name__}"
-    plain = getattr(torch, name.rsplit(".", 1)[-1]).dtype
+    dtype = getattr(torch, name.rsplit(".", 1)[-1]).dtype
     if ".cuda." not in name:
-        return placement.move(tensor, None, dtype=plain)
-    return placement.move(tensor, placement.devices.thread.current if gpu is None else gpu, dtype=plain)
+        return placement.move(tensor, None, dtype=dtype)
+    return placement.move(tensor, placement.devices.thread.current if gpu is None else gpu, dtype=dtype)
 
 
 def _store(placement: Placement, patches: Patches) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .plain_calls import plain
 from .replaced_attributes import Patches
 
 
@@ -20,7 +21,7 @@ class Eager(torch.nn.Module):
         self.train(module.training)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._orig_mod(*args, **kwargs)
+        return plain(self._orig_mod, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_orig_mod":

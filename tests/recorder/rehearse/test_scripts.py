@@ -12,6 +12,7 @@ pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE / "scripts"
+TABLE = HERE / "nccl_table.py"
 DEADLINE = 280
 STYLES = sorted(
     path.stem for path in SCRIPTS.glob("*.py") if path.stem not in {"spawn_tutorial", "two_hosts"}
@@ -54,8 +55,17 @@ def launch(folder, hosts, ranks, names):
 def launched(tmp_path_factory):
     """Every style, one launch for all: importing torch takes longer than a script."""
     folder = tmp_path_factory.mktemp("styles")
-    launch(folder, 1, 2, [str(SCRIPTS / f"{name}.py") for name in STYLES])
+    launch(folder, 1, 2, [*(str(SCRIPTS / f"{name}.py") for name in STYLES), str(TABLE)])
     return folder
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_what_nccl_takes_and_refuses_is_taken_and_refused(launched, tmp_path, ranks):
+    folder = launched if ranks == 2 else tmp_path
+    if ranks == 3:
+        launch(folder, 1, 3, [str(TABLE)])
+    outputs = [(folder / f"{TABLE.stem}.{rank}.txt").read_text(encoding="utf-8") for rank in range(ranks)]
+    assert outputs == ["as NCCL\n"] * ranks
 
 
 @pytest.mark.parametrize("name", STYLES)
@@ -69,7 +79,8 @@ def test_a_script_runs_to_its_end_on_both_ranks(launched, name):
 
 
 def test_every_rank_of_a_script_came_to_its_last_line(launched):
-    assert json.loads((launched / "ended.json").read_text(encoding="utf-8")) == dict.fromkeys(STYLES, True)
+    ended = json.loads((launched / "ended.json").read_text(encoding="utf-8"))
+    assert ended == dict.fromkeys((*STYLES, TABLE.stem), True)
 
 
 def test_the_record_does_not_grow_with_steps(launched):

@@ -1,0 +1,132 @@
+"""NCCL's reductions, in terms of those that gloo has."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .nccl_calls import FLOAT8, Call, Works, raw, tensors_in
+from .plain_calls import refuse
+
+Tensor = torch.Tensor
+
+_NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+_SCALED = (torch.float16, torch.float32, torch.bfloat16, torch.float64)
+
+
+class _Operation:
+    """What a reduction computes."""
+
+    def __init__(self, opts: Any, dtype: torch.dtype, ranks: int) -> None:
+        operations = torch.distributed.ReduceOp
+        self.opts = opts
+        given: Any = operations.SUM if opts is None else getattr(opts, "reduceOp", opts)
+        name = next(name for name in _NAMES if given == getattr(operations, name))
+        self.gloos, self.factor, self.divisor = given, None, 1
+        if name in ("BAND", "BOR", "BXOR"):
+            refuse(ValueError(f"Cannot use ReduceOp.{name} with NCCL"))
+        elif name == "AVG":
+            if dtype is torch.bool:
+                refuse(TypeError("Cannot use ReduceOp.AVG with boolean inputs"))
+            self.gloos, self.divisor = operations.SUM, ranks
+        elif name == "PREMUL_SUM":
+            if dtype not in _SCALED:
+                refuse(TypeError("PreMulSum Data type must be half, float, bfloat16 or double"))
+            self.gloos, self.factor = operations.SUM, given.__getstate__()[1]
+        elif name == "SUM" and dtype is torch.bool:
+            self.gloos = operations.MAX  # as NCCL has it: one byte for each cannot hold more
+
+    def summand(self, tensor: Tensor) -> Tensor:
+        """What is reduced in the place of a tensor: itself where gloo can."""
+        tensor = tensor.detach()
+        wide = tensor.float() if tensor.dtype in FLOAT8 else tensor
+        return wide if self.factor is None else wide * self.factor
+
+    @contextlib.contextmanager
+    def for_gloo(self) -> Iterator[Any]:
+        """The options, or the operation alone, as gloo gets it."""
+        if not hasattr(self.opts, "reduceOp"):
+            yield self.gloos
+            return
+        before = self.opts.reduceOp
+        self.opts.reduceOp = self.gloos
+        try:
+            yield self.opts
+        finally:
+            self.opts.reduceOp = before
+
+    def run(self, call: Call, *args: Any, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
+        """Let gloo reduce; each pair is what it writes to and what the script looks at."""
+        with self.for_gloo() as opts:
+            work = call(*args, opts)
+        if self.divisor == 1 and all(written.data_ptr() == result.data_ptr() for written, result in pairs):
+            return work
+
+        def finish() -> None:
+            for written, result in pairs:
+                self.bring(written, result)
+
+        return Works([work], [result for _, result in pairs], finish)
+
+    def bring(self, written: Tensor, result: Tensor) -> None:
+        """Bring what was reduced to where the script looks for it."""
+        if self.divisor != 1:
+            whole = not (written.is_floating_point() or written.is_complex())
+            written = torch.div(written, self.divisor, rounding_mode="trunc" if whole else None)
+        result.detach().copy_(written.view_as(result))
+
+
+def all_reduce(call: Call, tensors: Any, opts: Any = None, *args: Any) -> Any:
+    """Of one tensor, or of several at once."""
+    results = list(tensors_in([tensors]))
+    operation = _Operation(opts, results[0].dtype, call.ranks)
+    written = [operation.summand(result) for result in results]
+    return operation.run(call, written, pairs=list(zip(written, results, strict=True)))
+
+
+def reduce(call: Call, tensors: Any, opts: Any, *args: Any) -> Any:
+    """Only the root's tensor changes; gloo would write to those of the others on its way."""
+    if not hasattr(opts, "rootRank"):
+        return call(tensors, opts, *args)
+    results = list(tensors_in([tensors]))
+    operation = _Operation(opts, results[0].dtype, call.ranks)
+    written = [operation.summand(result) for result in results]
+    if call.rank != opts.rootRank:
+        return operation.run(call, [tensor.clone() for tensor in written], pairs=[])
+    return operation.run(call, written, pairs=list(zip(written, results, strict=True)))
+
+
+def reduce_scatter(call: Call, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+    """Of one tensor, of any shape with the right number of elements; or of several at once."""
+    results, wholes = list(tensors_in([outputs])), list(tensors_in([inputs]))
+    for result, whole in zip(results, wholes, strict=True):
+        if result.dtype != whole.dtype:
+            refuse(TypeError("input tensor must be the same type as the output tensor."))
+        if whole.numel() != result.numel() * call.ranks:
+            refuse(ValueError("input tensor size must be equal to world_size times output tensor size"))
+    operation = _Operation(opts, wholes[0].dtype, call.ranks)
+    written = [raw(result.float() if result.dtype in FLOAT8 else result) for result in results]
+    given = [raw(operation.summand(whole)) for whole in wholes]
+    args = (written, given) if isinstance(outputs, (list, tuple)) else (written[0], given[0])
+    return operation.run(call, *args, pairs=list(zip(written, map(raw, results), strict=True)))
+
+
+def reduce_scatter_list(call: Call, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
+    """Of a list, whose tensors may differ in size: all is reduced, and this rank takes its part."""
+    result, parts = next(tensors_in([outputs])), list(tensors_in([inputs]))
+    operation = _Operation(opts, result.dtype, call.ranks)
+    sizes = [part.numel() for part in parts]
+    if len(parts) != call.ranks:
+        refuse(
+            RuntimeError("Tensor list input to scatter/gather must match number of collective participants")
+        )
+    if sizes[call.rank] != result.numel():
+        refuse(RuntimeError("All tensor operands to scatter/gather must have the same number of elements"))
+    whole = torch.cat([operation.summand(part).reshape(-1) for part in parts])
+    own = torch.split(whole, sizes)[call.rank]
+    with operation.for_gloo() as changed:
+        work = call.group.allreduce([whole], getattr(changed, "reduceOp", changed))
+    return Works([work], [result], lambda: operation.bring(own, result))

@@ -1,0 +1,48 @@
+"""Where the rehearsal calls what the script itself asked of torch, and where it refuses what a GPU or NCCL refuses.
+
+An exception that came through one of these functions is what the script would see on GPUs. Any other exception that
+begins in this folder is the rehearsal's own fault (``is_own_fault``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ..where import Where
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_GLOO_LACKS = re.compile(
+    r"^Invalid scalar type|^Cannot use ReduceOp\.\w+ with Gloo|Backend gloo does not (?:implement|support)"
+    r"|ProcessGroupGloo\S* (?:does not support|only supports|requires .{0,60} to be supported)"
+    r"|No backend type associated with device type cuda"
+)
+"""What gloo says of calls that NCCL takes."""
+
+
+def plain(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call what the script asked for."""
+    return function(*args, **(kwargs or {}))
+
+
+def refuse(error: Exception) -> NoReturn:
+    """Raise what the script would get on GPUs."""
+    raise error
+
+
+def is_own_fault(message: str, frames: Sequence[Where]) -> bool:
+    """Whether an exception is the rehearsal's: raised by its own code, or by gloo for a call that NCCL takes."""
+    if _GLOO_LACKS.search(message):
+        return True
+    ours = [position for position, frame in enumerate(frames) if frame.file.startswith(_HERE)]
+    if not ours or frames[ours[-1]].function in (plain.__name__, refuse.__name__):
+        return False
+    return all(_is_library(frame.file) for frame in frames[ours[-1] :])
+
+
+def _is_library(file: str) -> bool:
+    return file.startswith((_HERE, os.path.dirname(os.__file__) + os.sep)) or "site-packages" in file
