@@ -14,6 +14,7 @@ from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.text import shorten
 from ddpdoctor.trace.recording import Recording
 
 _GLOO_ENDS = "instance of 'gloo::"
@@ -54,6 +55,16 @@ class RankTrace:
         if self.failure is not None:
             return self.failure.of_a_victim
         return self.killed_by == signal.SIGABRT and any(_GLOO_ENDS in line for line in self.output)
+
+    @property
+    def fault_of_rehearsal(self) -> str | None:
+        """What the rehearsal could not do, in a clause, where that ended this rank."""
+        raised = self.recording.raised if self.recording is not None else None
+        if raised is None or not raised.of_rehearsal:
+            return None
+        line = f" at {raised.at.file}:{raised.at.line}" if raised.at is not None else ""
+        message = shorten(next(iter(raised.message.splitlines()), ""))
+        return f"the rehearsal cannot do what the script asks for{line} ({raised.type}: {message})"
 
     @property
     def broke(self) -> bool:
@@ -116,7 +127,8 @@ class Trace:
         first = self.first_to_break()
         if first is None:
             return f"the launcher ended with status {self.status} before any rank failed"
-        return f"rank {first.rank} of the training run broke"
+        fault = first.fault_of_rehearsal
+        return fault or f"rank {first.rank} of the training run broke"
 
     def require_end(self) -> None:
         """For a check that has nothing to say of a run that broke.

@@ -23,7 +23,9 @@ _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
 def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
     """The exceptions that match one of some regular expressions, by rank, the earliest first."""
     exceptions = {
-        rank: recording.raised for rank, recording in trace.recordings().items() if recording.raised
+        rank: recording.raised
+        for rank, recording in trace.recordings().items()
+        if recording.raised and not recording.raised.of_rehearsal
     }
     matching = {
         rank: raised

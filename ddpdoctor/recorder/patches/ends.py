@@ -62,6 +62,7 @@ def tell_raised(session: Session, error: BaseException) -> None:
         frames=tuple(_frames(error.__traceback__))[-_MOST_FRAMES:],
         at=session.sites.of_traceback(error.__traceback__),
         causes=tuple(f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)),
+        of_rehearsal=bool(session.options.rehearse) and _is_of_rehearsal(session, error),
     )
     session.event(raised, now=True)
 
@@ -72,6 +73,15 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
         guarded(session.before_end.pop())(how)
     session.event(Exit(how, time.monotonic(), status, at), now=True)
     session.writer.trim()
+
+
+def _is_of_rehearsal(session: Session, error: BaseException) -> bool:
+    from ..rehearse.plain_calls import is_own_fault
+
+    return any(
+        is_own_fault(str(cause), tuple(_frames(cause.__traceback__)), session.sites.is_foreign)
+        for cause in (*_causes(error), error)
+    )
 
 
 def _name(error: BaseException) -> str:

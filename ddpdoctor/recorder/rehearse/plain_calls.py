@@ -34,15 +34,17 @@ def refuse(error: Exception) -> NoReturn:
     raise error
 
 
-def is_own_fault(message: str, frames: Sequence[Where]) -> bool:
-    """Whether an exception is the rehearsal's: raised by its own code, or by gloo for a call that NCCL takes."""
+def is_own_fault(message: str, frames: Sequence[Where], is_foreign: Callable[[str], bool]) -> bool:
+    """Whether an exception is the rehearsal's: raised by its own code, or by gloo for a call that NCCL takes.
+
+    Args:
+        message: of the exception.
+        frames: its traceback, outermost first.
+        is_foreign: whether a file is somebody else's than the user's.
+    """
     if _GLOO_LACKS.search(message):
         return True
     ours = [position for position, frame in enumerate(frames) if frame.file.startswith(_HERE)]
     if not ours or frames[ours[-1]].function in (plain.__name__, refuse.__name__):
         return False
-    return all(_is_library(frame.file) for frame in frames[ours[-1] :])
-
-
-def _is_library(file: str) -> bool:
-    return file.startswith((_HERE, os.path.dirname(os.__file__) + os.sep)) or "site-packages" in file
+    return all(is_foreign(frame.file) for frame in frames[ours[-1] :])

@@ -1,8 +1,10 @@
 """DD301 and DD304 on a training run."""
 
+from ddpdoctor.cli.notes import unfinished
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Finding, Source
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
@@ -28,6 +30,17 @@ def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
     finding = only_finding("DD304", Source.RUN, trace)
     assert finding.headline == "rank 0 ended with exit status 3 in the training run"
     assert finding.evidence[0].text == "config not found"
+
+
+def test_a_fault_of_the_rehearsal_is_its_limit_and_no_finding():
+    raised = Raised("RuntimeError", "Invalid scalar type\nmore", 1.0, at=where(12), of_rehearsal=True)
+    first = replace(failed(0, raised.message), recording=recording(0, raised=raised))
+    trace = broken(first, failed(1, CLOSED_BY_PEER), rehearsal=True)
+    reason = (
+        "the rehearsal cannot do what the script asks for at train.py:12 (RuntimeError: Invalid scalar type)"
+    )
+    assert skipped("DD304", Source.RUN, trace).reason == reason
+    assert unfinished(trace, None) == reason
 
 
 def test_ranks_that_fail_alike_are_no_victims():

@@ -1,9 +1,11 @@
 """One process of a rehearsal that looks closely: what is faithful, and that undoing leaves nothing. Run by its test."""
 
 import copy
+import importlib
 import os
 import sys
 import threading
+import traceback
 import warnings
 from pathlib import Path
 
@@ -21,6 +23,7 @@ names = {
     module: dict(vars(module)) for module in (torch, torch._C, torch.cuda, torch.distributed, torch.autograd)
 }
 undo = ranks.rehearsal().install(lambda event: None)
+Where = importlib.import_module("_private_recorder.where").Where
 
 # Views, gradients, copies and what is made of them stay where they belong.
 host = torch.arange(6.0)
@@ -120,6 +123,24 @@ assert torch.allclose(slope.cpu(), leaf.grad, atol=1e-5)
 
 with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
     torch.cuda.set_device(2)
+
+# What torch refuses, and what a GPU would, is the script's; what breaks in the rehearsal is the rehearsal's.
+plain_calls = importlib.import_module("_private_recorder.rehearse.plain_calls")
+own = {}
+for call in (
+    lambda: torch.ones(2, device="cuda") @ torch.ones(3, device="cuda"),
+    lambda: F.cross_entropy(torch.ones(2, 3, device="cuda"), torch.tensor([5, 5]).cuda()),
+    lambda: torch.ones(2, device="cuda", requires_grad=True).backward(),
+    lambda: torch.cuda.set_device(2),
+    lambda: torch.cuda.default_generators["first"],
+):
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        trace = traceback.extract_tb(error.__traceback__)
+        frames = [Where(frame.filename, frame.lineno, frame.name) for frame in trace]
+        own[call] = plain_calls.is_own_fault(str(error), frames, lambda file: file != __file__)
+assert list(own.values()) == [False, False, False, False, True]
 
 # A forked child, such as a DataLoader worker, has no use of the GPUs that its parent uses.
 child = os.fork()
