@@ -120,15 +120,8 @@ def main() -> None:
         script, folder = Path(place, "train.py"), Path(place, "record")
         script.write_text(SCRIPT)
         folder.mkdir()
-        command = [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=1",
-            str(script),
-        ]
-        command += [str(options.steps), str(options.width), str(options.batches)]
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
+        command += [str(script), str(options.steps), str(options.width), str(options.batches)]
         recorder = {"DDPDOCTOR_RECORD": str(folder), "DDPDOCTOR_FULL": "1", "PYTHONPATH": str(INJECT)}
         environ = {**os.environ, **recorder, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

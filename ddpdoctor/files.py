@@ -30,6 +30,14 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def written_at(path: Path) -> float:
+    """When a file was last written, in seconds since the epoch; 0 where it is absent."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 class GrowingFile:
     """A file of lines that somebody appends to; it need not be there yet.
 

@@ -13,7 +13,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -72,6 +72,30 @@ def random_component(device: torch.device) -> Component:
     return Component(Kind.PER_RANK, partial(_random_state, device), partial(_set_random_state, device))
 
 
+def components_of(
+    model: nn.Module,
+    replicated: dict[str, Any],
+    place: dict[str, Any],
+    device: torch.device,
+    broadcast_buffers: bool,
+) -> dict[str, Component]:
+    """The components in the order in which they are loaded.
+
+    Args:
+        replicated: the same on every rank: optimizer, schedule, scaler.
+        place: how far the run has come.
+        broadcast_buffers: whether DDP gives every rank rank 0's; otherwise each rank has its own.
+    """
+    return {
+        "model": model_component(model),
+        **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
+        **{name: component(Kind.REPLICATED, part) for name, part in replicated.items()},
+        **{name: component(Kind.GLOBAL, part) for name, part in place.items()},
+        # Last, since whatever is made before may draw from the generators.
+        "random": random_component(device),
+    }
+
+
 def seed_generators(seed: int) -> None:
     """Begin all of them anew on this rank: one that is left out is another in each run, whatever the seed."""
     random.seed(seed)
@@ -99,8 +123,21 @@ def _set_random_state(device: torch.device, state: State) -> None:
         numpy.random.set_state(state["numpy"])
 
 
+class Counters:
+    """A dataclass of numbers that are saved and restored."""
+
+    def state_dict(self) -> State:
+        """All of them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from there."""
+        for name, value in self.state_dict().items():
+            setattr(self, name, type(value)(state[name]))
+
+
 @dataclass
-class Position:
+class Position(Counters):
     """How far training has come. GLOBAL, since the ranks take their steps together.
 
     Counted by the loop as it takes batches: samplers are ahead of it where workers fetch.
@@ -112,15 +149,6 @@ class Position:
     """That each rank has taken of this epoch."""
     samples: int = 0
     """That all ranks together have taken of this epoch, which is what another number of ranks goes on from."""
-
-    def state_dict(self) -> State:
-        """All of it."""
-        return asdict(self)
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on from there."""
-        for field in fields(self):
-            setattr(self, field.name, int(state[field.name]))
 
 
 def checksum(state: Any) -> str:

@@ -161,31 +161,44 @@ class Config:
 
 def check_together(config: Config) -> None:
     """Refuse settings of which each is right and both together are not."""
-    model, parallel = config.model, config.parallel
-    wrong = {
+    data, model, parallel = config.data, config.model, config.parallel
+    joins = data.uneven == "join"
+    refused = (
         # It would leave the loop, and its part of the window's gradients would reach nobody.
-        "data.uneven=join needs train.accumulation=1: a rank that runs out in the middle of a window "
-        "takes its gradients with it": config.data.uneven == "join" and config.train.accumulation > 1,
-        "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use pad": (
-            config.data.uneven == "join" and config.data.strategy == "dispatched"
+        (
+            joins and config.train.accumulation > 1,
+            "data.uneven=join needs train.accumulation=1: a rank that runs out in the middle of a window "
+            "takes its gradients with it",
         ),
-        "data.strategy=memory_mapped maps text: it needs data.task=language": (
-            config.data.strategy == "memory_mapped" and config.data.task != "language"
+        (
+            joins and data.strategy == "dispatched",
+            "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use pad",
         ),
-        "data.source is empty: it takes builtin, a file, a folder or hf:NAME": not config.data.source,
-        "data.uneven=join excludes ddp.static_graph": config.data.uneven == "join"
-        and config.ddp.static_graph,
-        f"model.width {model.width} is not a multiple of model.heads {model.heads}": model.width
-        % model.heads,
-        "data.held_out has to be below 1: nothing would be left for training": config.data.held_out >= 1,
-        "parallel.backend=nccl needs parallel.device=cuda": parallel.backend == "nccl"
-        and parallel.device == "cpu",
-        "checkpoint.resume needs run.folder: the run to go on with": config.checkpoint.resume
-        and not config.run.folder,
-        f"parallel.rank {parallel.rank} has to be below parallel.world_size": parallel.rank is not None
-        and parallel.rank >= (parallel.world_size or 1),
-    }
-    for text, applies in wrong.items():
+        (
+            data.strategy == "memory_mapped" and data.task != "language",
+            "data.strategy=memory_mapped maps text: it needs data.task=language",
+        ),
+        (not data.source, "data.source is empty: it takes builtin, a file, a folder or hf:NAME"),
+        (joins and config.ddp.static_graph, "data.uneven=join excludes ddp.static_graph"),
+        (
+            model.width % model.heads,
+            f"model.width {model.width} is not a multiple of model.heads {model.heads}",
+        ),
+        (data.held_out >= 1, "data.held_out has to be below 1: nothing would be left for training"),
+        (
+            parallel.backend == "nccl" and parallel.device == "cpu",
+            "parallel.backend=nccl needs parallel.device=cuda",
+        ),
+        (
+            config.checkpoint.resume and not config.run.folder,
+            "checkpoint.resume needs run.folder: the run to go on with",
+        ),
+        (
+            parallel.rank is not None and parallel.rank >= (parallel.world_size or 1),
+            f"parallel.rank {parallel.rank} has to be below parallel.world_size",
+        ),
+    )
+    for applies, text in refused:
         if applies:
             raise TrainerError(text)
 

@@ -9,13 +9,13 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from components import Position, checksum
+from components import Counters, Position, checksum
 from config import Config, Evaluation, TrainerError
 from distributed import verify_weight_sync
 from metrics import Kind, RunFolder
@@ -27,22 +27,13 @@ NO_PROGRESS = "no progress in {} evaluations"
 
 
 @dataclass
-class Progress:
+class Progress(Counters):
     """What a run has come to so far, and has to know when it goes on from a checkpoint."""
 
     samples: int = 0
     """Trained on, by all ranks together."""
     best_loss: float = float("inf")
     evaluations_since: int = 0
-
-    def state_dict(self) -> Mapping[str, Any]:
-        """All of it."""
-        return asdict(self)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
-        for field in fields(self):
-            setattr(self, field.name, state[field.name])
 
     def judge(self, loss: float, evaluation: Evaluation, device: torch.device) -> tuple[bool, bool]:
         """Whether this evaluation is the best so far, and whether to stop now.

@@ -30,7 +30,7 @@ import checkpoints
 import torch
 import torch.distributed as dist
 from command_line import errors_printed_once, read_command_line
-from components import Position, seed_generators
+from components import Position, components_of, seed_generators
 from config import Config
 from data import IGNORED, Material
 from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
@@ -40,7 +40,6 @@ from optimization import create_optimizer, create_schedule, planned_steps
 from preparation import choose_folder, leave_summary, open_run, prepare_data
 from progress import Meter, Progress
 from saver import Saver
-from state import components_of
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record

@@ -26,7 +26,6 @@ from ddpdoctor.bench.setting import Setting
 from ddpdoctor.bench.transformer import Bytes, Transformer
 from ddpdoctor.group.measure.collectives import synchronize
 
-PHASES = ("data", "forward", "backward", "optimizer")
 WARM_UP = 3
 """Steps; in the second, DDP puts its buckets into the order in which gradients come."""
 BLOCK_SECONDS = 0.3

@@ -7,7 +7,6 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from ddpdoctor.cli.request import Request
 from ddpdoctor.model import Report
@@ -40,8 +39,6 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self._stays:
             shutil.rmtree(self.path, ignore_errors=True)

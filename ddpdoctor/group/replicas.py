@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ddpdoctor.group.context import Context
 
@@ -19,6 +20,19 @@ def build_model(seed: int, device: torch.device) -> nn.Module:
         torch.manual_seed(seed)
         layers = (nn.Linear(FEATURES, 16), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 1))
     return nn.Sequential(*layers).to(device=device, dtype=torch.float64)
+
+
+def wrap(context: Context, model: nn.Module) -> DistributedDataParallel:
+    """The model in DDP, on this rank's device."""
+    context.step("DistributedDataParallel(model)")
+    return DistributedDataParallel(
+        model, device_ids=[context.device] if context.device.type == "cuda" else None
+    )
+
+
+def backward(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
+    """Add the gradients of a batch to those of the parameters."""
+    torch.autograd.backward(nn.functional.mse_loss(model(x), y))
 
 
 def batch(seed: int, count: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

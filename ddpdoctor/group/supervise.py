@@ -267,5 +267,5 @@ class GroupRun:
     def _left_behind(self) -> tuple[str, ...]:
         """Processes that outlived an engine that ended by itself."""
         ending = self._process.poll()
-        outlived = ending.left_behind if ending else ()
-        return tuple(f"process {one.pid}: {quote_command([one.command])}" for one in outlived)
+        outlived = ending.left_behind if ending else {}
+        return tuple(f"process {pid}: {quote_command([command])}" for pid, command in outlived.items())

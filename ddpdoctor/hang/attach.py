@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.liveness import JobState, standstill_state
 from ddpdoctor.blame.standstill import ProcessRole, Standstill
+from ddpdoctor.files import written_at
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
@@ -109,13 +109,6 @@ def _left_dumps(job: Job) -> dict[int, Dump]:
     files = {
         file: rank
         for file in files_of(place)
-        if (rank := rank_of(file)) is not None and _written(file) > began
+        if (rank := rank_of(file)) is not None and written_at(file) > began
     }
     return dict(read_files(files).ranks)
-
-
-def _written(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0

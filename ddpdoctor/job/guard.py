@@ -261,10 +261,8 @@ def _run(guard: Guard, command: Sequence[str], grace: float, *, passes_on: bool)
 
 
 def _write(report: Path, ending: Ending) -> None:
-    left_behind = [{"pid": pid, "command": command} for pid, command in ending.left_behind.items()]
-    values = {"status": ending.status, "stopped": ending.stopped, "left_behind": left_behind}
     part = report.with_name(report.name + ".part")
-    part.write_text(json.dumps(values), encoding="utf-8")
+    part.write_text(json.dumps(ending._asdict()), encoding="utf-8")
     part.replace(report)
 
 

@@ -12,9 +12,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 GUARD = Path(__file__).with_name("guard.py")
 ENGINE_LOG = "engine.log"
@@ -33,14 +32,6 @@ _PATIENCE = 7.0
 
 
 @dataclass(frozen=True)
-class LeftBehind:
-    """A process that outlived the command that started it; it was killed."""
-
-    pid: int
-    command: str
-
-
-@dataclass(frozen=True)
 class Ending:
     """How a command ended."""
 
@@ -48,8 +39,8 @@ class Ending:
     """Its exit status; negative for a signal."""
     stopped: bool = False
     """Whether we ended it."""
-    left_behind: tuple[LeftBehind, ...] = ()
-    """What it left where it ended by itself."""
+    left_behind: Mapping[str, str] = field(default_factory=dict)
+    """Processes that outlived a command that ended by itself, and were killed: command lines by process id."""
 
 
 class Running:
@@ -117,13 +108,11 @@ class Running:
     def _ending(self) -> Ending:
         """Of a process that has ended; what a guard that was killed left is ended here, once."""
         try:
-            values = json.loads(self._report.read_text(encoding="utf-8"))
+            return Ending(**json.loads(self._report.read_text(encoding="utf-8")))
         except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster
             if self._process.returncode < 0:
                 self._sweep()
             return Ending(self._process.returncode, self._stopped)
-        left = tuple(LeftBehind(**process) for process in values["left_behind"])
-        return Ending(values["status"], values["stopped"], left)
 
     def _sweep(self) -> None:
         """Do what is left to do for a guard that was killed: another one ends what carries the mark of its run."""
@@ -133,9 +122,7 @@ class Running:
     def __enter__(self) -> Running:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

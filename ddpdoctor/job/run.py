@@ -149,7 +149,7 @@ class JobRun:
                 self._follower.finish()
         # A launcher that we stopped after every rank's end has nothing to say of them.
         status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
-        left_behind = tuple(process.command for process in ended.left_behind)
+        left_behind = tuple(ended.left_behind.values())
         write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at))
         return read_trace(self.folder)
 

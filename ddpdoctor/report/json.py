@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
-from ddpdoctor.model import CheckResult, Evidence, Finding, Report, Where
+from ddpdoctor.model import CheckResult, Evidence, Finding, Report, Subject, Where
 
 SCHEMA_VERSION = 1
+_NAMES: dict[type, str] = {
+    CheckResult: "code name family outcome text reason seconds evidence",
+    Finding: "code level headline why fix ranks where evidence confidence more about",
+    Evidence: "ranks text",
+    Where: "file line function",
+    Subject: "kind name",
+}
+"""What is written of each class, in this order."""
 
 
 def render(report: Report) -> str:
@@ -25,45 +33,18 @@ def to_values(report: Report) -> dict[str, Any]:
         "command": list(report.command),
         "exit_status": report.exit_status,
         "seconds": round(report.seconds, 3),
-        "checks": [_check(check) for check in report.checks],
-        "findings": [_finding(finding) for finding in report.findings],
+        "checks": _plain(report.checks),
+        "findings": _plain(report.findings),
         "run": report.run,
         "notes": list(report.notes),
     }
 
 
-def _check(check: CheckResult) -> dict[str, Any]:
-    return {
-        "code": check.code,
-        "name": check.name,
-        "family": check.family.value,
-        "outcome": check.outcome.value,
-        "text": check.text,
-        "reason": check.reason,
-        "seconds": round(check.seconds, 3),
-        "evidence": _evidence(check.evidence),
-    }
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "level": finding.level.value,
-        "headline": finding.headline,
-        "why": finding.why,
-        "fix": finding.fix,
-        "ranks": list(finding.ranks),
-        "where": _where(finding.where),
-        "evidence": _evidence(finding.evidence),
-        "confidence": finding.confidence.value,
-        "more": finding.more,
-        "about": [{"kind": subject.kind.value, "name": subject.name} for subject in finding.about],
-    }
-
-
-def _where(where: Where | None) -> dict[str, Any] | None:
-    return {"file": where.file, "line": where.line, "function": where.function} if where else None
-
-
-def _evidence(evidence: Sequence[Evidence]) -> list[dict[str, Any]]:
-    return [{"ranks": list(entry.ranks), "text": entry.text} for entry in evidence]
+def _plain(value: Any) -> Any:
+    if names := _NAMES.get(type(value)):
+        return {name: _plain(getattr(value, name)) for name in names.split()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    return round(value, 3) if isinstance(value, float) else value

@@ -21,7 +21,7 @@ def started(tmp_path, *command: str, run_id: str = "", grace: float = 0.3) -> Ru
 def test_output_goes_to_files_and_the_ending_is_told(tmp_path):
     ending = started(tmp_path, "sh", "-c", "echo good; echo bad >&2; exit 3").wait(60)
     assert ending is not None
-    assert (ending.status, ending.stopped, ending.left_behind) == (3, False, ())
+    assert (ending.status, ending.stopped, ending.left_behind) == (3, False, {})
     assert (tmp_path / "out").read_text() == "good\n"
     assert (tmp_path / "err").read_text() == "bad\n"
 
@@ -63,7 +63,7 @@ def test_the_end_of_the_guard_itself_leaves_nothing(tmp_path):
 def test_what_is_left_behind_is_named(tmp_path):
     ending = started(tmp_path, "sh", "-c", "sleep 600 &").wait(60)
     assert ending is not None
-    assert [left.command for left in ending.left_behind] == ["sleep 600"]
+    assert [*ending.left_behind.values()] == ["sleep 600"]
 
 
 def test_a_command_that_is_not_there(tmp_path):

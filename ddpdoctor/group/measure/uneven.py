@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.replicas import batch, build_model, first_difference
+from ddpdoctor.group.replicas import backward, batch, build_model, first_difference, wrap
 
 SECONDS = 15.0
 BATCH_SIZE = 4
@@ -26,11 +25,8 @@ def measure(context: Context) -> dict[str, Any]:
     value: dict[str, Any] = {"samples": sum(lengths), "batch_size": BATCH_SIZE, "batches": planned}
     if not _all_reduce_counts(context):
         return {**value, "ran": None, "difference": None}
-    context.step("DistributedDataParallel(model)")
     model = build_model(0, context.device)
-    ddp = DistributedDataParallel(
-        model, device_ids=[context.device] if context.device.type == "cuda" else None
-    )
+    ddp = wrap(context, model)
     ran = _train(context, ddp, planned)
     return {**value, "ran": ran, "difference": first_difference(context, "after Join", model)}
 
@@ -55,9 +51,8 @@ def _train(context: Context, ddp: DistributedDataParallel, batches: int) -> int:
     context.step("DDP training under Join")
     with Join([ddp]):
         for number in range(batches):
-            x, y = batch(1000 * context.rank + number, BATCH_SIZE, context.device)
             optimizer.zero_grad()
-            torch.autograd.backward(nn.functional.mse_loss(ddp(x), y))
+            backward(ddp, *batch(1000 * context.rank + number, BATCH_SIZE, context.device))
             optimizer.step()
             ran += 1
     return ran

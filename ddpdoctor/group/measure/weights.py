@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.replicas import batch, build_model, first_difference
+from ddpdoctor.group.replicas import backward, batch, build_model, first_difference, wrap
 
 SECONDS = 20.0
 STEPS = 3
@@ -22,9 +22,7 @@ between one process and several; a missing average is off by more than a tenth."
 
 def measure(context: Context) -> dict[str, Any]:
     """``difference`` from rank 0's replica and ``gradient`` from the reference, None where there is none."""
-    device = context.device
-    context.step("DistributedDataParallel(model)")
-    ddp = DistributedDataParallel(build_model(context.rank, device), device_ids=_device_ids(device))
+    ddp = wrap(context, build_model(context.rank, context.device))
     wrapped = first_difference(context, "after the wrap", ddp.module)
     _train(context, ddp)
     gradient = _gradient_error(context, ddp)
@@ -33,17 +31,12 @@ def measure(context: Context) -> dict[str, Any]:
     return {"difference": wrapped or trained, "gradient": gradient, "tensors": len(ddp.module.state_dict())}
 
 
-def _device_ids(device: torch.device) -> list[torch.device] | None:
-    return [device] if device.type == "cuda" else None
-
-
 def _train(context: Context, ddp: nn.Module) -> None:
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     for step in range(STEPS):
         context.step(f"DDP training step {step}")
-        x, y = batch(_seed(step, context.rank), SAMPLES, context.device)
         optimizer.zero_grad()
-        torch.autograd.backward(nn.functional.mse_loss(ddp(x), y))
+        backward(ddp, *batch(_seed(step, context.rank), SAMPLES, context.device))
         optimizer.step()
 
 
@@ -59,13 +52,12 @@ def _gradient_error(context: Context, ddp: DistributedDataParallel) -> dict[str,
     ddp.eval()
     ddp.zero_grad()
     context.step("DDP step of which the gradients are compared")
-    x, y = batch(_seed(STEPS, context.rank), SAMPLES, context.device)
-    torch.autograd.backward(nn.functional.mse_loss(ddp(x), y))
+    backward(ddp, *batch(_seed(STEPS, context.rank), SAMPLES, context.device))
     alone = copy.deepcopy(ddp.module)
     alone.zero_grad()
     parts = [batch(_seed(STEPS, rank), SAMPLES, context.device) for rank in range(context.world_size)]
     everything, targets = (torch.cat(part) for part in zip(*parts, strict=True))
-    torch.autograd.backward(nn.functional.mse_loss(alone(everything), targets))
+    backward(alone, everything, targets)
     expected = dict(alone.named_parameters())
     pairs = ((name, parameter.grad, expected[name].grad) for name, parameter in ddp.module.named_parameters())
     return next((wrong for pair in pairs if (wrong := gradient_difference(*pair))), None)

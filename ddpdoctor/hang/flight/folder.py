@@ -15,6 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ddpdoctor.blame.dump import Dump
+from ddpdoctor.files import written_at
 from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.redact import quote
@@ -92,19 +93,13 @@ def read_files(files: Mapping[Path, int]) -> Dumps:
         if not isinstance(result, Dump):
             dumps.refused[file] = result
             continue
-        other = dumps.ranks.get(result.rank)
-        newer, older = sorted((result, other), key=_written, reverse=True) if other else (result, None)
+        other = dumps.ranks.get(result.rank, result)
+        newer = max(result, other, key=lambda dump: written_at(dump.file))
         dumps.ranks[result.rank] = newer
-        if older:
+        if other is not result:
+            older = other if newer is result else result
             dumps.refused[older.file] = f"there is a newer one of {ranks_phrase([result.rank])}"
     return dumps
-
-
-def _written(dump: Dump) -> float:
-    try:
-        return dump.file.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _read_all(files: Iterable[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]]:
