@@ -20,7 +20,7 @@ from ddpdoctor.trace import Trace
 
 
 @dataclass(frozen=True)
-class Given:
+class ExplainInputs:
     """What ``explain`` is given, taken apart."""
 
     dumps: dict[Path, int]
@@ -29,13 +29,13 @@ class Given:
     """The paths that are read as a job's output; a folder that holds nothing but dumps is none."""
 
 
-def take_apart(paths: Sequence[str]) -> Given:
+def split_inputs(paths: Sequence[str]) -> ExplainInputs:
     """Tell dumps from a job's output.
 
     Raises:
         UsageError: the name of a dump does not tell its rank.
     """
-    given = Given({}, [])
+    given = ExplainInputs({}, [])
     for path in paths:
         files = files_of(Path(path)) if Path(path).exists() else []
         dumps = [file for file in files if looks_like_dump(file)]

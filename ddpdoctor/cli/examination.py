@@ -17,7 +17,7 @@ from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.job.guarded import new_run_id
 from ddpdoctor.job.job_folder import read_job, read_trace
 from ddpdoctor.job.replay import replay
-from ddpdoctor.job.run import Care, JobRun
+from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source
@@ -111,9 +111,9 @@ class _Examination(Judging):
             launch = trainer_launch(launch)
             job = bundled_trainer(launch, folder)
         follow = None if job.bundled else self.request.follow
-        care = Care(self.request.options.hang_after, tell=self.progress.stage)
+        policy = RunPolicy(self.request.options.hang_after, tell=self.progress.stage)
         torch, orphaned = self.request.host.torch_version, [self.folder]
-        return JobRun(job, launch, folder, torch=torch, follow=follow, if_orphaned=orphaned, care=care)
+        return JobRun(job, launch, folder, torch=torch, follow=follow, if_orphaned=orphaned, policy=policy)
 
     def _examine_run(self, group_broken: str | None, started: ExitStack) -> None:
         checks = self.request.checks(Source.RUN)

@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 
 from ddpdoctor import registry
-from ddpdoctor.cli.dumps import judge_dumps, take_apart, without_messengers
+from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, write_text
@@ -50,7 +50,7 @@ def run_explain(options: ExplainOptions) -> int:
 
 def _report(options: ExplainOptions) -> Report:
     started = time.monotonic()
-    given = take_apart(options.subjects)
+    given = split_inputs(options.subjects)
     verdicts, notes = judge_dumps(given.dumps, _to_stderr) if given.dumps else ([], ())
     lines = 0
     if given.others:

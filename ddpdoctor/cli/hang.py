@@ -12,7 +12,7 @@ from pathlib import Path
 from ddpdoctor.blame.liveness import standstill_state
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
-from ddpdoctor.cli.hang_report import Looked, report_of
+from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, write_timeline, writing
 from ddpdoctor.hang import attach, snapshots
@@ -38,17 +38,17 @@ def run_hang(options: HangOptions) -> int:
     timeline = open_output(options.timeline, "--timeline")
     _verify_dump(options.dump)
     with Progress(quiet=options.quiet) as progress:
-        looked = _look(options, progress)
-        if looked is None:
+        source = _look(options, progress)
+        if source is None:
             return CANNOT_EXAMINE
-        report = report_of(looked, started)
-        _keep(looked, options.dump)
-        write_timeline(looked.trace, timeline)
+        report = report_of(source, started)
+        _keep(source, options.dump)
+        write_timeline(source.trace, timeline)
     output.write(report)
     return report.exit_status
 
 
-def _look(options: HangOptions, progress: Progress) -> Looked | None:
+def _look(options: HangOptions, progress: Progress) -> HangSource | None:
     subjects = options.subjects or []
     pids = [int(subject) for subject in subjects if subject.isdecimal() and len(subject) < 10]
     folders = [Path(subject) for subject in subjects if not subject.isdecimal()]
@@ -63,7 +63,7 @@ def _look(options: HangOptions, progress: Progress) -> Looked | None:
     return _live(pids, progress)
 
 
-def _by_flight(folder: Path) -> Looked:
+def _by_flight(folder: Path) -> HangSource:
     if not folder.parent.is_dir():
         raise UsageError(f"--flight-recorder {quote(str(folder))} does not exist")
     try:
@@ -71,10 +71,10 @@ def _by_flight(folder: Path) -> Looked:
     except Refused as why:
         raise UsageError(f"--flight-recorder {quote(str(folder))}: {why}") from None
     standstill = Standstill(flight=dumps.ranks, unseen=dumps.left_out)
-    return Looked(Trace(ranks=(), standstill=standstill))
+    return HangSource(Trace(ranks=(), standstill=standstill))
 
 
-def _by_folders(folders: Sequence[Path]) -> Looked:
+def _by_folders(folders: Sequence[Path]) -> HangSource:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{quote(str(folder))} is neither a folder nor a process id")
@@ -83,11 +83,11 @@ def _by_folders(folders: Sequence[Path]) -> Looked:
         trace = read_trace(folders[0])
         if trace.standstill is None:
             raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
-        return Looked(trace, command=job[0].words)
+        return HangSource(trace, command=job[0].words)
     try:
         standstill = snapshots.read(*folders)
         trace = live_trace(standstill, read_records(*folders))
-        return Looked(trace, standstill_state(standstill), _script(standstill))
+        return HangSource(trace, standstill_state(standstill), _script(standstill))
     except Refused as why:
         raise UsageError(f"{', '.join(quote(str(folder)) for folder in folders)}: {why}") from None
 
@@ -101,7 +101,7 @@ def _script(standstill: Standstill) -> tuple[str, ...]:
         return ()
 
 
-def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
+def _live(pids: Sequence[int], progress: Progress) -> HangSource | None:
     progress.stage("looking for ranks")
     try:
         jobs = attach.find(pids)
@@ -118,7 +118,7 @@ def _live(pids: Sequence[int], progress: Progress) -> Looked | None:
         raise UsageError(str(why)) from None
     records = jobs[0].records
     recorded = read_run(records) if records and records.is_dir() else Recorded()
-    return Looked(
+    return HangSource(
         live_trace(standstill, recorded), standstill_state(standstill), script_of(jobs[0].command), records
     )
 
@@ -145,7 +145,7 @@ def _verify_dump(folder: str | None) -> None:
         _staging(folder).rmdir()
 
 
-def _keep(looked: Looked, folder: str | None) -> None:
+def _keep(source: HangSource, folder: str | None) -> None:
     """Write down what was looked at, for another time or another host.
 
     Raises:
@@ -155,7 +155,7 @@ def _keep(looked: Looked, folder: str | None) -> None:
         return
     with writing(folder, "--dump"):
         staging = _staging(folder)
-        snapshots.write(looked.trace.standstill or Standstill(), staging, looked.records)
+        snapshots.write(source.trace.standstill or Standstill(), staging, source.records)
         mask_files(staging, os.environ)
         snapshots.move_into(staging, Path(folder))
 

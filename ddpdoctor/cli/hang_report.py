@@ -17,7 +17,7 @@ from ddpdoctor.trace.recorded_job import RecordedJob, cause_of_run
 
 
 @dataclass(frozen=True)
-class Looked:
+class HangSource:
     """What is judged, and what the report says of it."""
 
     trace: Trace
@@ -27,16 +27,16 @@ class Looked:
     """Where our recorder writes, in a job that runs under it."""
 
 
-def report_of(looked: Looked, started: float) -> Report:
+def report_of(source: HangSource, started: float) -> Report:
     """The report of a look that began at a time of the monotonic clock."""
-    verdict = _verdict(looked)
-    trace, standstill = looked.trace, looked.trace.standstill or Standstill()
+    verdict = _verdict(source)
+    trace, standstill = source.trace, source.trace.standstill or Standstill()
     ranks = sorted({*standstill.ranks, *standstill.flight})
     run = {
         **_size(standstill, len(ranks)),
-        "script": quote_command(looked.command) if looked.command else None,
+        "script": quote_command(source.command) if source.command else None,
         "hang": {
-            "state": looked.state.value,
+            "state": source.state.value,
             "world_size": trace.world_size,
             "processes": _rows(standstill),
         },
@@ -51,17 +51,17 @@ def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
     return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
-def _verdict(looked: Looked) -> Verdict:
+def _verdict(source: HangSource) -> Verdict:
     """What is found; where a rank works while others wait, no more than a warning."""
-    slow = looked.state is JobState.SLOW
+    slow = source.state is JobState.SLOW
     cause = None
-    if looked.state is not JobState.MOVES:
-        cause = cause_of_run(replace(looked.trace, out_of_time=True) if slow else looked.trace)
+    if source.state is not JobState.MOVES:
+        cause = cause_of_run(replace(source.trace, out_of_time=True) if slow else source.trace)
     check = registry.by_cause(type(cause) if cause else NeverCame)
     finding = check.report(cause) if cause else None
     if finding is None or (slow and finding.level is Level.FAIL):
         check = registry.by_cause(NeverCame)
-        states = RecordedJob(looked.trace).short_states if looked.trace.ranks else ()
+        states = RecordedJob(source.trace).short_states if source.trace.ranks else ()
         return Verdict(check, Source.RUN, passed=Passed("no rank is blocked on a missing rank", states))
     return Verdict(check, Source.RUN, findings=(finding,))
 

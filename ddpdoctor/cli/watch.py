@@ -18,7 +18,7 @@ from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.cli.signals import handled
-from ddpdoctor.job.run import Care, JobRun
+from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean
@@ -75,7 +75,7 @@ class _Watched:
     def _start(self, folder: Path) -> JobRun:
         job, host = self._request.job, self._request.host
         assert job is not None, "there are words"
-        care = Care(
+        policy = RunPolicy(
             self._options.hang_after,
             HANG_SECONDS,
             GRACE,
@@ -91,7 +91,7 @@ class _Watched:
             torch=host.torch_version,
             follow=self._output.follow(self._progress.hide),
             if_orphaned=[self._folder.path],
-            care=care,
+            policy=policy,
         )
 
     def _tell(self, sentence: str) -> None:

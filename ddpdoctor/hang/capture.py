@@ -18,8 +18,8 @@ import psutil
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
-from ddpdoctor.hang.beats import handled_by
 from ddpdoctor.hang.flight.folder import read_files
+from ddpdoctor.hang.heartbeats import handled_by
 from ddpdoctor.hang.look import Look, look
 from ddpdoctor.hang.recorder_answers import Answer
 from ddpdoctor.hang.stacks import take_native

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, is_of_recorder
 from ddpdoctor.blame.standstill import Doing
-from ddpdoctor.hang.beats import recorders_threads
+from ddpdoctor.hang.heartbeats import recorders_threads
 from ddpdoctor.hang.recorder_answers import Answer, ask
 from ddpdoctor.hang.stacks import MainThread, look_into
 from ddpdoctor.host.activity import Activity, Snapshot, snapshot

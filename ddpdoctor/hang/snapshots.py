@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ _LARGEST_NUMBER = 1e12
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredStandstill:
     """What the file of one host says."""
 
     schema: int
@@ -64,7 +64,7 @@ def write(standstill: Standstill, folder: Path, records: Path | None = None) -> 
     for rank, dump in standstill.flight.items():
         flight[str(rank)] = f"{name}_rank_{rank}"
         shutil.copyfile(dump.file, folder / flight[str(rank)])
-    kept = Kept(
+    kept = StoredStandstill(
         SCHEMA,
         standstill.seconds,
         standstill.world_size,
@@ -148,14 +148,19 @@ def _read(file: Path) -> Standstill:
     return Standstill(kept.processes, kept.seconds, kept.world_size, kept.timeout, dumps.ranks, unseen)
 
 
-def _content(file: Path) -> Kept:
+def _content(file: Path) -> StoredStandstill:
     size = file.stat().st_size
     if size > LARGEST:
         raise Refused(f"it has {size >> 20} MiB, and {LARGEST >> 20} are the most")
     plain = json.loads(file.read_bytes())
-    if isinstance(plain, dict) and plain.get("schema") != SCHEMA:
+    if not isinstance(plain, dict):
+        raise ValueError("it is no JSON object")
+    if plain.get("schema") != SCHEMA:
         raise Refused(f"its schema is {plain.get('schema')!r:.20}, and this version reads {SCHEMA}")
-    return from_plain(Kept, _bounded(plain))
+    missing = [field.name for field in fields(StoredStandstill) if field.name not in plain]
+    if missing:
+        raise ValueError(f"it has no {missing[0]}")
+    return from_plain(StoredStandstill, _bounded(plain))
 
 
 def _bounded(value: Any, name: str = "") -> Any:

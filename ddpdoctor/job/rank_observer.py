@@ -20,7 +20,7 @@ from ddpdoctor.blame.thresholds import (
     OUTSIDE_SECONDS,
     QUIET_SECONDS,
 )
-from ddpdoctor.hang.beats import recorders_threads
+from ddpdoctor.hang.heartbeats import recorders_threads
 from ddpdoctor.hang.jobs import number_in
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import connected_outside, descendants, is_gone

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.files import GrowingFile
-from ddpdoctor.hang.beats import NOW, Beat, read_beat
+from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
 from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.schema import Event
@@ -40,7 +40,7 @@ class Process:
     """LOCAL_WORLD_SIZE in its environment when it started."""
     written: float = 0.0
     """When it was last seen to write down something new, on the monotonic clock."""
-    beat: Beat | None = None
+    beat: Heartbeat | None = None
     world_size: int | None = None
     """Of the job, as far as it is known."""
     backend: str = ""
@@ -72,7 +72,7 @@ class Watch:
                 self._take(file, event)
         for file, process in self._processes.items():
             if not process.ended:
-                process.beat = read_beat(file.with_suffix(NOW)) or process.beat
+                process.beat = read_heartbeat(file.with_suffix(NOW)) or process.beat
 
     def _new_events(self, file: Path) -> Iterator[Event]:
         lines = self._files.setdefault(file, GrowingFile(file)).new_lines()

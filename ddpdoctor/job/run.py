@@ -16,7 +16,7 @@ from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
 from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.output_forwarding import Stream
-from ddpdoctor.job.supervise import Supervisor
+from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
 from ddpdoctor.trace import Trace
@@ -44,7 +44,7 @@ Follow = Callable[[Callable[[], Iterable[Stream]]], Follower]
 
 
 @dataclass(frozen=True)
-class Care:
+class RunPolicy:
     """How a job is looked after."""
 
     hang_after: float | None = None
@@ -75,7 +75,7 @@ class JobRun:
         torch: str | None = None,
         follow: Follow | None = None,
         if_orphaned: Sequence[Path] = (),
-        care: Care | None = None,
+        policy: RunPolicy | None = None,
     ) -> None:
         """Start it.
 
@@ -84,9 +84,9 @@ class JobRun:
             torch: the version of the torch that is installed.
             follow: passes its output on; where there is none it is only kept.
             if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
-            care: how it is looked after.
+            policy: how it is looked after.
         """
-        self.job, self.launch, self.folder, self._care = job, launch, folder, care or Care()
+        self.job, self.launch, self.folder, self._policy = job, launch, folder, policy or RunPolicy()
         write_job(folder, job, launch)
         (folder / RECORD).mkdir()
         self._begun = time.monotonic()
@@ -98,13 +98,13 @@ class JobRun:
             folder=folder,
             run_id=new_run_id(),
             environ=job.environ(launch, folder, torch),
-            grace=self._care.grace,
+            grace=self._policy.grace,
             stdout=folder / OUT,
             stderr=folder / ERR,
             if_orphaned=if_orphaned,
-            passes_on=self._care.passes_on,
+            passes_on=self._policy.passes_on,
         )
-        pid, hang_after, least = self._running.pid, self._care.hang_after, self._care.least
+        pid, hang_after, least = self._running.pid, self._policy.hang_after, self._policy.least
         self._supervisor = Supervisor(job, launch, folder / RECORD, pid, hang_after, least)
         self._follower = follow(self._streams) if follow else None
 
@@ -131,7 +131,7 @@ class JobRun:
         self.release()
         hung = False
         try:
-            pause = _RARE_LOOK_SECONDS if self._care.passes_on else _LOOK_SECONDS
+            pause = _RARE_LOOK_SECONDS if self._policy.passes_on else _LOOK_SECONDS
             while (ending := self._running.wait(pause)) is None and time.monotonic() < deadline:
                 self._look()
                 if hung := self._is_hung() and self._is_to_end():
@@ -157,15 +157,15 @@ class JobRun:
 
     def _look(self) -> None:
         self._judgement = self._supervisor.look()
-        if self._care.tell and (sentence := self._supervisor.sentence(self._judgement)):
-            self._care.tell(sentence)
+        if self._policy.tell and (sentence := self._supervisor.sentence(self._judgement)):
+            self._policy.tell(sentence)
 
     def _is_hung(self) -> bool:
         if self._judgement.state is JobState.HUNG:
             return True
         failed = self._supervisor.failed_at
-        if self._care.passes_on and failed and failed != self._reported:
-            return time.monotonic() - failed > self._care.victim_seconds
+        if self._policy.passes_on and failed and failed != self._reported:
+            return time.monotonic() - failed > self._policy.victim_seconds
         # A launch line may wait in a queue, and other nodes may be started by hand.
         may_wait = self._supervisor.is_line or self.launch.nnodes > 1
         if self._supervisor.watch.ranks() or may_wait:
@@ -183,7 +183,7 @@ class JobRun:
         state = self._supervisor.capture(self.folder, suspected.still)
         self._judgement = self._supervisor.look()
         works = suspected.state is JobState.HUNG and state is not JobState.HUNG and not suspected.overdue
-        if works and self._care.hang_after is None:
+        if works and self._policy.hang_after is None:
             self._supervisor.go_on()
         elif self._judgement.still >= suspected.still or self._supervisor.failed_at:
             return self._ends_it()
@@ -191,10 +191,10 @@ class JobRun:
         return False
 
     def _ends_it(self) -> bool:
-        if self._care.on_hang is None:
+        if self._policy.on_hang is None:
             return True
         write_ending(self.folder, Stopped(0, time.monotonic() - self._begun, timed_out=True))
-        if self._care.on_hang(read_trace(self.folder)):
+        if self._policy.on_hang(read_trace(self.folder)):
             return True
         self._reported = self._supervisor.failed_at
         self._supervisor.accept()
@@ -203,10 +203,10 @@ class JobRun:
 
     def _is_over(self) -> bool:
         """Whether what is still to come no longer matters; that of a job which goes its own way always does."""
-        if self._care.passes_on:
+        if self._policy.passes_on:
             return False
         failed = self._supervisor.failed_at
-        if failed and time.monotonic() - failed > self._care.victim_seconds:
+        if failed and time.monotonic() - failed > self._policy.victim_seconds:
             return True
         longest = IDLE_SECONDS if self._supervisor.is_line else END_SECONDS
         return self._supervisor.all_ended() and self._supervisor.idle_seconds() > longest

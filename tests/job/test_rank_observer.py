@@ -16,7 +16,7 @@ import pytest
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.liveness import Observation, RankActivity
 from ddpdoctor.blame.thresholds import LOOK_SECONDS, OUTSIDE_SECONDS
-from ddpdoctor.hang.beats import Beat
+from ddpdoctor.hang.heartbeats import Heartbeat
 from ddpdoctor.job.rank_observer import RankObserver
 from ddpdoctor.job.record_watch import Process
 
@@ -86,7 +86,7 @@ def seen() -> Iterator[dict[str, Observation]]:
         observer, began = RankObserver(os.getpid()), time.monotonic() - 10
         for pause in (1.0, LOOK_SECONDS):
             time.sleep(pause)
-            beats = [Beat(time.monotonic(), began, stack=case.stack) for case in CASES.values()]
+            beats = [Heartbeat(time.monotonic(), began, stack=case.stack) for case in CASES.values()]
             ranks = {
                 rank: Process(pid, 1, began, rank, rank, 99, backend=case.backend, beat=beat)
                 for rank, (pid, case, beat) in enumerate(zip(pids, CASES.values(), beats, strict=True))
@@ -133,7 +133,7 @@ def test_a_rank_that_reads_from_a_connection(
         for _ in range(int(2.5 * LOOK_SECONDS / 0.02)):
             time.sleep(0.02)
             connection.send(b"x" if answers else b"")
-            beat = Beat(time.monotonic(), began, stack=(Frame("fetch", "/jobs/train.py", 3),))
+            beat = Heartbeat(time.monotonic(), began, stack=(Frame("fetch", "/jobs/train.py", 3),))
             rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
             seen = observer.look(time.monotonic(), {0: rank}, ())[0]
     assert (seen.activity, seen.at_least) == expected
@@ -153,7 +153,7 @@ def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None
         observer, began = RankObserver(os.getpid(), tmp_path), time.monotonic() - 10
         for _ in range(2):
             time.sleep(LOOK_SECONDS)
-            beat = Beat(time.monotonic(), began, stack=MAIN)
+            beat = Heartbeat(time.monotonic(), began, stack=MAIN)
             rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
             found = observer.look(time.monotonic(), {0: rank}, ())
     assert found[0].activity is RankActivity.BLOCKED
@@ -179,7 +179,9 @@ def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"
         observer, began = RankObserver(os.getpid()), time.monotonic() - 10
-        first = Process(os.getpid(), 1, began, 0, 0, 2, beat=Beat(time.monotonic(), began, stack=BARRIER))
+        first = Process(
+            os.getpid(), 1, began, 0, 0, 2, beat=Heartbeat(time.monotonic(), began, stack=BARRIER)
+        )
         for pause in (1.0, LOOK_SECONDS):
             time.sleep(pause)
             found = observer.look(time.monotonic(), {0: first}, range(2))

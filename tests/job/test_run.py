@@ -10,15 +10,15 @@ from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.job import run
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import STANDSTILL
-from ddpdoctor.job.run import Care, JobRun
-from ddpdoctor.job.supervise import Supervisor
+from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
 
 FORKS = Path(__file__).with_name("scripts") / "forks.py"
 
 
-def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, care=None):
+def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, policy=None):
     """The trace of a job of one second of which these judgements come first, and when it was looked at closely.
 
     Args:
@@ -37,7 +37,7 @@ def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, care=Non
 
     monkeypatch.setattr(run, "Supervisor", Scripted)
     line = (sys.executable, "-c", "import time; time.sleep(1); print('to the end')")
-    job = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), folder, care=care)
+    job = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), folder, policy=policy)
     return job.finish(time.monotonic() + 60), looks
 
 
@@ -61,7 +61,7 @@ def test_a_job_in_which_a_close_look_shows_work_goes_on(closely, tmp_path, monke
 @pytest.mark.parametrize(("overdue", "hang_after"), [(True, None), (False, 2.0)])
 def test_a_rank_that_works_for_too_long_is_a_hang(overdue, hang_after, tmp_path, monkeypatch):
     judgements = [Judgement(JobState.HUNG, still=9.0, overdue=overdue), Judgement(JobState.HUNG, still=9.2)]
-    trace, _ = run_seen_as(judgements, monkeypatch, tmp_path, JobState.SLOW, Care(hang_after))
+    trace, _ = run_seen_as(judgements, monkeypatch, tmp_path, JobState.SLOW, RunPolicy(hang_after))
     assert trace.timed_out
 
 

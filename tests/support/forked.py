@@ -23,7 +23,7 @@ from ddpdoctor.blame.liveness import JobState
 from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.job_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
-from ddpdoctor.job.supervise import Supervisor
+from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.judge import judge, merge
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source

@@ -33,8 +33,8 @@ from ddpdoctor.blame.standings import Standings
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.blame.wording import at
 from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
+from ddpdoctor.hang.flight.process_groups import ProcessGroup, process_groups_of
 from ddpdoctor.hang.flight.reading import entry as read_again
-from ddpdoctor.hang.flight.teams import Team, teams_of
 from ddpdoctor.model import Confidence, Evidence, Where
 
 CAUSES = (
@@ -55,7 +55,7 @@ class DumpedJob(Standings):
 
     def __init__(self, dumps: Mapping[int, Dump], world_size: int | None = None) -> None:
         self.dumps = dumps
-        self.teams = teams_of(dumps, world_size)
+        self.groups = process_groups_of(dumps, world_size)
         self.entries = {
             rank: entries for rank, dump in sorted(dumps.items()) if (entries := self._entries(dump))
         }
@@ -81,14 +81,14 @@ class DumpedJob(Standings):
         """In what a rank stands, oldest first, peers as ranks of the job."""
         entries: dict[Meeting, Entry] = {}
         for entry in dump.waits:
-            team = self.teams.of_rank.get((dump.rank, entry.group))
-            if team and entry.peer is None:
-                entries[Meeting(team, entry.number)] = entry
+            group = self.groups.of_rank.get((dump.rank, entry.group))
+            if group and entry.peer is None:
+                entries[Meeting(group, entry.number)] = entry
             elif (
-                team and entry.peer is not None and entry.peer < len(team.members)
+                group and entry.peer is not None and entry.peer < len(group.members)
             ):  # else the dump is broken
-                end = End(entry.operation, entry.rank, team.members[entry.peer])
-                entries[Meeting(team, entry.turn, end=end)] = replace(entry, peer=end.peer)
+                end = End(entry.operation, entry.rank, group.members[entry.peer])
+                entries[Meeting(group, entry.turn, end=end)] = replace(entry, peer=end.peer)
         return entries
 
     @cached_property
@@ -104,11 +104,11 @@ class DumpedJob(Standings):
     def _late(self, meeting: Meeting, entry: Entry) -> tuple[int, ...]:
         if meeting.end:
             return () if self._partner_came(meeting, meeting.end, entry) else (meeting.end.peer,)
-        team, number = _team(meeting), meeting.number or 0
+        group, number = _group_of(meeting), meeting.number or 0
         return tuple(
             rank
-            for rank in team.members
-            if rank not in self.dumps or self.dumps[rank].came_to(team.name) < number
+            for rank in group.members
+            if rank not in self.dumps or self.dumps[rank].came_to(group.name) < number
         )
 
     def _partner_came(self, meeting: Meeting, end: End, entry: Entry) -> bool:
@@ -124,19 +124,19 @@ class DumpedJob(Standings):
             return True
         if other.wrapped or self.dumps[end.rank].wrapped:
             return entry.batched
-        key = (entry.group, _OTHER_END[end.operation], _team(meeting).members.index(end.rank))
+        key = (entry.group, _OTHER_END[end.operation], _group_of(meeting).members.index(end.rank))
         return other.traffic.get(key, 0) >= entry.turn
 
     def _other_end(self, meeting: Meeting, end: End) -> Entry | None:
         """The send of a receive, or the receive of a send, in which the other rank stands; None where it does not."""
-        team = _team(meeting)
-        wanted = (team.name, _OTHER_END[end.operation], team.members.index(end.rank))
+        group = _group_of(meeting)
+        wanted = (group.name, _OTHER_END[end.operation], group.members.index(end.rank))
         waits = self.dumps[end.peer].waits if end.peer in self.dumps else ()
         return next((entry for entry in waits if (entry.group, entry.operation, entry.peer) == wanted), None)
 
     def groups_differ(self) -> Cause | None:
         """Ranks that know different members of one group."""
-        disagreement = self.teams.disagreement
+        disagreement = self.groups.disagreement
         if disagreement is None:
             return None
         known = sorted(disagreement.known.items(), key=lambda pair: -len(pair[1]))
@@ -157,22 +157,22 @@ class DumpedJob(Standings):
         for meeting in (waited_in for waited_in, ranks in late.items() if ranks):
             number = meeting.number or 0
             missed[meeting.group] = min(number, missed.get(meeting.group, number))
-        for team in dict.fromkeys(self.teams.of_rank.values()):
-            if self.entries and team not in waited:
+        for group in dict.fromkeys(self.groups.of_rank.values()):
+            if self.entries and group not in waited:
                 continue
-            mismatch = first_mismatch(team, self.dumps)
-            if mismatch and mismatch.number <= missed.get(team, mismatch.number):
+            mismatch = first_mismatch(group, self.dumps)
+            if mismatch and mismatch.number <= missed.get(group, mismatch.number):
                 return self._of_mismatch(mismatch)
         return None
 
     def _of_mismatch(self, mismatch: FirstMismatch) -> Cause:
-        team, number = mismatch.team, mismatch.number
+        group, number = mismatch.group, mismatch.number
         shown = [ranks[0] for ranks in mismatch.calls.values()][:8]
-        read = {rank: read_again(self.dumps[rank], team.name, number) for rank in shown}
+        read = {rank: read_again(self.dumps[rank], group.name, number) for rank in shown}
         (most, majority), (call, fewer), *_ = mismatch.calls.items()
         culprits = mismatch.culprits
         fields: dict[str, Any] = {
-            "position": f"position {number} of {team.title}",
+            "position": f"position {number} of {group.title}",
             "where": _line(read.get(fewer[0])) or _line(read.get(majority[0])),
             "states": _called(mismatch.calls, read),
         }
@@ -225,7 +225,7 @@ class DumpedJob(Standings):
         late = {
             meeting: tuple(
                 rank
-                for rank in _team(meeting).members
+                for rank in _group_of(meeting).members
                 if rank in firsts and firsts[rank] != meeting and meeting in self.entries[rank]
             )
             for meeting in dict.fromkeys(firsts.values())
@@ -285,7 +285,7 @@ class DumpedJob(Standings):
         operation = next(
             by_meeting.get(meeting, next(iter(by_meeting.values()))).operation for by_meeting in entries
         )
-        return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_team(meeting).title}"
+        return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_group_of(meeting).title}"
 
     def _what_of(self, rank: int) -> str:
         place = self.ranks[rank].place
@@ -296,7 +296,7 @@ class DumpedJob(Standings):
         if entry.peer is not None:
             return f"{entry.operation} {'from' if entry.operation == 'recv' else 'to'} rank {entry.peer}"
         group = self.dumps[entry.rank].groups[entry.group]
-        return f"{entry.operation} {entry.number} of {Team(group.name, group.description, group.ranks).title}"
+        return f"{entry.operation} {entry.number} of {ProcessGroup(group.name, group.description, group.ranks).title}"
 
     def _last_line(self, ranks: Iterable[int]) -> Where | None:
         """The line from which one of them called its last collective."""
@@ -313,8 +313,8 @@ def _called(
     )
 
 
-def _team(meeting: Meeting) -> Team:
-    assert isinstance(meeting.group, Team)
+def _group_of(meeting: Meeting) -> ProcessGroup:
+    assert isinstance(meeting.group, ProcessGroup)
     return meeting.group
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.hang.flight.teams import Team
+from ddpdoctor.hang.flight.process_groups import ProcessGroup
 from ddpdoctor.text import listing, shorten
 
 _SIGNATURE = re.compile(r"(\S+) \[(.*)\] \[(.*)\]")
@@ -23,7 +23,7 @@ _COMPARED = 8
 class FirstMismatch:
     """Calls that met each other and differ."""
 
-    team: Team
+    group: ProcessGroup
     number: int
     calls: Mapping[str, tuple[int, ...]]
     """The ranks by what they called, most of them first."""
@@ -35,16 +35,16 @@ class FirstMismatch:
     """What the culprits called more, where the further calls of the others are theirs, one later."""
 
 
-def first_mismatch(team: Team, dumps: Mapping[int, Dump]) -> FirstMismatch | None:
+def first_mismatch(group: ProcessGroup, dumps: Mapping[int, Dump]) -> FirstMismatch | None:
     """The first position where two ranks, whose rings both have it, called different things."""
-    present = [dumps[rank] for rank in team.members if rank in dumps and team.name in dumps[rank].rings]
-    for number in sorted(_numbers_that_differ(team.name, present)):
+    present = [dumps[rank] for rank in group.members if rank in dumps and group.name in dumps[rank].rings]
+    for number in sorted(_numbers_that_differ(group.name, present)):
         calls: defaultdict[str, list[int]] = defaultdict(list)
         for dump in present:
-            if (call := dump.call_at(team.name, number)) is not None:
+            if (call := dump.call_at(group.name, number)) is not None:
                 calls[call].append(dump.rank)
         if differ(calls):
-            return _judge(team, number, calls, dumps)
+            return _judge(group, number, calls, dumps)
     return None
 
 
@@ -72,22 +72,22 @@ def _numbers_that_differ(group: str, dumps: Sequence[Dump]) -> set[int]:
 
 
 def _judge(
-    team: Team, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]
+    group: ProcessGroup, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]
 ) -> FirstMismatch:
     ordered = sorted(calls.items(), key=lambda pair: (-len(pair[1]), pair[1]))
     (_, most), *fewer = ordered
     divided = len(fewer[0][1]) == len(most)
     culprits = () if divided else tuple(sorted(rank for _, ranks in fewer for rank in ranks))
     suspect, other = dumps[fewer[0][1][0]], dumps[most[0]]
-    skipped = _leads(other, suspect, team.name, number)
-    extra = _leads(suspect, other, team.name, number)
+    skipped = _leads(other, suspect, group.name, number)
+    extra = _leads(suspect, other, group.name, number)
     return FirstMismatch(
-        team,
+        group,
         number,
         {call: tuple(ranks) for call, ranks in ordered},
         culprits,
-        skipped=other.call_at(team.name, number) if skipped and not extra else None,
-        extra=suspect.call_at(team.name, number) if extra and not skipped else None,
+        skipped=other.call_at(group.name, number) if skipped and not extra else None,
+        extra=suspect.call_at(group.name, number) if extra and not skipped else None,
     )
 
 

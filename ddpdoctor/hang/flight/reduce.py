@@ -70,7 +70,7 @@ def entry_at(values: Values, rank: int, group: str, number: int) -> Entry | None
 
 
 @dataclass(frozen=True)
-class _Course:
+class _GroupCalls:
     """The collectives of one group."""
 
     ring: Ring
@@ -81,19 +81,19 @@ class _Course:
 
 def _reduce(values: Values, rank: int, file: Path) -> Dump:
     entries: Sequence[Values] = values["entries"]
-    courses, texts = _courses(entries)
-    used = {name: _description(course.last[1]) for name, course in courses.items()}
+    by_group_calls, texts = _calls_by_group(entries)
+    used = {name: _description(calls.last[1]) for name, calls in by_group_calls.items()}
     waits, traffic = _sends_and_receives(entries, rank)
-    waits += [_entry(course.oldest, rank) for course in courses.values() if course.oldest]
+    waits += [_entry(calls.oldest, rank) for calls in by_group_calls.values() if calls.oldest]
     return Dump(
         rank,
         file,
         fields.text(values.get("host_name", "")),
         _groups(values, {**dict.fromkeys(name for name, _, _ in traffic), **used}),
-        {name: course.ring for name, course in courses.items()},
+        {name: calls.ring for name, calls in by_group_calls.items()},
         texts,
         tuple(sorted(waits, key=lambda wait: wait.position)),
-        {name: _entry(course.last, rank) for name, course in courses.items()},
+        {name: _entry(calls.last, rank) for name, calls in by_group_calls.items()},
         traffic,
         wrapped=bool(entries) and entries[0].get("record_id", 0) > 0,
     )
@@ -103,7 +103,7 @@ def _entry(placed: Placed, rank: int) -> Entry:
     return fields.entry(placed[1], rank, placed[0])
 
 
-def _courses(entries: Iterable[Values]) -> tuple[dict[str, _Course], dict[int, str]]:
+def _calls_by_group(entries: Iterable[Values]) -> tuple[dict[str, _GroupCalls], dict[int, str]]:
     """The collectives of each group, and the signatures by their fingerprints."""
     by_group: dict[str, list[Placed]] = {}
     for placed in enumerate(entries):
@@ -112,10 +112,10 @@ def _courses(entries: Iterable[Values]) -> tuple[dict[str, _Course], dict[int, s
     _check_count(by_group)
     texts: dict[int, str] = {}
     known: dict[Any, int] = {}
-    return {fields.text(name): _course(of, known, texts) for name, of in by_group.items()}, texts
+    return {fields.text(name): _group_calls(of, known, texts) for name, of in by_group.items()}, texts
 
 
-def _course(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> _Course:
+def _group_calls(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) -> _GroupCalls:
     numbers = _numbers(placed)
     signatures = _signatures(placed, known, texts)
     pending = [entry for entry in placed if entry[1]["state"] != "completed" and not entry[1].get("retired")]
@@ -129,7 +129,7 @@ def _course(placed: list[Placed], known: dict[Any, int], texts: dict[int, str]) 
     if numbers[0] < 0:
         raise ValueError(f"a sequence number is {numbers[0]}")
     ring = Ring(array("q", numbers), array("Q", signatures))
-    return _Course(ring, placed[-1], pending[0] if pending else None)
+    return _GroupCalls(ring, placed[-1], pending[0] if pending else None)
 
 
 def _numbers(placed: list[Placed]) -> list[int]:

@@ -15,7 +15,7 @@ NOW = ".now"
 
 
 @dataclass(frozen=True)
-class Beat:
+class Heartbeat:
     """Where a process said last that its main thread is."""
 
     time: float
@@ -31,13 +31,13 @@ class Beat:
     """An exception, where it has been in one place for a second."""
 
 
-def read_beat(file: Path) -> Beat | None:
+def read_heartbeat(file: Path) -> Heartbeat | None:
     """What stands in the file; None where it is absent, or is being written."""
     try:
         values = json.loads(file.read_bytes())
         at = Frame(*values["at"]) if values["at"] else None
         stack = tuple(Frame(*frame) for frame in values["stack"])
-        return Beat(
+        return Heartbeat(
             values["t"], values["moved"], values["thread"], at, stack, _handled(values.get("handles"))
         )
     except (OSError, ValueError, KeyError, TypeError):
@@ -56,11 +56,11 @@ def _handled(values: dict[str, Any] | None) -> Handled | None:
 def handled_by(records: Path | None, pid: int) -> Handled | None:
     """The exception that a process said last to be handling; None where our recorder is not in there."""
     files = records.glob(f"{pid}-*{NOW}") if records else ()
-    beat = max(filter(None, map(read_beat, files)), key=lambda beat: beat.time, default=None)
+    beat = max(filter(None, map(read_heartbeat, files)), key=lambda beat: beat.time, default=None)
     return beat.handles if beat else None
 
 
 def recorders_threads(records: Path | None) -> set[int]:
     """The threads of our recorder in all processes that it records."""
     files = records.glob(f"*{NOW}") if records else ()
-    return {beat.thread for file in files if (beat := read_beat(file))}
+    return {beat.thread for file in files if (beat := read_heartbeat(file))}

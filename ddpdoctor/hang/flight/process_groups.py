@@ -13,7 +13,7 @@ DEFAULT = "0"
 
 
 @dataclass(frozen=True)
-class Team:
+class ProcessGroup:
     """One process group of the job. Several may have one name, as those that are split off at once."""
 
     name: str
@@ -40,15 +40,15 @@ class Disagreement:
 
 
 @dataclass(frozen=True)
-class Teams:
+class ProcessGroups:
     """All groups of a job."""
 
-    of_rank: Mapping[tuple[int, str], Team]
+    of_rank: Mapping[tuple[int, str], ProcessGroup]
     """By rank and name."""
     disagreement: Disagreement | None = None
 
 
-def teams_of(dumps: Mapping[int, Dump], world_size: int | None) -> Teams:
+def process_groups_of(dumps: Mapping[int, Dump], world_size: int | None) -> ProcessGroups:
     """The groups, as told; else whoever used one, and everybody for the default group.
 
     Args:
@@ -64,7 +64,7 @@ def teams_of(dumps: Mapping[int, Dump], world_size: int | None) -> Teams:
             members_by_name[name][group.ranks].append(rank)
             descriptions[name] = descriptions.get(name) or group.description
     everybody = tuple(range(world_size or max(dumps, default=-1) + 1))
-    of_rank: dict[tuple[int, str], Team] = {}
+    of_rank: dict[tuple[int, str], ProcessGroup] = {}
     disagreement = None
     for name, variants in members_by_name.items():
         silent = variants.pop((), [])
@@ -76,15 +76,18 @@ def teams_of(dumps: Mapping[int, Dump], world_size: int | None) -> Teams:
                 name, {who: tuple(by) for who, by in variants.items()}
             )
         _fill(of_rank, name, descriptions[name], variants)
-    return Teams(of_rank, disagreement)
+    return ProcessGroups(of_rank, disagreement)
 
 
 def _fill(
-    of_rank: dict[tuple[int, str], Team], name: str, description: str, variants: Iterable[tuple[int, ...]]
+    of_rank: dict[tuple[int, str], ProcessGroup],
+    name: str,
+    description: str,
+    variants: Iterable[tuple[int, ...]],
 ) -> None:
     for members in variants:
-        team = Team(name, description, members)
-        of_rank.update({(rank, name): team for rank in members})
+        group = ProcessGroup(name, description, members)
+        of_rank.update({(rank, name): group for rank in members})
 
 
 def _is_default(name: str, description: str) -> bool:
