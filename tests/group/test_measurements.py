@@ -229,7 +229,7 @@ def test_a_backend_that_lacks_an_operation_is_recorded():
         dist.reduce_scatter = refuse
 
     said = passed("DD313", Source.GROUP, run_group(2, collectives, fault=lacking))
-    assert "does not offer reduce_scatter" in said.evidence[0].text
+    assert "does not support reduce_scatter" in said.evidence[0].text
 
 
 @pytest.mark.parametrize("world_size", [1, 8, 100, 1000])
