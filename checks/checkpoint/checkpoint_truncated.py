@@ -27,8 +27,8 @@ _WHY = (
     "Every job that resumes from it fails in the same way."
 )
 _FIX = (
-    "resume from the previous checkpoint; and write so that a file is complete or absent:\n"
-    'torch.save(state, "last.pt.part")\nos.replace("last.pt.part", "last.pt")'
+    'torch.save(state, "last.pt.part")\n'
+    'os.replace("last.pt.part", "last.pt")    # complete or absent; resume from the previous checkpoint'
 )
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
@@ -17,10 +17,6 @@ from ddpdoctor.trace.recording import Recording
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
-_REINSTALL = (
-    "see whether a package replaces torch.utils.data.DistributedSampler, and reinstall torch: "
-    "pip install --force-reinstall torch"
-)
 
 
 class SetEpochMissing(Check):
@@ -118,7 +114,7 @@ class SetEpochMissing(Check):
             f"DistributedSampler gives {ranks_phrase(ranks)} the same order after set_epoch(1) as in epoch 0",
             why="The order is drawn from seed + epoch. Where set_epoch has no effect, every epoch has the "
             "same batches in the same order.",
-            fix=_REINSTALL,
+            fix=REINSTALL_TORCH,
             ranks=tuple(ranks),
         )
 
@@ -127,7 +123,7 @@ class SetEpochMissing(Check):
             f"DistributedSampler gives {ranks_phrase(ranks)} a different order in a second pass of the same epoch",
             why="All ranks draw one order from seed + epoch and take every n-th index of it. Where the order "
             "depends on something else, their shards overlap.",
-            fix=_REINSTALL,
+            fix=REINSTALL_TORCH,
             ranks=tuple(ranks),
         )
 

@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap
@@ -97,8 +97,7 @@ class ShardsOverlap(Check):
             f"{len(cover.missing)} of {samples} in {name}",
             why=f"Shards of {samples} samples for {len(ranks)} ranks need {cover.padding} repeated as "
             "padding. More means that the ranks do not divide one common order.",
-            fix="see whether a package replaces torch.utils.data.DistributedSampler or torch's random "
-            "generator, and reinstall torch: pip install --force-reinstall torch",
+            fix=REINSTALL_TORCH,
             ranks=ranks,
             evidence=tuple(
                 Evidence(f"{what}: {_some(indices)}")

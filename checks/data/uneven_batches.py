@@ -22,8 +22,8 @@ from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
-    "Each backward averages over all ranks. Those that have run out of batches have left the loop and do not "
-    "take part, so the others wait until the timeout, or their all-reduce meets another collective."
+    "Each backward is a collective of all ranks. Ranks that ran out of batches have left the loop and do not take "
+    "part, so the others wait until the timeout, or their all-reduce meets a different collective."
 )
 _FIX = (
     "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
@@ -133,8 +133,7 @@ class UnevenBatches(StandstillCheck):
             headline,
             why="The ranks with more batches wait in the next collective for those that have none left, "
             "until the timeout.",
-            fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True), or train "
-            "under torch.distributed.algorithms.join.Join",
+            fix=_FIX,
             confidence=Confidence.LIKELY,
             **details,
         )
@@ -169,7 +168,7 @@ class UnevenBatches(StandstillCheck):
             headline,
             why="Join lets ranks that have run out of batches take part in the collectives of the others, "
             "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
-            fix="give every rank as many batches: DistributedSampler(dataset, drop_last=True)",
+            fix="sampler = DistributedSampler(dataset, drop_last=True)    # as many batches on every rank",
             ranks=tuple(short or different),
             evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )

@@ -15,6 +15,10 @@ from ddpdoctor.trace.recording import Recording
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 """Not in ``raises``: it is this problem only where a wrapper had buffers to broadcast; else the script's own."""
 
+_FIX = (
+    "model = DistributedDataParallel(net, broadcast_buffers=False)    # or one forward over all inputs:\n"
+    "outputs = model(torch.cat([first, second]))"
+)
 _SPREAD = ("broadcast", "all_reduce")
 _OF_A_BUFFER = (
     r"modified by an inplace operation: \[torch\.(?:cuda\.)?(?:\w*FloatTensor \[\d+\]|LongTensor \[\])"
@@ -65,8 +69,7 @@ class BufferOverwritten(Check):
             "a backward found a tensor of the size of a buffer changed in place",
             why="With broadcast_buffers=True every forward of a DDP wrapper overwrites the buffers, such as "
             "BatchNorm's statistics, with rank 0's. Of several forwards before one backward, the first then fails.",
-            fix="DistributedDataParallel(model, broadcast_buffers=False); or one forward over all inputs: "
-            "model(torch.cat([a, b]))",
+            fix=_FIX,
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )
@@ -81,10 +84,9 @@ class BufferOverwritten(Check):
             f"that used them on {ranks_phrase(ranks)}",
             why="The graph of that forward still held a buffer, and the broadcast wrote into it in place."
             + ("" if by else " With broadcast_buffers=True every forward begins with one."),
-            fix="broadcast after backward(), or before the forward"
+            fix="loss.backward()\ndist.broadcast(buffer, src=0)    # after the backward, or before the forward"
             if by
-            else "DistributedDataParallel(model, broadcast_buffers=False); or one forward over both inputs: "
-            "model(torch.cat([a, b]))",
+            else _FIX,
             ranks=ranks,
             where=place(trace, raised),
             evidence=(

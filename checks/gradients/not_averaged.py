@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
@@ -95,7 +95,7 @@ class GradientsNotAveraged(Check):
             + f"{'large' if summed else 'small'}, and the learning rate depends on the number of ranks.",
             fix="return work.then(lambda done: done.value()[0] / dist.get_world_size())"
             if summed
-            else "divide once: before the all_reduce, or after it, or by ReduceOp.AVG",
+            else "dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG)    # and no other division",
             ranks=tuple(group),
             where=wrapper.hooked_at,
             evidence=(
@@ -133,8 +133,7 @@ class GradientsNotAveraged(Check):
             f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
             why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
             "not, with a model of ddpdoctor's own, so training would learn from wrong gradients without an error.",
-            fix="see whether a package replaces functions of torch.distributed or of "
-            "DistributedDataParallel, and reinstall torch: pip install --force-reinstall torch",
+            fix=REINSTALL_TORCH,
             ranks=tuple(wrong),
             evidence=by_state(
                 wrong,

@@ -10,8 +10,8 @@ _WHY = (
     "DDP recorded in the first step which gradients to wait for, and in this one other parameters took part."
 )
 _FIX = (
-    "leave static_graph out: DistributedDataParallel(model, find_unused_parameters=True); or use the same "
-    "parameters in every step, loss + 0 * unused.sum()"
+    "model = DistributedDataParallel(net, find_unused_parameters=True)    # without static_graph; or in every step:\n"
+    "loss = loss + 0 * unused.sum()"
 )
 
 

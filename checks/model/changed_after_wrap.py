@@ -57,7 +57,7 @@ class ChangedAfterWrap(Check):
             f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
             why="They were added to the module after the wrap. DDP registers its hooks in the constructor, so "
             "the gradients of these parameters are not averaged.",
-            fix="change the module first, and wrap it last: model = DistributedDataParallel(net)",
+            fix="model = DistributedDataParallel(net)    # last, after every change to net's modules and parameters",
             **on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}"),
             about=of_model(wrapper),
         )
@@ -70,8 +70,8 @@ class ChangedAfterWrap(Check):
             f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
             why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
             "all-reduced. Moving or converting a module after the wrap drops DDP's hooks.",
-            fix="finish .to(), .half(), .float(), .cpu() and .cuda() first, and wrap last: "
-            "model = DistributedDataParallel(net)",
+            fix="net = net.to(device)    # first, like .half(), .float(), .cpu() and .cuda()\n"
+            "model = DistributedDataParallel(net)    # last",
             **{**finding_fields(updates, first), **({"where": forward.at} if forward else {})},
         )
 

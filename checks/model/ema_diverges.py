@@ -82,7 +82,8 @@ class EmaDiverges(Check):
         return self.fail(
             f"{ranks_phrase(first.moved)} alone took the weights of an averaged copy, before step {first.update.index}",
             why="The other ranks kept theirs. DDP averages gradients and never weights, so replicas differ for good.",
-            fix="copy the averaged weights back on every rank, or evaluate the copy itself and leave the model alone",
+            fix="for parameter, average in zip(model.parameters(), ema.parameters()):    # on every rank\n"
+            "    parameter.data.copy_(average)\nor evaluate the copy itself",
             ranks=first.ranks,
             where=first.where,
             evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),

@@ -63,7 +63,8 @@ class HyperparametersDiffer(Check):
             + "Equal gradients then make unequal steps, and the weights drift apart.",
             fix="dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
             if plateau
-            else f"make {name} depend on nothing that differs between ranks: no rank, no local loss, no random draw",
+            else f"value = [group[{name!r}]]\ndist.broadcast_object_list(value, src=0)    # rank 0's on every rank\n"
+            f"group[{name!r}] = value[0]",
             ranks=tuple(values),
             where=plateau[0] if plateau else update.where,
             evidence=by_state(

@@ -15,7 +15,10 @@ _WHY = (
     "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built "
     "from a value that differs, such as a count from the rank's own data, or failed to be built on one."
 )
-_FIX = "build the model from values that are equal on every rank, and broadcast what is counted from data"
+_FIX = (
+    "classes = torch.tensor(count, device=device)    # what the model is built from, when it is counted from data\n"
+    "dist.broadcast(classes, src=0)\nmodel = Model(int(classes))"
+)
 
 
 class ModelDiffers(Check):
@@ -79,8 +82,7 @@ class ModelDiffers(Check):
             f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
             why="DDP pairs the parameters of all ranks by position. It raises an error where counts or shapes "
             "differ, and averages unrelated parameters where only the order differs.",
-            fix="build the model from values that are equal on every rank; broadcast what is counted from data:\n"
-            "classes = torch.tensor(count); dist.broadcast(classes, src=0)",
+            fix=_FIX,
             ranks=odd,
             where=first.at,
             evidence=by_state(row, lambda wrapper: _summary(wrapper, reference)),

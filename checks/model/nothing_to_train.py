@@ -8,8 +8,8 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
-_WHY = "DDP averages gradients, and this module has none: every parameter has requires_grad=False, or it has none."
-_FIX = "use the module without a wrapper; or, where it was to be trained: module.requires_grad_(True)"
+_WHY = "DDP averages gradients, and this module has none: no parameter has requires_grad=True."
+_FIX = "module.requires_grad_(True)    # if it should be trained; otherwise use it without a wrapper"
 
 
 class NothingToTrain(Check):

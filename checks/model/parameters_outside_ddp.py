@@ -54,8 +54,8 @@ class ParametersOutsideDdp(Check):
             + listing(tuple(counts)),
             why="They are in no wrapped module, so their gradients are not averaged. Each rank trains its own "
             "copy on its own data.",
-            fix="wrap the module that holds them too: other = DistributedDataParallel(other); or make it a "
-            "part of the wrapped model, used inside its forward",
+            fix="other = DistributedDataParallel(other)    # the module that holds them; or make it a submodule of "
+            "the wrapped model and call it in forward",
             ranks=tuple(first.taken),
             where=first.where,
             evidence=tuple(

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.group.collective_results import require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
@@ -117,8 +117,7 @@ class WeightsDiffer(Check):
             f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
             why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas of "
             "a model of ddpdoctor's own came out unequal, so every rank would train a model of its own.",
-            fix="see whether a package replaces functions of torch.distributed or of "
-            "DistributedDataParallel; or reinstall torch: pip install --force-reinstall torch",
+            fix=REINSTALL_TORCH,
             ranks=tuple(unequal),
             evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
         )
@@ -165,7 +164,7 @@ class WeightsDiffer(Check):
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
             why="Every rank started from rank 0's weights and took steps with the same averaged gradients, "
             "so they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, "
-            "or a rank computed another result from equal numbers.",
+            "or a rank computed a different result from equal numbers.",
             fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
             ranks=tuple(unequal),
             evidence=(

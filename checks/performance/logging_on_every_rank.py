@@ -49,7 +49,7 @@ class LoggingOnEveryRank(Check):
             f"{ranks_phrase(writers)} each opened {first.kind} for {quote(target)}{more}",
             why="Every rank writes each value, so curves show several points for a step, and concurrent writes to one "
             "file are mixed.",
-            fix="if dist.get_rank() == 0:\n    open the log here, and write to it on this rank only",
+            fix="if dist.get_rank() == 0:\n    writer = SummaryWriter(folder)    # and write to it on this rank only",
             ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
             where=first.at,
             about=Kind.PATH.of(*logs),

@@ -59,8 +59,8 @@ class Straggler(Check):
             f"rank {slow} takes {duration(lost)} longer than the others in {PHASES[phase]}, in each training step",
             why="The other ranks wait for it in backward: a step takes "
             f"{duration(typical(steps[slow], 'total'))}, of which they wait {duration(lost)}.",
-            fix=f"see what rank {slow} does there and the others do not: logging, saving, larger samples, "
-            "a slower disk",
+            fix=f"py-spy record --duration 30 --pid PID    # of rank {slow} and of another one; compare: logging, "
+            "saving, larger samples, a slower disk",
             ranks=(slow,),
             where=_where(recordings[slow], phase),
             evidence=by_state(
