@@ -15,7 +15,7 @@ from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Family, Finding, Level, Source
 from ddpdoctor.page import read_page
 
-REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for packages that replace functions or classes of torch"
+REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for packages that replace parts of torch"
 """The fix where torch itself does something wrong."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Finding])

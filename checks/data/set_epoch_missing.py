@@ -62,10 +62,14 @@ class SetEpochMissing(Check):
         values = ranks.values("sampler")
         stuck = [rank for rank, value in values.items() if value["epoch_1"] == value["epoch_0"]]
         if stuck:
-            return self._stuck(stuck)
+            order = "the same order after set_epoch(1) as in epoch 0"
+            return self._sampler_broken(stuck, order, "Without an effect of set_epoch, all epochs are alike.")
         unstable = [rank for rank, value in values.items() if value["again"] != value["epoch_0"]]
         if unstable:
-            return self._unstable(unstable)
+            order = "a different order in a second pass of the same epoch"
+            return self._sampler_broken(
+                unstable, order, "Where it depends on something else, shards overlap."
+            )
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -109,20 +113,10 @@ class SetEpochMissing(Check):
             ),
         )
 
-    def _stuck(self, ranks: list[int]) -> Finding:
+    def _sampler_broken(self, ranks: list[int], order: str, why: str) -> Finding:
         return self.fail(
-            f"DistributedSampler gives {ranks_phrase(ranks)} the same order after set_epoch(1) as in epoch 0",
-            why="The order is drawn from seed + epoch. Where set_epoch has no effect, every epoch has the "
-            "same batches in the same order.",
-            fix=REINSTALL_TORCH,
-            ranks=tuple(ranks),
-        )
-
-    def _unstable(self, ranks: list[int]) -> Finding:
-        return self.fail(
-            f"DistributedSampler gives {ranks_phrase(ranks)} a different order in a second pass of the same epoch",
-            why="All ranks draw one order from seed + epoch and take every n-th index of it. Where the order "
-            "depends on something else, their shards overlap.",
+            f"DistributedSampler gives {ranks_phrase(ranks)} {order}",
+            why=f"The order is drawn from seed + epoch alone. {why}",
             fix=REINSTALL_TORCH,
             ranks=tuple(ranks),
         )

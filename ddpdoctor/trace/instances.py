@@ -72,10 +72,9 @@ def by_first_line(
 
     One line is one cause, however many files come of it, and whichever ranks share each of them.
     """
-    lines: dict[Hashable, dict[_Value, Mapping[int, _T]]] = {}
-    for name, by_rank in shared.items():
-        lines.setdefault(line(next(iter(by_rank.values()))), {})[name] = by_rank
-    return list(lines.values())
+    return [
+        dict(of_line) for of_line in grouped(shared.items(), lambda item: line(next(iter(item[1].values()))))
+    ]
 
 
 def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:
