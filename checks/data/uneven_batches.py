@@ -213,18 +213,19 @@ def _is_uneven(shared: Round) -> bool:
 
 def _updates(shared: Round) -> dict[int, int]:
     """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
-    windows = [_window(shared.recordings[rank], pass_) for rank, pass_ in shared.passes.items()]
-    return {rank: count // max([1, *windows]) for rank, count in _counts(shared).items()}
+    windows = {rank: _window(shared.recordings[rank], pass_) for rank, pass_ in shared.passes.items()}
+    usual = max(windows.values(), default=1) or 1
+    return {rank: count // (windows[rank] or usual) for rank, count in _counts(shared).items()}
 
 
 def _window(recording: Recording, pass_: Pass) -> int:
-    """Backwards to an update of which only the last one averages; 1 where nothing is accumulated."""
+    """Backwards to an update of which only the last one averages; 0 of a rank whose pass had no update."""
     sizes = [
         len(step.backwards)
         for step in _steps_in(recording, pass_)
         if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
     ]
-    return max(sizes, default=1)
+    return max(sizes, default=0)
 
 
 def _steps_in(recording: Recording, pass_: Pass) -> list[TrainingStep]:

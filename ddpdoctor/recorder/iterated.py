@@ -20,6 +20,7 @@ class Loader:
         self.index: int | None = None
         """In order of first iteration."""
         self.passes = 0
+        self.batch_size: int | None = None
         self.workers: list[int | None] = []
         """Their pids, of the last that were started."""
         self.endless = False
@@ -67,6 +68,12 @@ class Pass:
         """Training steps and backwards of the whole run when it began."""
         self.at_limit: int | None = None
         """Training steps of the whole run when it had its batches."""
+        self.clock: tuple[Any, ...] = ()
+        """The agreement's, when it began."""
+        self.shared: str | None = None
+        """What it is called among the ranks, once a collective was issued in it."""
+        self.agreed: bool | None = None
+        """Whether all ranks cut it short, once that was asked."""
         self.cut = False
         self.ended = False
         self.watch: Any = None

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import contents, fingerprint, order, samplers
+from .agreement import Agreement
 from .events.data import Batch, Integers, Iteration, Loader, LoaderMade, Sampler, WorkersStarted
 from .guard import guarded
 from .iterated import Loader as Known
@@ -49,6 +50,7 @@ class Passes:
         self.session = session
         self.numbers = Numbers(session)
         self.lengths = Lengths()
+        self.agreement = Agreement(session)
         self.splits = Splits(session, self.numbers, self.lengths)
         self.loaders: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
         self._samplers: dict[int, tuple[Any, Where | None]] = {}
@@ -115,6 +117,7 @@ class Passes:
         known.index, self._iterated = self._iterated, self._iterated + 1
         streams = isinstance(loader.dataset, torch.utils.data.IterableDataset)
         links = [] if streams else list(samplers.chain(loader._index_sampler))
+        known.batch_size = _batch_size(loader)
         inner, known.places = contents.innermost(loader.dataset, torch, self.lengths)
         event = Loader(
             known.index,
@@ -122,7 +125,7 @@ class Passes:
             type(inner).__name__,
             None if streams else self.lengths.of(loader.dataset),
             streams,
-            _batch_size(loader),
+            known.batch_size,
             _drop_last(loader),
             loader.num_workers,
             None if streams else self._describe(loader),
@@ -169,6 +172,7 @@ class Passes:
         looked_at = not self.session.options.full or is_looked_at(now.number)
         now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if looked_at else 0
         now.steps, now.backwards = self.session.steps, self.session.backwards
+        now.clock = self.agreement.clock()
         self.open[now.id] = now
         streams = iterator._dataset_kind != 0
         now.batches = self._foresee(now, iterator) if looked_at and not streams else None

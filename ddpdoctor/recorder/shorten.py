@@ -1,7 +1,7 @@
 """Fast-forward: where a pass over a DataLoader ends early, and where a run that never ends is ended.
 
-Every rank decides by itself and must come to the same result without a word to the others, so the rules know only
-what is the same on all ranks of a right program: batches, backwards and training steps.
+Every rank decides by what is the same on all ranks of a right program, batches, backwards and training steps, and ends
+nothing in which others take part unless all of them end it: agreement.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from . import loops
 from .guard import guarded
 from .patches.ends import tell_exit
+from .training import Training
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from .agreement import Agreement, Clock
     from .iterated import Pass
     from .passes import Passes
     from .session import Session
@@ -37,14 +39,13 @@ _LEAST_STEPS = 2
 _MOST_TIMES = 16
 """As many times the usual batches may pass until then."""
 _LOOSE_STEPS = 60
-"""Training steps outside passes that can be cut; the run is ended after them."""
+"""Training steps outside passes that can be cut; the run is ended after them, or after as many again where a rank took
+no part."""
 _AHEAD = 3
 """Training steps between the announcement that time is up and the end; ranks are one apart at most."""
-_WAIT = 10.0
-"""Seconds that the first rank waits for the last to arrive at the end."""
 
 
-def should_cut(session: Session, now: Pass, frame: FrameType) -> bool:
+def should_cut(session: Session, agreement: Agreement, now: Pass, frame: FrameType) -> bool:
     """Whether the pass ends here, in a run that is shortened; the frame is the one that asks for its next batch."""
     if now.ended:
         return now.cut
@@ -52,12 +53,14 @@ def should_cut(session: Session, now: Pass, frame: FrameType) -> bool:
     if now.driver == loops.HAND:
         return False
     limit = _limit(session, now)
+    agreement.watch(now, limit)
     if now.taken < limit or now.taken == now.batches:
         return False
     if now.at_limit is None:
         now.at_limit = session.steps
     trains = session.backwards > now.backwards
-    return not trains or _is_enough(session, now) or now.taken >= limit * _MOST_TIMES
+    enough = not trains or _is_enough(session, now) or now.taken >= limit * _MOST_TIMES
+    return enough and agreement.cuts(now)
 
 
 def _is_enough(session: Session, now: Pass) -> bool:
@@ -87,10 +90,21 @@ class Ending:
     def __init__(self, session: Session, passes: Passes) -> None:
         self.session = session
         self.passes = passes
+        self.training = Training.of(session)
+        self.agreement = passes.agreement
+        self.joint = 0
+        """Training steps with a collective since the one before: as many on every rank."""
         self.loose = 0
-        self.last: int | None = None
-        """The training step after which the run ends, once it is known."""
+        """Those of them outside passes that can be cut."""
+        self.alone = 0
+        """Training steps since the last of them."""
+        self.meeting: str | None = None
+        """Where the ranks meet before the next training step, to leave together."""
+        self._missed = 0
+        """Meetings to which a rank did not come."""
+        self._not_before = _LOOSE_STEPS
         self._seen = 0
+        self._clock: Clock = ()
         self._began = time.monotonic()
         self._hook: Any = None
 
@@ -103,31 +117,41 @@ class Ending:
         self._seen = self.session.steps
         if new <= 0 or self.session.in_worker:
             return
-        if self._hook is not None:  # the script trains what is no module
+        if self.meeting is not None:  # the script trains what is no module
             self._end()
-        self.loose += 0 if self._in_a_pass() else new
-        if self.last is None:
-            self.last = self._decide()
-        if self.last is not None and self._seen >= self.last and self._hook is None:
+        self._count()
+        self.meeting = self._decide()
+        if self.meeting is not None:
             register = self.session.torch.nn.modules.module.register_module_forward_pre_hook
             self._hook = register(self._before_forward)
+
+    def _count(self) -> None:
+        before, self._clock = self._clock, self.agreement.clock()
+        if self._clock == before:
+            self.alone += 1
+            return
+        self.alone = 0
+        self.joint += 1
+        self.loose += 0 if self._in_a_pass() else 1
 
     def _in_a_pass(self) -> bool:
         """Whether this step belongs to a pass whose loop ends by itself or by us."""
         return any(now.driver == loops.FOR and now.taken for now in self.passes.open.values())
 
-    def _decide(self) -> int | None:
-        if self.loose >= _LOOSE_STEPS and not self.passes.cut_training:
-            return self._seen
-        late = time.monotonic() - self._began - self.session.options.time_limit
-        if late < -1.0 or not _on_one_host():
+    def _decide(self) -> str | None:
+        """The name of the meeting, where the run has had enough."""
+        if self.training.joined:  # ranks have as many steps as they have data
             return None
-        file = os.path.join(self.session.folder, "last-step")
-        if late >= 0 and not self.session.rank:
-            _write(file, str(self._seen + _AHEAD))
-        with suppress(OSError, ValueError), open(file) as announced:
-            return int(announced.read())
-        return None
+        if self.alone:
+            enough = self.alone >= _LOOSE_STEPS << self._missed and self.agreement.all_ready()
+            return f"alone-{self._missed}" if enough else None
+        if self.loose >= self._not_before and not self.passes.cut_training:
+            return str(self.joint)
+        late = time.monotonic() - self._began - self.session.options.time_limit
+        last = None
+        if late >= -1.0:
+            last = self.agreement.announced(self.joint + _AHEAD if late >= 0 else None)
+        return None if last is None or self.joint < last << self._missed else str(self.joint)
 
     def _before_forward(self, module: Any, args: Any) -> None:
         # An evaluation that follows the step is still seen; the next forward that trains is one too many.
@@ -137,23 +161,14 @@ class Ending:
     @guarded
     def _end(self) -> None:
         self.passes.drain()
-        tell_exit(self.session, "shortened", at=self.session.here(), status=0)
-        self._meet()
-        end_process(0)
-
-    def _meet(self) -> None:
-        """Wait until every rank of this host is here: one that leaves breaks the others' connections."""
-        _write(os.path.join(self.session.folder, f"arrived-{self.session.rank}"), "")
-        expected = self._ranks_here()
-        deadline = time.monotonic() + _WAIT
-        while time.monotonic() < deadline and _arrived(self.session.folder) < expected:
-            time.sleep(0.02)
-
-    def _ranks_here(self) -> int:
-        if self.session.rank is None:
-            return 1
-        told = os.environ.get("LOCAL_WORLD_SIZE") or self.session.options.nproc
-        return int(told or self.session.torch.distributed.get_world_size())
+        if self._hook is not None:
+            self._hook.remove()
+        meeting, self.meeting, self._hook = self.meeting, None, None
+        if meeting is not None and self.agreement.meet(meeting):
+            tell_exit(self.session, "shortened", at=self.session.here(), status=0)
+            end_process(0)
+        self._missed += 1
+        self._not_before = 2 * self.loose
 
 
 def end_process(status: int) -> None:
@@ -166,22 +181,6 @@ def end_process(status: int) -> None:
             child.terminate()
     leave = getattr(os._exit, "__wrapped__", os._exit)
     leave(status)
-
-
-def _arrived(folder: str) -> int:
-    return sum(name.startswith("arrived-") for name in os.listdir(folder))
-
-
-def _on_one_host() -> bool:
-    local, everywhere = os.environ.get("LOCAL_WORLD_SIZE"), os.environ.get("WORLD_SIZE")
-    return local is None or local == everywhere
-
-
-def _write(path: str, text: str) -> None:
-    whole = f"{path}.{os.getpid()}"
-    with open(whole, "w") as file:
-        file.write(text)
-    os.replace(whole, path)
 
 
 def install(session: Session, passes: Passes) -> None:

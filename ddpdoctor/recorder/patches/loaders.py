@@ -121,7 +121,7 @@ def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) 
 
     @guarded
     def cuts(self: Any, now: Pass, frame: FrameType) -> bool:
-        if not shorten.should_cut(session, now, frame):
+        if not shorten.should_cut(session, passes.agreement, now, frame):
             return False
         if not now.ended:
             if not now.foreseen and now.driver == loops.FOR and loops.takes_all(frame, self):

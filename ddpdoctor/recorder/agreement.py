@@ -1,0 +1,168 @@
+"""What the ranks of one host agree on before a run is cut short, by files of the run's folder and no collective.
+
+A rank that ends a loop, or leaves, takes no part in any later collective. It may do so only where every other rank
+does the same at the same point of the program: where that is not certain, the script runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from .patches.backward import sequence_number
+from .rehearse.simulated_hosts import HOST
+from .training import Training
+
+if TYPE_CHECKING:
+    from .iterated import Pass
+    from .session import Session
+
+_PASS_SECONDS = 1.0
+"""For other ranks to show that they are in the same pass; they are a batch behind at most."""
+_MEETING_SECONDS = 3.0
+"""For other ranks to come to the end of the run; less than a rank may wait in a collective without a hang."""
+_CUT, _RUN_ON = "cut", "run on"
+Clock = tuple[Any, ...]
+
+
+class Agreement:
+    """Of this process with the other ranks of its host."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self._passes: Counter[str] = Counter()
+        """Passes in which collectives were issued, by the loop's line."""
+        self._alone: set[str] = set()
+        """Lines of loops that not every rank was in."""
+
+    def ranks(self) -> range | None:
+        """All ranks of the job, where all of them are on this host; None where that is not known."""
+        dist, environ = self.session.torch.distributed, os.environ
+        local, everywhere = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
+        if HOST not in environ and local not in (None, everywhere):
+            return None
+        initialized = dist.is_available() and dist.is_initialized()
+        size = everywhere or (dist.get_world_size() if initialized else None)
+        return None if size is None else range(int(size))
+
+    def rank(self) -> int | None:
+        """This process's, also before there is a process group."""
+        rank = os.environ.get("RANK", self.session.rank)
+        return None if rank is None else int(rank)
+
+    def clock(self) -> Clock:
+        """Something that changes with every collective of this process."""
+        dist = self.session.torch.distributed
+        if not (dist.is_available() and dist.is_initialized()):
+            return ()
+        groups = {id(wrapper.group): wrapper.group for wrapper, _ in self.training.living()}
+        numbers = [sequence_number(group) for group in (dist.group.WORLD, *groups.values())]
+        uncounted = self.session.backwards if None in numbers else 0
+        return (self.training.collectives, uncounted, *numbers)
+
+    def watch(self, now: Pass, limit: int) -> None:
+        """Note that a pass issues collectives, as soon as it does, for the other ranks to see."""
+        if now.shared is None and now.number >= 0 and self.clock() != now.clock:
+            loop = _name(now)
+            now.shared = f"{loop}-{self._passes[loop]}"
+            self._passes[loop] += 1
+            self._write(self._of_pass(now.shared, self.rank()), f"{now.loader.batch_size} {limit}")
+
+    def cuts(self, now: Pass) -> bool:
+        """Whether every rank ends this pass after this batch; the same answer on all of them."""
+        if now.shared is None:
+            return True  # nobody takes part in what it does
+        ranks = self.ranks()
+        if ranks is None:
+            return True  # on several hosts no file tells; right programs count alike
+        if now.agreed is None:
+            seconds = 0.0 if _name(now) in self._alone else _PASS_SECONDS
+            states = self._wait_for([self._of_pass(now.shared, rank) for rank in ranks], seconds)
+            answer = _CUT if None not in states and len(set(states)) == 1 else _RUN_ON
+            now.agreed = self._decide(self._of_pass(now.shared, "all"), answer) == _CUT
+            if not now.agreed:
+                self._alone.add(_name(now))
+        return now.agreed
+
+    def meet(self, name: str) -> bool:
+        """Wait until every rank has come to this meeting, between two training steps; False where one does not come.
+
+        A rank waits in no collective while it is here, so all may leave once all have come.
+        """
+        ranks, rank = self.ranks(), self.rank()
+        if ranks is None or rank is None:
+            return False
+        decision = self._path(f"end-{name}")
+        self._write(f"{decision}.{rank}", "here")
+        states = self._wait_for([f"{decision}.{other}" for other in ranks], _MEETING_SECONDS, decision)
+        return self._decide(decision, _RUN_ON if None in states else _CUT) == _CUT
+
+    def all_ready(self) -> bool:
+        """Whether every rank has once called this."""
+        ranks, rank = self.ranks(), self.rank()
+        if ranks is None or rank is None:
+            return False
+        self._write(self._path(f"ready.{rank}"), "")
+        return all(os.path.exists(self._path(f"ready.{other}")) for other in ranks)
+
+    def announced(self, step: int | None) -> int | None:
+        """The step after which the run is to end, as rank 0 announced it; rank 0 may announce one."""
+        if self.ranks() is None:
+            return None
+        path = self._path("last-step")
+        if step is not None and not self.rank():
+            self._decide(path, str(step))
+        text = _read(path)
+        return int(text) if text else None
+
+    def _of_pass(self, key: str, rank: int | str | None) -> str:
+        return self._path(f"pass-{key}.{rank}")
+
+    def _path(self, name: str) -> str:
+        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return os.path.join(self.session.folder, f"agreed-{again}-{name}")
+
+    @staticmethod
+    def _wait_for(paths: list[str], seconds: float, until: str = "") -> list[str | None]:
+        """What the files hold, once all of them are there, another one is, or time is up."""
+        deadline = time.monotonic() + seconds
+        while True:
+            texts = [_read(path) for path in paths]
+            if None not in texts or time.monotonic() >= deadline or (until and os.path.exists(until)):
+                return texts
+            time.sleep(0.01)
+
+    def _decide(self, path: str, answer: str) -> str:
+        """Give an answer for all ranks, and get the one that was given first."""
+        whole = f"{path}.{os.getpid()}"
+        self._write(whole, answer)
+        with suppress(FileExistsError):
+            os.link(whole, path)
+        os.unlink(whole)
+        return _read(path) or _RUN_ON
+
+    @staticmethod
+    def _write(path: str, text: str) -> None:
+        whole = f"{path}.part"
+        with open(whole, "w") as file:
+            file.write(text)
+        os.replace(whole, path)
+
+
+def _name(now: Pass) -> str:
+    """Of its loop."""
+    at = now.at
+    return "none" if at is None else f"{zlib.crc32(at.file.encode())}-{at.line}"
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
