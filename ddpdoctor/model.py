@@ -80,6 +80,8 @@ class Role(str, Enum):
     """NCCL, gloo or CUDA report an error, which may be a consequence; nothing says of what."""
     MESSENGER = "messenger"
     """A survivor tells that a peer is gone, or that it waited in vain."""
+    ATTEMPT = "attempt"
+    """A warning about something that may have worked at the next attempt, or a circumstance that may do no harm."""
     UNKNOWN = "unknown"
     """Something failed, and the output does not say what."""
 

@@ -10,9 +10,15 @@ from ddpdoctor.redact import quote
 
 _UNRESOLVED = (
     r"(?i)(?:of \((?P<name>[^\s,)]+), \d+\) cannot be retrieved.{0,40})?"
-    r"(?:gai error|hostname of the client socket cannot be retrieved|Name or service not known"
+    r"(?:gai error|Name or service not known"
     r"|Temporary failure in name resolution|nodename nor servname)"
 )
+_NAMELESS = r"hostname of the client socket cannot be retrieved"
+_UNREACHED = (
+    r"failed to connect to any network address of|while trying to connect to \("
+    r"|connection to the C10d store has failed"
+)
+"""As torch ends its attempts."""
 _MANY = 5
 """Failed lookups; a name without an IPv6 address has one or two at each connection."""
 _CONNECTS_TO_ITSELF = (
@@ -74,7 +80,7 @@ class HostnameLoopback(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_UNRESOLVED)
-        if reason and not _is_of_the_web(reason) and (log.failed or _ends_in_lookups(log)):
+        if reason and not _is_of_the_web(reason) and (log.failed or _ends_in_lookups(log, _UNRESOLVED)):
             name = reason.match["name"]
             return self.fail(
                 f"hostname {quote(name)} did not resolve" if name else "a hostname did not resolve",
@@ -82,7 +88,16 @@ class HostnameLoopback(Check):
                 "until the rendezvous times out.",
                 fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the hostname with the node's "
                 "address to /etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
-                **log_fields(reason),
+                **log_fields(reason.confirmed_by(log.search(_UNREACHED))),
+            )
+        if _ends_in_lookups(log, _NAMELESS):
+            return self.warn(
+                "addresses of ranks have no hostname, and each lookup takes a while",
+                why="torch looks up the hostname of each address that connects to the store, for its messages. Where "
+                "the resolver does not answer, that costs 10 s for each connection.",
+                fix="getent hosts ADDRESS     # on node 0, for an address of each node\n"
+                "add the nodes to /etc/hosts, or give /etc/resolv.conf a nameserver that answers",
+                **log_fields(*log.find(_NAMELESS)[:1]),
             )
         reason = log.reason(_CONNECTS_TO_ITSELF)
         address = reason.match["address"] or reason.match["loopback"]
@@ -134,9 +149,9 @@ def _is_of_the_web(reason: Reason) -> bool:
     return bool(_WEB.search(reason.match.string)) or any(map(is_of_another_service, raised))
 
 
-def _ends_in_lookups(log: Log) -> bool:
+def _ends_in_lookups(log: Log, pattern: str) -> bool:
     """Whether the output ends in repeated lookups."""
-    lookups = log.find(_UNRESOLVED)
+    lookups = log.find(pattern)
     return len(lookups) >= _MANY and log.last is not None and lookups[-1].position == log.last.position
 
 

@@ -34,7 +34,8 @@ class BarrierDeviceUnknown(Check):
         lines = log.find(_GUESSED)
         if not lines:
             return NOT_IN_OUTPUT
-        if log.training:
+        later = any((wait.sequence or 0) > 1 for wait in log.waits)
+        if log.training or later:
             return Passed("barriers guessed the GPU of their rank, and training went on")
         report = self.fail if log.hung or log.waits else self.info
         return report(

@@ -16,7 +16,8 @@ _ROW = re.compile(
 )
 
 _OUT_OF_MEMORY = r"CUDA out of memory.{0,80}GPU (?P<gpu>\d+) has a total capacity .*"
-_HOLDS = re.compile(r"Process (\d+) has [\d.]+ \w+ memory in use")
+_HOLDS = re.compile(r"Process (\d+) has (\d+(?:\.\d+)?) (bytes|[KMGT]iB) memory in use")
+_UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SPREAD = 4096
 """Ranks of one launch get process ids close to each other."""
 _CHOOSE = "torch.cuda.set_device(local_rank)     # before anything else that uses CUDA"
@@ -125,11 +126,15 @@ class EveryRankOnGpu0(Check):
 
 def _ranks_beside(log: Log, reason: Reason) -> list[int]:
     """The processes of the same launch on that GPU, by the launcher's own lines, or by their numbers."""
-    listed = [int(pid) for pid in _HOLDS.findall(reason.match.string)]
+    listed = {int(pid): float(held) * _UNITS[unit] for pid, held, unit in _HOLDS.findall(reason.match.string)}
+    if (
+        listed and "this process has" not in reason.match.string
+    ):  # in a container torch does not know its own number
+        listed.pop(max(listed, key=lambda pid: listed[pid]))
     known = {*log.stopped, *(end.pid for end in log.ended if end.pid)}
-    ours = sorted(pid for pid in listed if pid in known)
-    alike = sorted(listed) if len(listed) > 1 and max(listed) - min(listed) < _SPREAD else []
-    return ours or alike
+    of_launch = sorted(listed.keys() & known)
+    close = sorted(listed) if len(listed) > 1 and max(listed) - min(listed) < _SPREAD else []
+    return of_launch or close
 
 
 def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:

@@ -16,6 +16,7 @@ _TAKEN = (
     r"(?i)address already in use|EADDRINUSE|Only one usage of each socket address"
     r"|but another process is utilizing it"
 )
+_NOT_LISTENING = r"server socket has failed to listen on any local network address"
 _DENIED = r"failed to (?:listen|bind).{0,200}(?:EACCES|[Pp]ermission denied)"
 _PORT = re.compile(r"bind to \S+:(\d+)|port:? `?(\d+)|\]:(\d+)")
 
@@ -108,8 +109,8 @@ class PortInUse(Check):
         return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_TAKEN) or log.reason(_DENIED)
-        if log.training and not log.failed:  # training has no port before its group
+        reason = (log.search(_TAKEN) or log.reason(_DENIED)).confirmed_by(log.search(_NOT_LISTENING))
+        if (log.training or reason.of_an_attempt) and not log.failed:  # training has no port before its group
             return NOT_IN_OUTPUT
         if reason.match.re.pattern == _DENIED:
             return self.fail(

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.logs.log import Log, Reason, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
@@ -142,7 +142,7 @@ class RendezvousUnreachable(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_CLIENTS, _BARRIER)
-        if reason and int(reason.match["came"]) < int(reason.match["all"]):
+        if reason and int(reason.match["came"]) < int(reason.match["all"]) and not _went_on(log, reason):
             came, expected = reason.match["came"], reason.match["all"]
             return self.fail(
                 f"{came} of {expected} ranks joined the store before the time limit",
@@ -158,6 +158,13 @@ class RendezvousUnreachable(Check):
         if groups.get("address"):
             headline = f"no store answered at {groups['address']} port {groups['port']}"
         return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
+
+
+def _went_on(log: Log, reason: Reason) -> bool:
+    """Whether ranks were only being waited for, and the output goes on."""
+    lines = log.find(_BARRIER)
+    at_end = bool(lines) and log.last is not None and log.last.position == lines[-1].position
+    return reason.of_an_attempt and not (log.failed or log.hung or at_end)
 
 
 def _connecting(rank: RankTrace) -> GroupEvent | None:

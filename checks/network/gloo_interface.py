@@ -12,6 +12,7 @@ _LOOPBACK = (
     r"(?:gloo|Gloo|pair\.cc).{0,200}(?:remote=|connect )\[(?P<address>127\.[\d.]+|::1)\].{0,60}(?:refused|rank=)"
     r"|(?:Gloo|gloo).{0,200}refused, remote=\[(?P<address2>127\.[\d.]+)\]"
 )
+_NOT_CONNECTED = r"[Gg]loo connectFullMesh failed"
 _UNRESOLVED = (
     r"[Uu]nable to resolve hostname to a \(local\) address|makeDeviceForHostname\(\): unsupported gloo device"
 )
@@ -73,7 +74,7 @@ class GlooInterface(Check):
         if reason:
             headline = f"gloo found no interface {quote(reason.match['name'])}"
         else:
-            reason = log.reason(_LOOPBACK, _UNRESOLVED)
+            reason = log.reason(_LOOPBACK, _UNRESOLVED).confirmed_by(log.search(_NOT_CONNECTED))
             groups = reason.match.groupdict()
             address = groups.get("address") or groups.get("address2")
             headline = "gloo found no address for its own host"

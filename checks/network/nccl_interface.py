@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 
 from ddpdoctor.check import Check
@@ -17,6 +18,7 @@ _NONE_FOUND = r"(?i)no (?:usable |socket )?interface (?:was )?found|No interface
 _NO_ADDRESS = r"with family \d+ is neither AF_INET"
 _LOCAL_INTERFACE = (
     r"NCCL INFO Bootstrap ?: ?Using \[?\d*\]?(?P<interface>docker\w*|lo|virbr\w*|br-\w+|veth\w*):"
+    r"(?P<address>[^<\s]+)<"
 )
 _CONNECTS_TO_ITSELF = r"NCCL WARN .{0,40}onnect to (?:127\.[\d.]+|::1)<\d+> failed"
 
@@ -75,9 +77,12 @@ class NcclInterface(Check):
         if reason is None:
             several_nodes = log.failed and len(log.hosts) > 1
             reason = log.reason(_LOCAL_INTERFACE if several_nodes else _CONNECTS_TO_ITSELF)
-            interface = reason.match.groupdict().get("interface", "lo")
-            headline = f"NCCL took interface {interface}, which does not lead to other nodes"
-            role, confidence = Role.LIBRARY, Confidence.LIKELY
+            groups = reason.match.groupdict()
+            headline = (
+                f"NCCL took interface {groups.get('interface', 'lo')}, which does not lead to other nodes"
+            )
+            failed = log.search(rf"onnect to {re.escape(groups.get('address', ''))}\S*<\d+> failed")
+            role, confidence = Role.CAUSE if failed else Role.ATTEMPT, Confidence.LIKELY
         values = log.nccl_values(VARIABLE)
         headline += f" for {show_variable(VARIABLE, values)}" if values else ""
         return self.fail(headline, confidence=confidence, **log_fields(reason, role=role))

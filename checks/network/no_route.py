@@ -51,7 +51,7 @@ class NoRoute(Check):
         reason = log.search(_LINK_LOCAL, _NO_ROUTE)
         role = Role.CAUSE
         if reason is None and log.failed and not log.training:
-            reason, role = log.search(_CHOSEN), Role.LIBRARY
+            reason, role = log.search(_CHOSEN), Role.ATTEMPT
         if reason is None or "[c10d]" in reason.match.string:  # the store's address is DD004's
             return NOT_IN_OUTPUT
         address = reason.match["address"]

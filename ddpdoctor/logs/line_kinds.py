@@ -14,11 +14,19 @@ _BY_THE_SYSTEM = re.compile(
     r"|PBS: job killed|\bTERM_[A-Z]+LIMIT|^\S*: line \d+: .{0,40}Killed"
     r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]"
 )
+_ATTEMPT = re.compile(
+    r"^(?:\[W(?:\d{3,4}\b|\s)|W\d{4} |INFO\b|WARNING\b|\S{0,40}\[?(?:INFO|WARNING)\]|Waiting in store)"
+)
 
 
 def says_done(text: str) -> bool:
     """Whether it begins with the words that something is done."""
     return any(_DONE.search(word[0]) for word in islice(_WORD.finditer(text), _FIRST_WORDS))
+
+
+def is_of_an_attempt(text: str) -> bool:
+    """Whether it is a warning or information of torch's, which tries again what did not work."""
+    return _ATTEMPT.search(text) is not None
 
 
 def is_help(text: str) -> bool:

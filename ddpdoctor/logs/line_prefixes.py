@@ -26,7 +26,7 @@ _LABEL = re.compile(
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
       (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
-    | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|\((?=[\w.-]*\d)(?P<node>[A-Za-z][\w.-]*)\))\s   # pdsh and its kin
+    | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|[(\[](?=[\w.-]*\d)(?P<node>[A-Za-z][\w.-]*)[)\]])\s   # pdsh
       (?=Traceback|\s\s|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
     """,
     re.VERBOSE,

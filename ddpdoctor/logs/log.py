@@ -9,7 +9,7 @@ from typing import Any
 
 from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.line_kinds import is_help, is_of_the_system, says_done
+from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
@@ -155,6 +155,15 @@ class Reason:
     match: re.Match[str]
     sources: tuple[Line | Raised, ...]
 
+    @property
+    def of_an_attempt(self) -> bool:
+        """Whether no more than a warning or information says it."""
+        return all(isinstance(source, Line) and is_of_an_attempt(source.text) for source in self.sources)
+
+    def confirmed_by(self, end: Reason | None) -> Reason:
+        """This and the line or exception by which torch gave up, where there is one: no attempt any more."""
+        return self if end is None else replace(self, sources=(*self.sources, *end.sources))
+
 
 @dataclass(frozen=True)
 class Log:
@@ -246,7 +255,12 @@ class Log:
         return by_subject or ({"": first} if first else {})
 
     def _in_line(self, patterns: Sequence[str]) -> Reason | None:
-        return next(self._in_lines(patterns), None)
+        first = None
+        for reason in self._in_lines(patterns):
+            first = first or reason
+            if not reason.of_an_attempt:
+                return reason
+        return first
 
     def _in_lines(self, patterns: Sequence[str]) -> Iterator[Reason]:
         caught = {link.line.position for raised in self.raised if raised.survived for link in raised.chain}
@@ -322,6 +336,8 @@ def log_fields(
         part for origin in origins for part in (origin.sources if isinstance(origin, Reason) else (origin,))
     ]
     lines = sorted({_line_of(part) for part in parts}, key=lambda line: line.position)
+    if role is Role.CAUSE and all(isinstance(part, Line) and is_of_an_attempt(part.text) for part in parts):
+        role = Role.ATTEMPT
     sighting = lines[0].sighting(role)
     if role is Role.EXCEPTION and isinstance(parts[0], Raised):
         # What names a problem may stand in the last line of the exception's message.

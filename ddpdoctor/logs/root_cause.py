@@ -20,6 +20,7 @@ _ORDER = (
     {Role.DEATH},
     {Role.LIBRARY},
     {Role.MESSENGER},
+    {Role.ATTEMPT},
     {Role.UNKNOWN},
 )
 
@@ -40,9 +41,22 @@ def _explains(finding: Finding) -> tuple[int, int, bool, str]:
 
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts with the root cause only, beside what is no failure."""
-    verdicts = drop_symptoms(verdicts)
+    verdicts = drop_symptoms(_without_attempts(verdicts))
     cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
     return [_cleared(verdict, cause) for verdict in verdicts] if cause else verdicts
+
+
+def _without_attempts(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Less what only warns of an attempt, where something else tells of the failure: the attempt explains nothing."""
+    cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
+    if cause is None or (cause.sighting and cause.sighting.role in (Role.ATTEMPT, Role.UNKNOWN)):
+        return list(verdicts)
+    return [verdict.without(filter(_is_of_attempt, verdict.findings), cause.code) for verdict in verdicts]
+
+
+def _is_of_attempt(finding: Finding) -> bool:
+    failed = finding.level is Level.FAIL
+    return failed and finding.sighting is not None and finding.sighting.role is Role.ATTEMPT
 
 
 def _cleared(verdict: Verdict, cause: Finding) -> Verdict:
