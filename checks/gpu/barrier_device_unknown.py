@@ -11,18 +11,19 @@ class BarrierDeviceUnknown(Check):
     """A barrier had to guess the GPU of its rank.
 
     What it finds:
-        torch's warning that the device of a rank is not known, in an output that ends there.
+        torch's warning that the device of a rank is unknown, in an output that ends there.
 
     Why it matters:
-        The barrier is an all-reduce on some GPU, guessed from the rank's number. Where the rank then uses another,
-        or the guess is another rank's, the job hangs. Where training goes on, the guess was right.
+        A barrier is an all-reduce on a GPU. Without a device it uses the GPU with the rank's number; if the rank uses
+        another one, or cannot see that one, its peers hang. If training continues, the guess was right.
 
     Example:
         dist.init_process_group("nccl")
         dist.barrier()                        # before torch.cuda.set_device
 
     Fix:
-        torch.cuda.set_device(local_rank) first, and say it to the group:
+        Set the device before the first collective, and pass it to the process group:
+            torch.cuda.set_device(local_rank)
             dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
     """
 
@@ -40,10 +41,6 @@ class BarrierDeviceUnknown(Check):
         report = self.fail if log.hung or log.waits else self.info
         return report(
             "the first barrier guessed the GPU of its rank, and nothing came after it",
-            why="Without a device the barrier takes the GPU with the rank's number. If the rank uses another "
-            "one, or does not see that one, its peers wait for ever.",
-            fix="torch.cuda.set_device(local_rank)     # before the first collective\n"
-            'dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))',
             confidence=Confidence.LIKELY,
             **log_fields(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
         )

@@ -19,34 +19,32 @@ _ORDINAL = (
     r"|invalid (?:CUDA )?device (?:index|number)"
 )
 
-_WHY = (
-    "GPUs are counted from 0 in each process, among those that are visible to it. The global rank is no such "
-    "number on a second node, and neither is LOCAL_RANK where the scheduler shows each task one GPU."
-)
-_FIX = (
-    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
-    "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank"
-)
+_WRONG_NUMBER = {
+    "why": "GPUs are numbered from 0 in each process, among those that are visible to it. The global rank is not "
+    "such a number on a second node, and LOCAL_RANK is not where the scheduler shows each task one GPU.",
+    "fix": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
+    "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank",
+}
 
 
 class DeviceOrdinal(Check):
-    """CUDA_VISIBLE_DEVICES names GPUs in a way that CUDA does not understand.
+    """A rank selects a GPU that it does not have, or CUDA_VISIBLE_DEVICES is malformed.
 
     What it finds:
-        A rank that asks for a GPU whose number its process does not have. In CUDA_VISIBLE_DEVICES: a number that no
-        GPU of this machine has, a GPU named twice, a range (0-3), a separator other than the
-        comma, a word, an identifier of another machine. Identifiers (GPU-..., MIG-..., also their beginnings) are
-        fine, and so are an empty value and -1, which hide all GPUs on purpose.
+        A rank that selects a GPU number that its process does not have. In CUDA_VISIBLE_DEVICES: a number that no GPU
+        of this machine has, a GPU named twice, a range (0-3), a separator other than the comma, a word, an identifier
+        of another machine. Identifiers (GPU-..., MIG-..., also abbreviated) are correct, and so are an empty value
+        and -1, which hide all GPUs on purpose.
 
     Why it matters:
-        CUDA reports no error. It stops at the first entry that it cannot use, shows none at all where one stands
-        twice, and reads "0-3" as 0. Ranks then fail with "invalid device ordinal", or share the GPUs that are left.
+        CUDA reports no error. It ignores the list from the first entry that it cannot use, shows no GPU if one is named
+        twice, and reads "0-3" as 0. Ranks then fail with "invalid device ordinal", or share the remaining GPUs.
 
     Example:
         export CUDA_VISIBLE_DEVICES=0-3     # GPU 0 alone
 
     Fix:
-        List the numbers that nvidia-smi shows, with commas between them:
+        List the numbers that nvidia-smi shows, separated by commas:
             export CUDA_VISIBLE_DEVICES=0,1,2,3
     """
 
@@ -70,8 +68,8 @@ class DeviceOrdinal(Check):
         which = f"GPU {fold_ranks(gpu.index for gpu in visible.gpus)}" if visible.gpus else "no GPU"
         return self.fail(
             f"{shown} {visible.problem}",
-            why=f"CUDA stops at what it cannot use and reports no error: it shows {which} to the ranks. "
-            "Those that count on more end with 'invalid device ordinal', or share a GPU.",
+            why=f"CUDA ignores the list from the entry that it cannot use and reports no error: it shows {which} to "
+            "the ranks. Those that need more fail with 'invalid device ordinal', or share a GPU.",
             fix=f"export {VARIABLE}={everything}",
             evidence=tuple(Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices),
         )
@@ -85,24 +83,22 @@ class DeviceOrdinal(Check):
             if not device.valid
         )
         if asked:
-            return list(map(self._asked, asked))
+            return list(map(self._not_visible, asked))
         if raised := raised_as(trace, *self.raises):
             return self.fail(
                 f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
-                why=_WHY,
-                fix=_FIX,
+                **_WRONG_NUMBER,
                 **raised_by(trace, raised, ranks=raised),
             )
         if not any(recording.devices for recording in recordings.values()):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")
 
-    def _asked(self, asked: Mapping[int, Device]) -> Finding:
+    def _not_visible(self, asked: Mapping[int, Device]) -> Finding:
         rank, first = next(iter(asked.items()))
         return self.fail(
             f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}",
-            why=_WHY,
-            fix=_FIX,
+            **_WRONG_NUMBER,
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),
@@ -113,7 +109,6 @@ class DeviceOrdinal(Check):
         headline = "a rank asked for a GPU whose number its process does not have"
         return self.fail(
             "a rank sees no GPU" if re.search(_NONE, reason.match[0]) else headline,
-            why=_WHY,
-            fix=_FIX,
+            **_WRONG_NUMBER,
             **log_fields(reason),
         )

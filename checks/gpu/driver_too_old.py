@@ -6,7 +6,7 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-"""The first Linux driver that runs any CUDA program of a major version."""
+"""The oldest Linux driver for a major version of CUDA."""
 _TOO_OLD = (
     r"CUDA driver version is insufficient|NVIDIA driver on your system is too old|unsupported toolchain"
     r"|[Dd]river/library version mismatch|not supported in the installed CUDA driver"
@@ -19,19 +19,21 @@ class DriverTooOld(Check):
     """The NVIDIA driver is older than the CUDA that torch was built for.
 
     What it finds:
-        torch was built for a higher major version of CUDA than the driver supports. Within one major version any
-        driver of that version runs it (CUDA 12.8 on a driver for 12.2), and a newer driver runs every older CUDA;
-        both are fine. A forward compatibility package (cuda-compat) in LD_LIBRARY_PATH counts as the newer driver.
+        torch was built for a higher major version of CUDA than the driver supports. A driver of the same major version
+        (CUDA 12.8 on a driver for 12.2) or a newer one is correct. A forward compatibility package (cuda-compat) in
+        LD_LIBRARY_PATH counts as the newer driver.
 
     Why it matters:
-        torch starts, and torch.cuda.is_available() is False with a warning that the driver is too old. Scripts
-        that fall back to the CPU then run a hundred times slower, the others fail at the first .cuda().
+        A driver runs programs for its own major version of CUDA and older ones. torch then finds no usable GPU:
+        torch.cuda.is_available() is False with a warning that the driver is too old. Scripts that fall back to the
+        CPU run a hundred times slower, the others fail at the first .cuda().
 
     Example:
         pip install torch brings a build for CUDA 13; the driver is 550, which knows CUDA 12.4.
 
     Fix:
-        Update the driver, or install the torch that is built for the driver's CUDA (the selector on pytorch.org).
+        Update the driver, or install the torch that is built for the driver's CUDA version (pytorch.org), which
+        nvidia-smi shows.
     """
 
     code = "DD808"
@@ -53,33 +55,23 @@ class DriverTooOld(Check):
             return Skipped("this torch is built without CUDA")
         known = host.gpus.cuda_driver_version
         if not visible_gpus(host) or known is None:
-            return Skipped("no GPU is visible" if known else "the driver does not say which CUDA it supports")
+            return Skipped("no GPU is visible" if known else "the driver does not report its CUDA version")
         if known[0] >= int(host.torch.cuda.partition(".")[0]):
             driver = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
             return Passed(f"{driver}; torch is built for CUDA {host.torch.cuda}")
         return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_TOO_OLD)
-        return self.fail(
-            "the NVIDIA driver is too old for the CUDA that was loaded",
-            why="A driver runs programs built for its own CUDA version and older ones. torch or NCCL here "
-            "was built for a newer one.",
-            fix="nvidia-smi     # the CUDA version that the driver knows\n"
-            "upgrade the driver, or install a torch for that CUDA version",
-            **log_fields(reason),
-        )
+        details = log_fields(log.reason(_TOO_OLD))
+        return self.fail("the NVIDIA driver is too old for the CUDA that was loaded", **details)
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
-        wanted = int((torch.cuda or "").partition(".")[0])
-        oldest = _OLDEST_DRIVER.get(wanted)
-        # Ranks on gloo can do without a GPU.
+        oldest = _OLDEST_DRIVER.get(int((torch.cuda or "").partition(".")[0]))
+        # Ranks on gloo do not need a GPU.
         report = self.fail if host.launch.backend == "nccl" else self.warn
         return report(
             f"driver {host.gpus.driver} supports CUDA {known}, and torch is built for CUDA {torch.cuda}",
-            why="A driver runs programs of its own major version of CUDA and of older ones. This torch finds "
-            f"no usable GPU: torch.cuda.is_available() is False, and calls of CUDA {wanted} fail.",
             fix=(f"update the driver to {oldest} or later" if oldest else "update the driver")
-            + f"; or install a torch for CUDA {known.partition('.')[0]} (the selector on pytorch.org)",
+            + f"; or install a torch for CUDA {known.partition('.')[0]} (pytorch.org)",
             evidence=(Evidence(f"driver {host.gpus.driver}, CUDA {known}; torch {torch.version}"),),
         )

@@ -20,27 +20,28 @@ _HOLDS = re.compile(r"Process (\d+) has (\d+(?:\.\d+)?) (bytes|[KMGT]iB) memory 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SPREAD = 4096
 """Ranks of one launch get process ids close to each other."""
-_CHOOSE = "torch.cuda.set_device(local_rank)     # before anything else that uses CUDA"
 
 
 class EveryRankOnGpu0(Check):
     """Every rank holds memory on GPU 0.
 
     What it finds:
-        In a rehearsal, ranks that never chose a GPU and work on the first, or that put something on another rank's.
+        In a rehearsal, ranks that never selected a GPU and use the first, or that allocate on another rank's GPU.
         In nvidia-smi's table, several processes of the job on GPU 0: only there, or beside the GPU that each has of
         its own.
 
     Why it matters:
-        GPU 0 runs out of memory first, and each process there costs a context of some 500 MiB. Where all work is on
-        GPU 0, the others are idle.
+        Each process on a GPU needs a CUDA context of about 500 MiB there, besides its tensors, so GPU 0 runs out of
+        memory first. If all ranks work on GPU 0, NCCL fails with 'Duplicate GPU detected', or the other GPUs are idle.
 
     Example:
         torch.load(path)              # restores tensors to the GPU they were saved from, which is GPU 0
         tensor.cuda()                 # before torch.cuda.set_device(local_rank)
 
     Fix:
-        torch.cuda.set_device(local_rank) before anything else, and torch.load(path, map_location="cpu").
+        Set the device before anything else that uses CUDA, and load checkpoints to the CPU:
+            torch.cuda.set_device(local_rank)
+            torch.load(path, map_location="cpu")
     """
 
     code = "DD803"
@@ -54,34 +55,28 @@ class EveryRankOnGpu0(Check):
         for ranks in shared(by_rank):
             first = by_rank[ranks[0]]
             if first.device.index == 0 and first.device.visible >= ranks_of_host(by_rank, first.host):
-                crowded.setdefault(first.device.at, self._crowded(ranks, first))
+                crowded.setdefault(first.device.at, self._all_on_gpu_0(ranks, first))
         strangers = by_line(
             (rank, device)
             for rank in by_rank
-            if (device := _elsewhere(trace.recordings()[rank], by_rank, rank))
+            if (device := _on_other_gpu(trace.recordings()[rank], by_rank, rank))
         )
-        return [*crowded.values(), *map(self._strangers, strangers)] or Passed(
+        return [*crowded.values(), *map(self._on_gpu_of_others, strangers)] or Passed(
             f"{ranks_phrase(by_rank)} used GPUs of their own"
         )
 
-    def _crowded(self, ranks: tuple[int, ...], first: Place) -> Finding:
+    def _all_on_gpu_0(self, ranks: tuple[int, ...], first: Place) -> Finding:
         return self.fail(
             f"{ranks_phrase(ranks)} work on cuda:0, and {first.device.visible} GPUs are visible",
-            why="Nothing chose another GPU in these processes, so each of them took the first. NCCL ends "
-            "with 'Duplicate GPU detected'; without it GPU 0 runs out of memory while the others are idle.",
-            fix=_CHOOSE,
             ranks=ranks,
             where=first.device.at,
             about=Kind.GPU.of(0),
         )
 
-    def _strangers(self, strangers: Mapping[int, Device]) -> Finding:
+    def _on_gpu_of_others(self, strangers: Mapping[int, Device]) -> Finding:
         first = next(iter(strangers.values()))
         return self.warn(
             f"{ranks_phrase(strangers)} put something on cuda:{first.index}, where another rank works",
-            why="Each process that touches a GPU holds a context of some 500 MiB there, and its tensors. The "
-            "rank whose GPU it is runs out of memory first.",
-            fix=_CHOOSE,
             ranks=tuple(strangers),
             where=first.at,
             about=Kind.GPU.of(first.index),
@@ -104,9 +99,8 @@ class EveryRankOnGpu0(Check):
             return NOT_IN_OUTPUT  # processes on GPU 0 alone may be jobs of their own
         return self.fail(
             f"{len(strangers)} processes that work on other GPUs hold memory on GPU {first} too",
-            why="Something put tensors on the first GPU in every process: a checkpoint loaded without map_location, "
-            "which restores to the GPU it was saved from, or a .cuda() before the process had chosen its GPU.",
-            fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
+            why="Every process allocated on the first GPU: by a checkpoint loaded without map_location, which goes to "
+            "the GPU it was saved from, or by a .cuda() before torch.cuda.set_device.",
             confidence=Confidence.LIKELY,
             **log_fields(*(lines[pid] for pid in strangers)),
         )
@@ -116,9 +110,8 @@ class EveryRankOnGpu0(Check):
         return self.fail(
             f"GPU {gpu} ran out of memory, and {plural(len(others), 'other process')} of the job "
             f"{'holds' if len(others) == 1 else 'hold'} memory there",
-            why="Each rank has a GPU of its own, and processes of other ranks are on this one too: they restored a "
-            "checkpoint to the GPU it was saved from, or used CUDA before they had chosen their GPU.",
-            fix=f'torch.load(path, map_location="cpu")\n{_CHOOSE}',
+            why="Processes of other ranks allocated on the GPU of this rank: they loaded a checkpoint to the GPU it "
+            "was saved from, or used CUDA before they set their device.",
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )
@@ -137,8 +130,8 @@ def _ranks_beside(log: Log, reason: Reason) -> list[int]:
     return of_launch or close
 
 
-def _elsewhere(recording: Recording, found: Mapping[int, Place], rank: int) -> Device | None:
+def _on_other_gpu(recording: Recording, by_rank: Mapping[int, Place], rank: int) -> Device | None:
     """Its first use of a GPU that another rank of its host works on."""
-    taken = {place.gpu for other, place in found.items() if other != rank} - {found[rank].gpu}
+    taken = {place.gpu for other, place in by_rank.items() if other != rank} - {by_rank[rank].gpu}
     used = (device for device in recording.devices if device.how == "use" and device.valid)
-    return next((device for device in used if Place(found[rank].host, device).gpu in taken), None)
+    return next((device for device in used if Place(by_rank[rank].host, device).gpu in taken), None)

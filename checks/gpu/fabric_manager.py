@@ -12,22 +12,24 @@ _FABRIC = (
 
 
 class FabricManager(Check):
-    """The Fabric Manager service, which runs the NVSwitches, is missing or in a bad state.
+    """The Fabric Manager service, which configures the NVSwitches, is missing or in a bad state.
 
     What it finds:
-        CUDA or NCCL that says that the NVLink fabric is not initialised (CUDA error 802), or that multicast memory of
+        Errors of CUDA or NCCL that the NVLink fabric is not initialized (CUDA error 802), or that multicast memory of
         NVLink SHARP cannot be bound.
 
     Why it matters:
-        On machines with NVSwitches no GPU works with another before nvidia-fabricmanager, in the driver's own version,
-        has set the switches up.
+        On machines with NVSwitches, GPUs work together only after nvidia-fabricmanager has configured the switches. It
+        does not run, has another version than the driver, or failed after a GPU was reset.
 
     Example:
         Failed to bind NVLink SHARP (NVLS) Multicast memory ... CUDA error 401
 
     Fix:
-        Restart the service, in the version of the driver; NCCL_NVLS_ENABLE=0 goes without NVLink SHARP meanwhile:
+        Look at the service, and restart it in the version of the driver:
+            systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric
             systemctl restart nvidia-fabricmanager
+        Until then, NCCL_NVLS_ENABLE=0 works without NVLink SHARP.
     """
 
     code = "DD804"
@@ -49,9 +51,5 @@ class FabricManager(Check):
         reason = log.reason(_FABRIC)
         return self.fail(
             "the NVLink fabric of this machine was not ready",
-            why="NVSwitches are set up by nvidia-fabricmanager. It does not run, has another version than "
-            "the driver, or left the fabric in a bad state after a GPU was reset.",
-            fix="systemctl status nvidia-fabricmanager; nvidia-smi -q | grep -A2 Fabric\n"
-            "systemctl restart nvidia-fabricmanager     # or NCCL_NVLS_ENABLE=0 until then",
             **log_fields(reason),
         )

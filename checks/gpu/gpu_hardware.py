@@ -23,24 +23,24 @@ _HARDWARE_XIDS = {
     119: "the GPU's system processor did not answer",
     120: "the GPU's system processor failed",
 }
-"""Xid errors of the hardware or the driver; others, such as 13, 31, 43 and 45, come from programs."""
+"""Xid errors of the hardware or the driver; programs cause others, such as 13, 31, 43 and 45."""
 RECENT = 24 * 3600.0
-"""Seconds for which an Xid in the kernel's log says something about the GPU as it is now."""
+"""Seconds for which an Xid in the kernel's log is relevant."""
 _SLOWED_BY = {
     "HwThermalSlowdown": "heat",
     "SwThermalSlowdown": "heat",
     "HwPowerBrakeSlowdown": "a power brake signal",
     "HwSlowdown": "heat or power",
 }
-"""Reasons that mean a fault of cooling or supply; SwPowerCap is how a busy GPU works."""
+"""Reasons that mean a fault of cooling or power supply; SwPowerCap is normal for a busy GPU."""
 _SHARED_COOLING = ("Laptop", "Mobile", "Max-Q")
 _DEFECT = (
     r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: (?!(?:13|31|43|45|69)\b)\d+"
     r"|GPU has fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
 )
-"""Some Xids tell of a program that used the GPU wrongly, or of its end: 13, 31, 43, 45, 69."""
+"""Xids 13, 31, 43, 45 and 69 mean that a program used the GPU wrongly, or ended."""
 _BUS = r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\)"
-"""The GPU that a line of the driver is about."""
+"""The GPU in a line of the driver."""
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,25 @@ class GpuHardware(Check):
     """A GPU is lost, has memory errors, or is throttled by heat or power.
 
     What it finds:
-        A GPU that no longer answers NVML (it fell off the bus); memory errors that ECC could not correct since the
-        driver was loaded; a clock that is lowered for heat or by a power brake; Xid errors of the hardware in the
-        kernel's log within the last day, where this user may read it. A GPU at its power limit, and Xid errors
-        that programs cause (13, 31, 43), are fine.
+        A GPU that does not answer NVML (it fell off the bus); memory errors that ECC could not correct since the driver
+        was loaded; a clock that is reduced because of heat or a power brake; Xid errors of the hardware in the
+        kernel's log of the last day, if this user may read it. A GPU at its power limit, and Xid errors that programs
+        cause (13, 31, 43), are not reported.
 
     Why it matters:
-        A lost GPU stops its rank, and all others wait. Uncorrected errors end the process that meets them, or
-        change its numbers. In data parallel training one slow GPU makes every GPU as slow.
+        A lost GPU stops its rank, and all others wait. Uncorrected errors end the process, or change its numbers. In
+        data parallel training every GPU waits for the slowest. Jobs on this node fail until the GPU is reset or
+        replaced.
 
     Example:
         $ nvidia-smi
         Unable to determine the device handle for GPU 0000:B3:00.0: GPU is lost. Reboot the system to recover.
 
     Fix:
-        nvidia-smi -q -d ECC,PERFORMANCE,TEMPERATURE -i <index>
-        Drain the node; reset the GPU (nvidia-smi --gpu-reset -i <index>) or restart; if it comes back, replace it.
-        Until then leave it out with CUDA_VISIBLE_DEVICES.
+        Look at the GPU, and exclude the node (sbatch --exclude NODE) or the GPU (CUDA_VISIBLE_DEVICES):
+            nvidia-smi -q -d ECC,ROW_REMAPPER,PERFORMANCE,TEMPERATURE; dmesg -T | grep Xid
+        Reset the GPU with nothing running on it, or restart the node; replace the GPU if the error recurs:
+            nvidia-smi --gpu-reset -i INDEX
     """
 
     code = "DD805"
@@ -87,42 +89,41 @@ class GpuHardware(Check):
         used = visibility(host).gpus
         if not used:
             return Skipped("no GPU is visible")
-        findings = [finding for gpu in used for finding in self._judge(gpu)]
-        if not any(gpu.lost for gpu in used):  # the log would tell of the same loss again
-            findings += self._judge_log(host, used)
+        findings = [finding for gpu in used for finding in self._errors(gpu)]
+        if not any(gpu.lost for gpu in used):  # the kernel's log contains the same loss
+            findings += self._xids(host, used)
         return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
 
     def examine_log(self, log: Log) -> Judgement:
-        return [self._in_output(*pair) for pair in log.each(_BUS, _DEFECT).items()] or NOT_IN_OUTPUT
+        return [
+            self._in_output(bus, reason) for bus, reason in log.each(_BUS, _DEFECT).items()
+        ] or NOT_IN_OUTPUT
 
     def _in_output(self, bus: str, reason: Reason) -> Finding:
         details = log_fields(reason, role=Role.SYSTEM)
         whose = f"the GPU of {ranks_phrase(details['ranks'])}" if details["ranks"] else "a GPU"
         return self.fail(
             f"{whose} reported a hardware error: {reason.match[0]}",
-            why="The GPU or its memory failed. Jobs on this node go on failing this way until it is reset or replaced.",
-            fix="nvidia-smi -q -d ECC,ROW_REMAPPER; dmesg -T | grep Xid\n"
-            "keep the node out of the next launch: sbatch --exclude NODE ...",
             about=Kind.GPU.of(bus) if bus else (),
             **details,
         )
 
-    def _judge(self, gpu: Gpu) -> Iterator[Finding]:
+    def _errors(self, gpu: Gpu) -> Iterator[Finding]:
         if gpu.lost is not None:
-            yield self._lost(gpu)
+            yield self._does_not_answer(gpu)
         if gpu.ecc_uncorrected:
             yield self._memory_errors(gpu, gpu.ecc_uncorrected)
         slowed = [reason for reason in gpu.throttle_reasons if reason in _SLOWED_BY]
         if slowed:
-            yield self._slowed(gpu, slowed)
+            yield self._throttled(gpu, slowed)
 
-    def _lost(self, gpu: Gpu) -> Finding:
+    def _does_not_answer(self, gpu: Gpu) -> Finding:
         return self.fail(
             f"GPU {gpu.index} does not answer: {gpu.lost}",
-            why="The driver has no contact with the GPU. A rank on it fails or hangs at its first CUDA call, "
-            "and every other rank waits for it.",
-            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then leave the GPU out "
-            "with CUDA_VISIBLE_DEVICES",
+            why="The driver cannot reach the GPU. A rank on it fails or hangs at its first CUDA call, and every other "
+            "rank waits for it.",
+            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then exclude the GPU with "
+            "CUDA_VISIBLE_DEVICES",
             evidence=(Evidence(_describe(gpu)),),
             about=Kind.GPU.of(gpu.index),
         )
@@ -130,25 +131,25 @@ class GpuHardware(Check):
     def _memory_errors(self, gpu: Gpu, count: int) -> Finding:
         return self.warn(
             f"GPU {gpu.index} has had {plural(count, 'uncorrected memory error')} since the driver was loaded",
-            why="ECC found errors that it could not correct. A process that meets one is ended by the "
-            "driver; the memory is replaced only when the GPU is reset.",
+            why="ECC found errors that it could not correct. The driver ends a process that accesses such memory, and "
+            "replaces the memory only when the GPU is reset.",
             fix=f"nvidia-smi --gpu-reset -i {gpu.index}     # with nothing running on it; replace it if it recurs",
             evidence=(Evidence(_describe(gpu)),),
             about=Kind.GPU.of(gpu.index),
         )
 
-    def _slowed(self, gpu: Gpu, reasons: list[str]) -> Finding:
-        # The parts of a laptop share their cooling and supply; slowing down is how it works.
+    def _throttled(self, gpu: Gpu, reasons: list[str]) -> Finding:
+        # The parts of a laptop share their cooling and power supply, so it slows down normally.
         report = self.info if any(word in gpu.name for word in _SHARED_COOLING) else self.warn
         return report(
             f"GPU {gpu.index} has lowered its clock because of {_SLOWED_BY[reasons[0]]}",
-            why="The GPU is slower than it could be, and every rank waits for the slowest one.",
-            fix=f"nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE -i {gpu.index}     # then fans, dust, power supply",
+            why="The GPU is slower than it could be, and every rank waits for the slowest.",
+            fix=f"nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE -i {gpu.index}     # then check fans and power supply",
             evidence=(Evidence(f"{_describe(gpu)}: {', '.join(reasons)}"),),
             about=Kind.GPU.of(gpu.index),
         )
 
-    def _judge_log(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
+    def _xids(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
         buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu for gpu in used}
         errors: dict[tuple[int, int], list[_Xid]] = {}
         for xid in _xids(host):
@@ -161,8 +162,8 @@ class GpuHardware(Check):
         last = xids[-1]
         return self.warn(
             f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
-            why="The driver logged an error of the GPU itself, not of a program. It may strike again in the "
-            "middle of a run, which ends the rank on this GPU while the others wait.",
+            why="The driver logged an error of the GPU, not of a program. If it recurs during a run, it ends the rank "
+            "on this GPU while the others wait.",
             fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
             evidence=(Evidence(f"{plural(len(xids), 'time')}, last: {last.line}"),),
             confidence=Confidence.LIKELY,

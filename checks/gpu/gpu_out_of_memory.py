@@ -1,7 +1,6 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
@@ -17,28 +16,26 @@ _GPU = re.compile(r"GPU (\d+)")
 _CAPACITY = re.compile(r"total capacity of ([\d.]+ \w+)|([\d.]+ \w+) total capacity")
 _OTHERS = re.compile(r"Process (\d+) has ([\d.]+ \w+) memory in use")
 
-_FIX = (
-    "nvidia-smi     # who holds the memory\na smaller batch per rank with gradient accumulation, bf16, "
-    'activation checkpointing\ntorch.load(path, map_location="cpu")     # a copy on GPU 0 from every rank'
-)
-
 
 class GpuOutOfMemory(Check):
     """A rank ran out of GPU memory.
 
     What it finds:
-        The rank that ran out, on which GPU, what it asked for, and the other processes that held memory there.
+        The rank that ran out of memory, on which GPU, the size of the allocation, and the other processes that used
+        memory there.
 
     Why it matters:
-        One rank that runs out ends the job; the others report a lost connection. Where another process holds the
+        One rank that runs out of memory ends the job; the others report a lost connection. If another process uses the
         memory, the rank's own use is not the problem.
 
     Example:
-        Ranks that load a checkpoint without map_location hold a copy on GPU 0, which then ends rank 0.
+        Every rank loads a checkpoint without map_location, and so allocates a copy on GPU 0.
 
     Fix:
-        Look at who holds the memory first (nvidia-smi). Then: a smaller batch, gradient accumulation, bf16,
-        activation checkpointing; map_location="cpu" for checkpoints.
+        See which processes use the memory. Then use a smaller batch per rank with gradient accumulation, bf16 or
+        activation checkpointing, and load checkpoints to the CPU:
+            nvidia-smi
+            torch.load(path, map_location="cpu")
     """
 
     code = "DD806"
@@ -50,27 +47,24 @@ class GpuOutOfMemory(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if not raised:
-            if trace.broken:
-                raise NotMeasured(trace.broken)
+            trace.require_end()
             if trace.rehearsal or not _on_gpus(trace):
-                return Skipped("no rank worked on a GPU")
+                return Skipped("no rank used a GPU")
             return Passed("no rank ran out of GPU memory")
         first = next(iter(raised.values()))
         return self.fail(
             f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
             why=_why(first.message),
-            fix=_FIX,
             **raised_by(trace, raised, ranks=raised),
         )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_OUT)
         details = log_fields(reason)
-        who = ranks_phrase(details["ranks"]) if details["ranks"] else "a rank"
+        ranks, message = details["ranks"], reason.match.string
         return self.fail(
-            f"{who} ran out of memory on {_gpu(reason.match.string)}{_tried(reason.match.string)}",
-            why=_why(reason.match.string),
-            fix=_FIX,
+            f"{ranks_phrase(ranks) if ranks else 'a rank'} ran out of memory on {_gpu(message)}{_tried(message)}",
+            why=_why(message),
             **details,
         )
 
@@ -83,19 +77,16 @@ def _on_gpus(trace: Trace) -> bool:
 
 
 def _why(message: str) -> str:
-    others = _OTHERS.findall(message)
-    held = "; ".join(f"process {pid} held {size} of it" for pid, size in others)
-    return f"The GPU had no more to give{': ' + held if held else ''}. " + (
-        "Memory that another process holds is that of a rank on the wrong GPU, or of an earlier run."
-        if others
-        else "Weights, gradients, optimizer state and the batch's activations have to fit together."
-    )
+    used = "; ".join(f"process {pid} used {size}" for pid, size in _OTHERS.findall(message))
+    if used:
+        return f"{used.capitalize()}. Another process is a rank on the wrong GPU, or one of an earlier run."
+    return "Weights, gradients, optimizer state and the activations of a batch have to fit into the GPU together."
 
 
 def _gpu(message: str) -> str:
-    found, total = _GPU.search(message), _CAPACITY.search(message)
+    index, total = _GPU.search(message), _CAPACITY.search(message)
     size = next(filter(None, total.groups())) if total else ""
-    return (f"GPU {found[1]}" if found else "its GPU") + (f" ({size})" if size else "")
+    return (f"GPU {index[1]}" if index else "its GPU") + (f" ({size})" if size else "")
 
 
 def _tried(message: str) -> str:

@@ -11,22 +11,23 @@ _ASSERT = r"Assertion `(?P<fault>.{1,200}?)` failed"
 
 
 class KernelFault(Check):
-    """A GPU kernel failed, and another call reports it.
+    """A GPU kernel failed, and a later call reports it.
 
     What it finds:
-        An illegal memory access, a device-side assertion or a similar fault. NCCL's watchdog, or the next call that
-        waits for the GPU, only reports it.
+        An illegal memory access, a device-side assertion or a similar fault, which NCCL's watchdog or the next call
+        that waits for the GPU reports.
 
     Why it matters:
-        Kernels run later than the call that starts them, so the traceback points at an innocent line, often a
-        collective, and NCCL gets the blame.
+        Kernels run later than the call that launches them, so the traceback points to another line, often a collective,
+        although NCCL is not the cause.
 
     Example:
         A label outside the number of classes: device-side assert in the loss, reported by the all-reduce.
 
     Fix:
-        Run once with CUDA_LAUNCH_BLOCKING=1, which makes the traceback point at the call; compute-sanitizer finds the
-        access.
+        Make the traceback point to the call, or find the access. After a device-side assert, check labels and indices:
+            CUDA_LAUNCH_BLOCKING=1 torchrun ...
+            compute-sanitizer python train.py
     """
 
     code = "DD809"
@@ -49,9 +50,5 @@ class KernelFault(Check):
             f"a GPU kernel asserted {reason.match['fault']!r}"
             if asserted
             else f"a GPU kernel failed{where}: {reason.match['fault']}",
-            why="The kernel ran after the call that started it, so what reports it, a watchdog or a "
-            "collective, is the messenger, and NCCL is not at fault.",
-            fix="CUDA_LAUNCH_BLOCKING=1 torchrun ...     # the traceback then ends at the call\n"
-            "compute-sanitizer python train.py; after a device-side assert look at labels and indices first",
             **log_fields(reason, fault),
         )

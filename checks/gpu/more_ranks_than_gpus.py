@@ -14,29 +14,27 @@ from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"
 
-_FIX = (
-    'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))     # before init_process_group\n'
-    "torchrun --nproc-per-node at most the number of GPUs: nvidia-smi -L"
-)
-
 
 class MoreRanksThanGpus(Check):
     """More ranks are launched on this node than it has visible GPUs.
 
     What it finds:
-        The job runs on NCCL, and --nproc-per-node is higher than the number of GPUs that CUDA_VISIBLE_DEVICES
-        leaves visible. On gloo, ranks may share a device or have none, and nothing is judged.
+        The job uses NCCL, and --nproc-per-node is higher than the number of visible GPUs; or two ranks use the same
+        GPU. On gloo, ranks may share a GPU or have none, so nothing is reported.
 
     Why it matters:
-        NCCL gives each rank a GPU of its own. Two ranks on one GPU end with "Duplicate GPU detected" at the first
-        collective, and a rank without one with "invalid device ordinal" in torch.cuda.set_device.
+        NCCL needs one GPU for each rank. Two ranks on one GPU, because there are more ranks than GPUs or the script
+        does not select the GPU by LOCAL_RANK, fail with "Duplicate GPU detected" at the first collective; a rank
+        without a GPU fails with "invalid device ordinal" in torch.cuda.set_device.
 
     Example:
         Two GPUs are visible, and four ranks start:
             CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc-per-node 4 train.py
 
     Fix:
-        torchrun --nproc-per-node gpu train.py     # one rank for each visible GPU
+        Start one rank for each visible GPU, and set the device before init_process_group:
+            torchrun --nproc-per-node gpu train.py
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     """
 
     code = "DD801"
@@ -62,9 +60,6 @@ class MoreRanksThanGpus(Check):
         if raised:
             return self.fail(
                 f"{ranks_phrase(with_victims(trace, raised))} found two ranks on one GPU",
-                why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than GPUs, or "
-                "where the script does not choose the GPU by LOCAL_RANK before the first collective.",
-                fix=_FIX,
                 **raised_by(trace, raised),
             )
         by_rank = places(trace)
@@ -76,15 +71,12 @@ class MoreRanksThanGpus(Check):
             f"{plural(len(by_rank), 'rank')} on {plural(len({place.gpu for place in by_rank.values()}), 'GPU')}"
         )
 
-    def _share(self, ranks: tuple[int, ...], found: Mapping[int, Place]) -> Finding:
-        device = found[ranks[0]].device
+    def _share(self, ranks: tuple[int, ...], by_rank: Mapping[int, Place]) -> Finding:
+        device = by_rank[ranks[0]].device
         return self.fail(
-            f"{ranks_phrase(ranks)} share GPU {found[ranks[0]].gpu[1]}: {plural(len(found), 'rank')} on "
+            f"{ranks_phrase(ranks)} share GPU {by_rank[ranks[0]].gpu[1]}: {plural(len(by_rank), 'rank')} on "
             f"{plural(device.visible, 'visible GPU')}",
-            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
-            "detected' at the first collective.",
-            fix=f"torchrun --nproc-per-node {device.visible} ...\nor make as many GPUs visible as there are "
-            f"ranks: {VARIABLE}",
+            fix=f"torchrun --nproc-per-node {device.visible} ...     # or make a GPU visible for each rank: {VARIABLE}",
             ranks=ranks,
             where=device.at,
             evidence=(Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),),
@@ -96,9 +88,6 @@ class MoreRanksThanGpus(Check):
         ranks = sorted((int(first), int(second)))
         return self.fail(
             f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
-            why="NCCL takes one GPU for each rank. Two ranks meet on one where there are more ranks than "
-            "GPUs, or where the script does not choose the GPU by LOCAL_RANK before the first collective.",
-            fix=_FIX,
             **log_fields(reason, ranks=ranks),
         )
 
@@ -108,8 +97,6 @@ class MoreRanksThanGpus(Check):
         limit = f"{VARIABLE} is not set" if value is None else f"{VARIABLE}={show_value(VARIABLE, value)}"
         return self.fail(
             f"{plural(host.launch.nproc, 'rank')} on {plural(visible, 'visible GPU')}",
-            why="NCCL needs a GPU of its own for each rank. Ranks that share one end with 'Duplicate GPU "
-            "detected', ranks beyond the last one with 'invalid device ordinal'.",
             fix=f"torchrun --nproc-per-node {visible} ..."
             if visible
             else f"unset {VARIABLE}; or run on the CPU with --backend gloo",
@@ -121,7 +108,7 @@ def _why_not(host: Host) -> str | None:
     if host.gpus.absent:
         return host.gpus.absent
     if host.launch.backend != "nccl":
-        return f"the backend is {host.launch.backend}, whose ranks may share a device"
+        return f"the backend is {host.launch.backend}, whose ranks may share a GPU"
     if visibility(host).problem:
         return f"{VARIABLE} is malformed (DD802)"
     if is_on(nccl_setting(host, "NCCL_MULTI_RANK_GPU_ENABLE")):

@@ -108,9 +108,9 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
     """The ranks that this exception ended: those that raised one of its type at its line, but for a lost peer."""
     same = (
         link.rank
-        for one in log.raised
-        if not speaks_of_a_peer(one)
-        for link in one.chain
+        for other in log.raised
+        if not speaks_of_a_peer(other)
+        for link in other.chain
         if link.rank is not None and (link.kind, link.where) == (raised.kind, raised.where)
     )
     return tuple(sorted({*same, *(() if raised.rank is None else (raised.rank,))}))

@@ -31,7 +31,7 @@ class Stall:
     """A wait that ended the job."""
 
     cause: GaveUp
-    told: tuple[Line | Raised, ...]
+    sources: tuple[Line | Raised, ...]
     """What tells of it, in order."""
     missing: tuple[int, ...] = ()
     """The ranks that a survivor named as missing."""
@@ -45,39 +45,39 @@ def judge_stall(check: Check, log: Log) -> Judgement:
     undetermined = type(stall.cause) is GaveUp
     finding = check.report(stall.cause)
     role = Role.UNKNOWN if undetermined else Role.MESSENGER
-    return [replace(finding, **log_fields(*stall.told[:_MOST_SOURCES], role=role, ranks=finding.ranks))]
+    return [replace(finding, **log_fields(*stall.sources[:_MOST_SOURCES], role=role, ranks=finding.ranks))]
 
 
 def find_stall(log: Log) -> Stall | None:
     """The wait that ended the job; None where nothing tells of one."""
-    vain = [raised for raised in log.fatal if waited_in_vain(raised)]
+    timeouts = [raised for raised in log.fatal if waited_in_vain(raised)]
     naming = [line for line in log.lines if _named_missing(line.text) and not log.went_on_after(line)]
-    told: list[Line | Raised] = [*(wait.line for wait in log.waits), *vain] or [*naming]
-    if not told:
+    sources: list[Line | Raised] = [*(wait.line for wait in log.waits), *timeouts] or [*naming]
+    if not sources:
         return None
-    told.sort(key=lambda source: (source.line if isinstance(source, Raised) else source).position)
+    sources.sort(key=lambda source: (source.line if isinstance(source, Raised) else source).position)
     missing = tuple(sorted({rank for line in naming for rank in _named_missing(line.text)}))
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
-    seconds += [int(found[1]) / 1000 for one in vain if (found := _GAVE_UP.search(one.text))]
+    seconds += [int(match[1]) / 1000 for raised in timeouts if (match := _GAVE_UP.search(raised.text))]
     limit = max(seconds, default=None)
     bar = _long_work(log, limit)
-    cause = _cause(log, vain, missing, limit)
+    cause = _cause(log, timeouts, missing, limit)
     if bar is None or bar.seconds is None:
-        return Stall(cause, tuple(told), missing)
+        return Stall(cause, tuple(sources), missing)
     percent = 100 * bar.done // bar.total
     work = WorkInOutput(
         waiting=cause.waiting, what=cause.what, seconds=limit, percent=percent, took=bar.seconds
     )
-    return Stall(replace(work, confidence=Confidence.LIKELY), (bar.line, *told), missing)
+    return Stall(replace(work, confidence=Confidence.LIKELY), (bar.line, *sources), missing)
 
 
-def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float | None) -> GaveUp:
+def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: float | None) -> GaveUp:
     """By the ranks that did not say that they waited, as far as the output tells which there are."""
-    ranks = {wait.rank for wait in log.waits} | {raised.rank for raised in vain}
+    ranks = {wait.rank for wait in log.waits} | {raised.rank for raised in timeouts}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
-    named = {one.rank for one in log.ended} | {raised.rank for raised in vain} | {*log.reached}
+    named = {end.rank for end in log.ended} | {raised.rank for raised in timeouts} | {*log.reached}
     known = {rank for rank in named if rank is not None}
-    others_lived = len(waiting) < len(log.stopped) + len({one.pid for one in log.ended if one.pid})
+    others_lived = len(waiting) < len(log.stopped) + len({end.pid for end in log.ended if end.pid})
     collective = all(wait.collective for wait in log.waits)
     absent = _absent(log, waiting, known) if waiting and collective else ()
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
@@ -85,14 +85,16 @@ def _cause(log: Log, vain: list[Raised], missing: tuple[int, ...], limit: float 
     more["first"] = bool(log.waits) and numbers <= {0, 1}
     few = waiting == (0,) or len(waiting) < len(absent)
     some_absent = bool(absent) or (others_lived and not log.reached)
-    in_backward = any("backward" in frame.function for raised in vain for frame in raised.frames)
+    in_backward = any("backward" in frame.function for raised in timeouts for frame in raised.frames)
     likely = Confidence.LIKELY
     if waiting and few and some_absent and collective and not (missing or in_backward or len(numbers) > 1):
         return AloneInOutput(culprits=waiting, confidence=likely, **more)
     late = missing or absent or _behind(log.waits)
     if late:
         others = tuple(rank for rank in waiting if rank not in late)
-        busy = bool(others) and not missing and _ran_until_stopped(log, late) and any(map(_in_barrier, vain))
+        busy = (
+            bool(others) and not missing and _ran_until_stopped(log, late) and any(map(_in_barrier, timeouts))
+        )
         kind = BusyInOutput if busy else LateInOutput
         return kind(culprits=late, waiting=others, confidence=likely, **more)
     return GaveUp(waiting=waiting, **more)
@@ -143,7 +145,7 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
     count = len(waiting)
     block = count > 1 and waiting[-1] - waiting[0] == count - 1 and waiting[0] % count == 0
     heard = (
-        {*log.reached} | {line.rank for line in (*log.lines, *log.training)} | {one.rank for one in log.ended}
+        {*log.reached} | {line.rank for line in (*log.lines, *log.training)} | {end.rank for end in log.ended}
     )
     alone = len(log.hosts) < 2 and heard.isdisjoint(absent)
     return block and (count + len(absent)) % count == 0 and alone

@@ -35,7 +35,7 @@ def test_the_same_major_version_and_older_ones_run(cuda):
 def test_skips():
     assert skipped("DD808", Source.HOST, recorded_host()).reason == "this machine has no NVIDIA driver"
     assert "without CUDA" in skipped("DD808", Source.HOST, host(None)).reason
-    assert "does not say" in skipped("DD808", Source.HOST, host("12.8", None)).reason
+    assert "does not report" in skipped("DD808", Source.HOST, host("12.8", None)).reason
     hidden = host("13.0", backend="gloo", environ={"CUDA_VISIBLE_DEVICES": ""})
     assert skipped("DD808", Source.HOST, hidden).reason == "no GPU is visible"
     no_torch = host("12.8")
