@@ -118,7 +118,12 @@ def _why(ranks: Sized) -> str:
 
 def _order(shared: Round) -> str | None:
     """In which order every rank draws the same samples; None where ranks draw samples of their own."""
-    if shared.indices is None or shared.one_dataset is False or _is_one_batch(shared) or shared.parted:
+    if (
+        shared.indices is None
+        or shared.one_dataset is False
+        or _is_one_batch(shared)
+        or shared.takes_own_parts
+    ):
         return None
     first, *others = shared.indices.values()
     if all(list(shard) == list(first) for shard in others):

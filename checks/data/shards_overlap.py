@@ -127,7 +127,7 @@ def _overlap_of(shared: Round) -> Overlap | None:
     at_random = any(
         sampler.replacement or sampler.name == "RandomSampler" for sampler in shared.samplers.values()
     )
-    if shared.indices is None or shared.one_dataset is False or at_random or shared.parted:
+    if shared.indices is None or shared.one_dataset is False or at_random or shared.takes_own_parts:
         return None
     lengths = {loader.samples or 0 for loader in shared.loaders.values()}
     if shared.divided:

@@ -66,7 +66,7 @@ class StreamNotSharded(Check):
 
 
 def _is_repeated(shared: Round) -> bool:
-    return (shared.same_batches or _share_samples(shared)) and not shared.parted
+    return (shared.same_batches or _share_samples(shared)) and not shared.takes_own_parts
 
 
 def _share_samples(shared: Round) -> bool:

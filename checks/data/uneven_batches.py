@@ -93,7 +93,7 @@ class UnevenBatches(StandstillCheck):
         rounds = [shared for shared in every if _counts(shared)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
-        if not any(map(_meets, recordings.values())):
+        if not any(map(_communicates, recordings.values())):
             raise NotMeasured("ranks do not wait for each other in training steps")
         return [
             self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
@@ -199,7 +199,7 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
     if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
         return None
     unknown = (shared for shared in rounds if not _counts(shared) and _ends_early(shared))
-    return next((shared for shared in unknown if not _is_asked(shared)), None)
+    return next((shared for shared in unknown if not _agrees_on_batches(shared)), None)
 
 
 def _ends_early(shared: Round) -> bool:
@@ -208,7 +208,7 @@ def _ends_early(shared: Round) -> bool:
 
 
 def _is_uneven(shared: Round) -> bool:
-    return predict_stall(_updates(shared)) is not None and not _is_agreed(shared)
+    return predict_stall(_updates(shared)) is not None and not _ends_together(shared)
 
 
 def _updates(shared: Round) -> dict[int, int]:
@@ -232,17 +232,17 @@ def _steps_in(recording: Recording, pass_: Pass) -> list[TrainingStep]:
     return [step for step in recording.steps if step.forwards and pass_.covers(step.forwards[0].time)]
 
 
-def _meets(recording: Recording) -> bool:
+def _communicates(recording: Recording) -> bool:
     """Whether updates wait for other ranks."""
     return bool(recording.wrappers) or any(step.collectives for step in recording.steps)
 
 
-def _is_agreed(shared: Round) -> bool:
+def _ends_together(shared: Round) -> bool:
     """Whether the ranks leave the loop together, as far as the run shows."""
-    return _left_together(shared) or _is_asked(shared)
+    return _left_together(shared) or _agrees_on_batches(shared)
 
 
-def _is_asked(shared: Round) -> bool:
+def _agrees_on_batches(shared: Round) -> bool:
     """Whether the ranks tell each other who has batches left, or how many there are."""
     return all(
         _agrees_in_steps(shared.recordings[rank], pass_) or _agrees_before(shared.recordings[rank], pass_)

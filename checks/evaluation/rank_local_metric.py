@@ -61,10 +61,10 @@ class RankLocalMetric(Check):
         rounds = list(evaluation_rounds(trace.training_of_several()))
         if not rounds:
             return Skipped("ranks do not evaluate over a DataLoader together")
-        parted = [shared for shared in rounds if _is_parted(shared)]
-        if not parted:
+        divided = [shared for shared in rounds if _is_divided(shared)]
+        if not divided:
             return Skipped("the evaluation is not divided among the ranks")
-        return [self._local(shared, uses) for shared, uses in by_loader(parted, _uses)] or Passed(
+        return [self._local(shared, uses) for shared, uses in by_loader(divided, _uses)] or Passed(
             "what ranks evaluate apart is exchanged between them, or is not used"
         )
 
@@ -94,7 +94,7 @@ class Use:
     value: str = ""
 
 
-def _is_parted(shared: Round) -> bool:
+def _is_divided(shared: Round) -> bool:
     """Whether each rank evaluates samples that another one does not."""
     if shared.indices is None:
         contents = [set(pass_.content) for pass_ in shared.passes.values()]

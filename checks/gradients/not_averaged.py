@@ -11,7 +11,7 @@ from ddpdoctor.recorder.events.training import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.instances import grouped, of_model
 from ddpdoctor.trace.sync import Group, replicas
 
@@ -148,6 +148,6 @@ class GradientsNotAveraged(Check):
 def _by_ranks(gradients: Sequence[Multiple], size: int) -> str:
     """How many times the mean every gradient is, where that comes of the number of ranks and stays; else empty."""
     for wanted, text in ((size, f"{size} times"), (1 / size, f"1/{size} of")):
-        if all_stay(gradients, wanted):
+        if all_are_multiples(gradients, wanted):
             return text
     return ""

@@ -10,7 +10,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hook_gradients import Multiple, all_stay, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
@@ -78,7 +78,7 @@ class ReducedTwice(Check):
         for group in replicas(trace):
             gradients = list(multiples(group, wrapped=False))
             summed |= bool(gradients)
-            if gradients and all_stay(gradients, len(group)):
+            if gradients and all_are_multiples(gradients, len(group)):
                 return self._summed(gradients[0], group, trace)
         if not summed:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")

@@ -4,7 +4,7 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import on_each_rank
-from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_come_together
+from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_are_made_equal
 
 _LARGEST_STATISTIC = 16
 """Elements of a tensor that may be losses and counts; a larger one may be gradients or weights."""
@@ -71,7 +71,7 @@ class NotWrapped(Check):
 def _drifting(group: Group) -> Update | None:
     """The first update after which weights differ for good; None where they do not, or the script sees to it."""
     apart = [update for update in updates(group) if update.differing_gradients and differing(update.after)]
-    if not apart or weights_come_together(group):
+    if not apart or weights_are_made_equal(group):
         return None
     # Weights may be averaged at intervals longer than what was recorded; then tensors travel all the same.
     calls = on_each_rank(group, lambda recording: recording.collectives)

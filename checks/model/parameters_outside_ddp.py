@@ -8,7 +8,7 @@ from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, on_each_rank
 from ddpdoctor.trace.sharded_parameters import sharded_keys
-from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_come_together
+from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_are_made_equal
 
 
 class ParametersOutsideDdp(Check):
@@ -71,7 +71,7 @@ def _trained_apart(group: Group) -> list[list[tuple[Update, tuple[str, ...]]]]:
     parts = sharded_keys(group)
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
     outside = {(held.index, key) for _, held in optimizers for key in held.outside if key not in parts}
-    if not outside or weights_come_together(group):
+    if not outside or weights_are_made_equal(group):
         return []
     apart = [
         (update, tuple(key for key in update.differing_gradients if (update.optimizer, key) in outside))

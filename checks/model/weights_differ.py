@@ -12,7 +12,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value, of_model
-from ddpdoctor.trace.sync import Group, replicas, updates, weights_come_together
+from ddpdoctor.trace.sync import Group, replicas, updates, weights_are_made_equal
 from ddpdoctor.trace.weights import Difference, ForwardDifference, differences, differences_at_forwards
 
 _SEND = (
@@ -91,7 +91,7 @@ class WeightsDiffer(Check):
         compared: set[int] = set()
         apart: list[Finding] = []
         for group in replicas(trace):
-            if weights_come_together(group):
+            if weights_are_made_equal(group):
                 continue
             apart += [self._differ_in_step(group, wrapper, first) for wrapper, first in differences(group)]
             compared |= {

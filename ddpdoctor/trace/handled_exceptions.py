@@ -13,7 +13,7 @@ from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.trace.loop_exits import last_update
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import is_behind, name_of, share_a_loop
+from ddpdoctor.trace.source_loops import is_after_loops, name_of, share_a_loop
 from ddpdoctor.trace.syntax import lines, parsed
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
@@ -77,7 +77,7 @@ def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
         return False
     trains = any(function(frame) == name_of(update) for frame in inside if is_of_script(frame))
     came = any(share_a_loop(update, where_of(frame)) for frame in handled.frames)
-    return came and not trains and is_behind(update, where_of(handled.holder))
+    return came and not trains and is_after_loops(update, where_of(handled.holder))
 
 
 def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:

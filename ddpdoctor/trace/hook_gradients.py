@@ -67,12 +67,12 @@ def _multiple(values: Sequence[float], of: Sequence[float]) -> float | None:
     return times if straight else None
 
 
-def all_stay(multiples: Sequence[Multiple], times: float) -> bool:
+def all_are_multiples(multiples: Sequence[Multiple], times: float) -> bool:
     """Whether every gradient is that many times the mean, and nothing takes it back."""
-    return all(_near(multiple.times, times) and not _is_made_good(multiple) for multiple in multiples)
+    return all(_near(multiple.times, times) and not _is_compensated(multiple) for multiple in multiples)
 
 
-def _is_made_good(multiple: Multiple) -> bool:
+def _is_compensated(multiple: Multiple) -> bool:
     """Whether the loss, or what is done to gradients before the update, takes the factor back, or may do so."""
     first = multiple.first
     later = _multiple(first.used, first.got) or 1.0

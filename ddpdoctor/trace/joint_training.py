@@ -14,8 +14,9 @@ def train_one_model(recordings: Mapping[int, Recording]) -> bool:
     to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
     """
     return any(
-        recording.wrappers or _divides(recording) or _hands_on(recording) for recording in recordings.values()
-    ) or (any(map(_speaks_while_it_trains, recordings.values())) and not _began_unequal(recordings))
+        recording.wrappers or _divides(recording) or _communicates_gradients_or_weights(recording)
+        for recording in recordings.values()
+    ) or (any(map(_communicates_while_it_trains, recordings.values())) and not _began_unequal(recordings))
 
 
 def _divides(recording: Recording) -> bool:
@@ -24,7 +25,7 @@ def _divides(recording: Recording) -> bool:
     return any(sampler.distributed and (sampler.replicas or 2) > 1 for sampler in samplers)
 
 
-def _hands_on(recording: Recording) -> bool:
+def _communicates_gradients_or_weights(recording: Recording) -> bool:
     """Whether a collective carries its gradients or weights."""
     return any(call.weight_of or call.gradient_of for call in recording.collectives)
 
@@ -34,7 +35,7 @@ def _began_unequal(recordings: Mapping[int, Recording]) -> bool:
     return len({repr(update.hyperparameters) for update in first}) > 1
 
 
-def _speaks_while_it_trains(recording: Recording) -> bool:
+def _communicates_while_it_trains(recording: Recording) -> bool:
     times: dict[int, list[float]] = {}
     for step in recording.steps:
         for update in step.optimizer_steps:

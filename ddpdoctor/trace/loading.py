@@ -117,7 +117,7 @@ class Round:
         return [forward for forward in forwards if forward.grad and self.passes[rank].covers(forward.time)]
 
     @property
-    def parted(self) -> bool:
+    def takes_own_parts(self) -> bool:
         """Whether ranks take their own parts of common batches: every n-th batch, or a slice of each."""
         return all(self._takes_part(rank) for rank in self.ranks)
 

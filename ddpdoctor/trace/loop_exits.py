@@ -9,7 +9,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import is_behind, way_out, way_past
+from ddpdoctor.trace.source_loops import exit_branch, is_after_loops, skip_branch
 from ddpdoctor.trace.training import TrainingStep
 
 Places = Mapping[int, Where | None]
@@ -54,15 +54,15 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
     """Whether it will not train again: it came to its end, or waits for the others behind the loop."""
     update = last_update(recording)
     if recording.raised is not None:
-        return is_behind(update, recording.raised.at)
+        return is_after_loops(update, recording.raised.at)
     if recording.group_events("destroy"):
         return True
     if place is not None:
-        return is_behind(update, place)
+        return is_after_loops(update, place)
     if call := _open_call(recording):
-        return is_behind(update, call.at)
+        return is_after_loops(update, call.at)
     ended = recording.exit
-    return ended is not None and (ended.how == "returned" or is_behind(update, ended.at))
+    return ended is not None and (ended.how == "returned" or is_after_loops(update, ended.at))
 
 
 def last_update(recording: Recording) -> Where | None:
@@ -123,7 +123,7 @@ def _skipped_at(recording: Recording) -> Where | None:
     """The branch by which it left out that backward, where there is one only; else its forward."""
     step, backwards = _skipped_step(recording), recording.backwards
     forward = step.forwards[0].at if step else None
-    return way_past(forward, backwards[-1].at if backwards else None) or forward
+    return skip_branch(forward, backwards[-1].at if backwards else None) or forward
 
 
 def training_forwards(recording: Recording) -> list[Forward]:
@@ -158,7 +158,7 @@ def _left_out_at(recording: Recording) -> Where | None:
     """The branch by which it goes past the forward, where there is one only; else the loop."""
     last = last_pass(recording)
     loop, forwards = last.at if last else None, training_forwards(recording)
-    return way_past(loop, forwards[0].at if forwards else None) or loop
+    return skip_branch(loop, forwards[0].at if forwards else None) or loop
 
 
 def last_pass(recording: Recording) -> Pass | None:
@@ -175,7 +175,7 @@ def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
     last = last_pass(recording)
     update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
     loop = last.at if last else None
-    return way_out(loop or update, place or _place_since(recording)) or loop or update
+    return exit_branch(loop or update, place or _place_since(recording)) or loop or update
 
 
 def _place_since(recording: Recording) -> Where | None:

@@ -15,7 +15,7 @@ _WHOLE_FILE = range(LARGEST)
 """The lines of a module's own code, which are in no function."""
 
 
-def is_behind(inside: Where | None, other: Where | None) -> bool:
+def is_after_loops(inside: Where | None, other: Where | None) -> bool:
     """Whether a line is behind the loops around another one, so that who has come there has left them."""
     if inside is None or other is None or inside.line is None or other.line is None:
         return False
@@ -53,7 +53,7 @@ def _calls_between(inside: Where, other: Where) -> list[int] | None:
     return [call.line for call in there.calls if call.name in leads and call.scope == scope]
 
 
-def way_out(inside: Where | None, other: Where | None) -> Where | None:
+def exit_branch(inside: Where | None, other: Where | None) -> Where | None:
     """The branch by which the loops around a line are left for another line; None where it is not the only one.
 
     Args:
@@ -71,7 +71,7 @@ def way_out(inside: Where | None, other: Where | None) -> Where | None:
     return Where(loop.file, loop.branches[0], inside.function if same else loop.function)
 
 
-def way_past(before: Where | None, behind: Where | None) -> Where | None:
+def skip_branch(before: Where | None, behind: Where | None) -> Where | None:
     """The branch by which a line of a function is left out that stands behind another; None where it is not one."""
     if before is None or behind is None or before.line is None or behind.line is None:
         return None

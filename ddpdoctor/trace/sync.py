@@ -201,7 +201,7 @@ def unaveraged_updates(trace: Trace, cause: MissedReduction) -> list[list[Unaver
     unaveraged = [
         each
         for group in groups
-        if not weights_come_together(group)
+        if not weights_are_made_equal(group)
         for update in updates(group)
         for each in _unaveraged(group, update)
         if each.first.cause is cause
@@ -277,9 +277,9 @@ def last_backward(step: TrainingStep) -> float:
     return max((backward.time for backward in step.backwards), default=0.0)
 
 
-def weights_come_together(group: Group) -> bool:
+def weights_are_made_equal(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
-    if any(map(_averages_weights, group.values())) or all(map(_mixes_in_parts, group.values())):
+    if any(map(_averages_weights, group.values())) or all(map(_averages_with_some_ranks, group.values())):
         return True
     apart: dict[int, bool] = {}
     for update in updates(group):
@@ -295,7 +295,7 @@ def _averages_weights(recording: Recording) -> bool:
     return local or any(optimizer.averages for optimizer in recording.optimizers)
 
 
-def _mixes_in_parts(recording: Recording) -> bool:
+def _averages_with_some_ranks(recording: Recording) -> bool:
     """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
     return not recording.wrappers and any(
         (call.operation in _SENDING and elements(call) > LARGEST_STATISTIC) or (call.weight_of and call.group)

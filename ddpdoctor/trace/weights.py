@@ -19,7 +19,7 @@ from ddpdoctor.trace.sync import (
     differing,
     elements,
     updates,
-    weights_come_together,
+    weights_are_made_equal,
 )
 
 
@@ -145,7 +145,7 @@ def differences_at_forwards(recordings: Mapping[int, Recording]) -> list[Forward
     # The same wrapper on the ranks of one process group.
     for by_rank in by_key(wrappers, lambda wrapper: (wrapper.index, wrapper.ranks)):
         group = {rank: recordings[rank] for rank in by_rank}
-        sends = weights_come_together(group) or any(map(_sends_tensors, group.values()))
+        sends = weights_are_made_equal(group) or any(map(_sends_tensors, group.values()))
         if len(group) > 1 and not sends:
             differences += _at_forwards(group, next(iter(by_rank.values())))
     return differences

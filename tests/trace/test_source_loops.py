@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.source_loops import is_behind, way_out, way_past
+from ddpdoctor.trace.source_loops import exit_branch, is_after_loops, skip_branch
 
 EPOCHS = """\
 def train(model):
@@ -63,15 +63,15 @@ def at(script: Path, line: int, function: str) -> Where:
 )
 def test_a_line_and_the_loops_around_another(script, update, other, behind, branch):
     inside, place = at(script, *update), at(script, *other)
-    assert is_behind(inside, place) is behind
+    assert is_after_loops(inside, place) is behind
     if behind:
-        found = way_out(inside, place)
+        found = exit_branch(inside, place)
         assert (found and found.line) == branch
 
 
 def test_a_loop_with_a_condition_of_its_own(script):
     script.write_text("loss = 9\nwhile loss > 1:\n    loss = step()\nbarrier()\n")
-    found = way_out(at(script, 3, "<module>"), at(script, 4, "<module>"))
+    found = exit_branch(at(script, 3, "<module>"), at(script, 4, "<module>"))
     assert found is not None
     assert (found.line, found.function) == (2, "<module>")
 
@@ -80,14 +80,14 @@ def test_of_two_branches_none_is_named(script):
     script.write_text(
         "def f():\n    while True:\n        if a:\n            break\n        if b:\n            break\n"
     )
-    assert way_out(at(script, 2, "f"), None) is None
+    assert exit_branch(at(script, 2, "f"), None) is None
 
 
 def test_a_script_that_cannot_be_read(script):
     script.write_text("def f(:\n")
-    assert not is_behind(at(script, 2, "f"), at(script, 9, "f"))
-    assert is_behind(at(script, 2, "f"), at(script, 9, "<module>"))
-    assert way_out(at(script, 2, "f"), at(script, 9, "f")) is None
+    assert not is_after_loops(at(script, 2, "f"), at(script, 9, "f"))
+    assert is_after_loops(at(script, 2, "f"), at(script, 9, "<module>"))
+    assert exit_branch(at(script, 2, "f"), at(script, 9, "f")) is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_branch_that_leads_past_a_line(tmp_path, body, branch):
         f"def fit():\n    for x in data:\n        loss = model(x)\n        {body}\n        loss.backward()\n"
     )
     last = len(file.read_text().splitlines())
-    found = way_past(Where(str(file), 3, "fit"), Where(str(file), last, "fit"))
+    found = skip_branch(Where(str(file), 3, "fit"), Where(str(file), last, "fit"))
     assert found == (Where(str(file), branch, "fit") if branch else None)
 
 
@@ -120,7 +120,7 @@ def test_an_exception_leads_past_a_line_where_it_is_swallowed(tmp_path, handler,
         "try:\n    for x in data:\n        try:\n            x = altered(x)\n            loss = model(x)\n"
         f"        except ValueError as error:\n            {handler}\nexcept KeyboardInterrupt:\n    pass\n"
     )
-    found = way_past(Where(str(file), 2, "<module>"), Where(str(file), 5, "<module>"))
+    found = skip_branch(Where(str(file), 2, "<module>"), Where(str(file), 5, "<module>"))
     assert found == (Where(str(file), branch, "<module>") if branch else None)
 
 
@@ -128,5 +128,5 @@ def test_the_condition_under_which_a_line_runs(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("loss = model(x)\nif good(loss):\n    loss.backward()\n")
     here = Where(str(file), 1, "<module>")
-    assert way_past(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
-    assert way_past(here, None) is None
+    assert skip_branch(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
+    assert skip_branch(here, None) is None
