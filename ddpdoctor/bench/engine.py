@@ -12,12 +12,11 @@ import time
 from multiprocessing import get_context
 from pathlib import Path
 
-from ddpdoctor.bench.setting import Setting
+from ddpdoctor.bench.setting import SETTING, Setting
 from ddpdoctor.files import read_json, write_json
+from ddpdoctor.group import rank_files
 from ddpdoctor.recorder.events.decode import from_plain
 
-SETTING = "setting.json"
-DONE = "done.json"
 _LOOK_SECONDS = 0.02
 _VICTIM_SECONDS = 2.0
 """After a rank failed: for the others to say what they saw."""
@@ -25,45 +24,32 @@ _VICTIM_SECONDS = 2.0
 
 def main(folder_name: str) -> None:
     """Measure one number of ranks after the other, and end with 1 where a rank failed."""
-    status = _measure(Path(folder_name))
-    sys.stderr.flush()
-    # The ranks that still wait for one that failed are the guard's to end.
-    os._exit(status)
-
-
-def _measure(folder: Path) -> int:
-    tempfile.tempdir = str(folder)
+    folder = Path(folder_name)
+    tempfile.tempdir = folder_name
     setting = from_plain(Setting, read_json(folder / SETTING))
     import torch
 
+    write_json(folder / rank_files.READY, {"torch": str(torch.__version__)})
+    worked = all(_measure(setting, ranks, folder / str(ranks)) for ranks in setting.ranks)
+    sys.stderr.flush()
+    # The ranks that still wait for one that failed are the guard's to end.
+    os._exit(0 if worked else 1)
+
+
+def _measure(setting: Setting, ranks: int, folder: Path) -> bool:
+    """Whether all ranks came to their end."""
     from ddpdoctor.bench import worker
 
-    for ranks in setting.ranks:
-        fork = get_context("fork")
-        started = [
-            fork.Process(target=worker.run, args=(setting, ranks, rank, folder)) for rank in range(ranks)
-        ]
-        for process in started:
-            process.start()
-        while all(process.exitcode in (None, 0) for process in started):
-            if all(process.exitcode == 0 for process in started):
-                break
-            time.sleep(_LOOK_SECONDS)
-        else:
-            time.sleep(_VICTIM_SECONDS)
-            _note_signals(folder, ranks, [process.exitcode for process in started])
-            return 1
-    write_json(folder / DONE, {"torch": str(torch.__version__)})
-    return 0
-
-
-def _note_signals(folder: Path, ranks: int, statuses: list[int | None]) -> None:
-    """What a rank that a signal ended could not say."""
-    from ddpdoctor.bench import worker
-
-    for rank, status in enumerate(statuses):
-        path = worker.failure_file(folder, ranks, rank)
-        if status is not None and status < 0 and not path.exists():
-            # Rank 0 tells of all what they do: "2 ranks: weak scaling".
-            doing = str(read_json(folder / worker.PROGRESS) or "").partition(": ")[2]
-            write_json(path, {"doing": doing, "error": f"signal {-status} ended it"})
+    folder.mkdir()
+    fork = get_context("fork")
+    started = [fork.Process(target=worker.run, args=(setting, ranks, rank, folder)) for rank in range(ranks)]
+    for process in started:
+        process.start()
+    while all(process.exitcode in (None, 0) for process in started):
+        if all(process.exitcode == 0 for process in started):
+            return True
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_VICTIM_SECONDS)
+    codes = {process.pid: process.exitcode for process in started}
+    write_json(folder / rank_files.ENDED, {"exit_codes": codes})
+    return False

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+SETTING = "setting.json"
+"""The file, in the benchmark's folder, that holds one."""
+MEASURED = "benchmark"
+"""The name by which ranks write what they measured."""
 DEFAULT_BUCKET_MB = 25.0
 """What DistributedDataParallel takes where nobody says otherwise."""
 HEADS = 4

@@ -1,9 +1,10 @@
-"""One rank of the benchmark: joins, times what it is told to, and writes what it saw."""
+"""One rank of the benchmark: joins, times what it is asked for, and writes what it measured."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -16,42 +17,27 @@ import torch
 import torch.distributed as dist
 
 from ddpdoctor.bench import collectives, steps
-from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, Setting
-from ddpdoctor.files import write_json
+from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, MEASURED, Setting
 from ddpdoctor.group.eager import without_compiler
-from ddpdoctor.group.worker import DRAIN_SECONDS
+from ddpdoctor.group.rank_files import EventWriter, rank_file
+from ddpdoctor.group.worker import DRAIN_SECONDS, describe
 
-PROGRESS = "progress.json"
-"""What the ranks do now, for the live line."""
 TIMEOUT = timedelta(seconds=120)
 """Of a collective. The command ends all of it long before, where time is up."""
-
-
-def result_file(folder: Path, ranks: int, rank: int) -> Path:
-    """What one rank of so many measured."""
-    return folder / f"{ranks}-ranks-{rank}.json"
-
-
-def failure_file(folder: Path, ranks: int, rank: int) -> Path:
-    """What one rank of so many failed with."""
-    return folder / f"{ranks}-ranks-{rank}.failed.json"
 
 
 def run(setting: Setting, ranks: int, rank: int, folder: Path) -> None:
     """A rank's whole life, in a process that was forked for it; does not return."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    doing = _Doing(folder / PROGRESS if rank == 0 else None, ranks)
+    events = EventWriter(rank_file(folder, rank))
+    events.write("hello", pid=os.getpid(), host=socket.gethostname())
     try:
-        measured = _measure(setting, ranks, rank, folder, doing)
-        write_json(result_file(folder, ranks, rank), measured)
+        rows = _measure(setting, ranks, rank, folder, lambda text: events.write("step", step=text))
+        events.write("done", name=MEASURED, value=rows, seconds=0.0)
         status = 0
     except BaseException as failed:  # noqa: BLE001 - the command tells of it
         traceback.print_exc()
-        text = str(failed).partition("\n")[0] or type(failed).__name__
-        write_json(
-            failure_file(folder, ranks, rank),
-            {"doing": doing.now, "error": f"{type(failed).__name__}: {text}"},
-        )
+        events.write("failed", **describe(failed))
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
@@ -59,20 +45,9 @@ def run(setting: Setting, ranks: int, rank: int, folder: Path) -> None:
     os._exit(status)
 
 
-class _Doing:
-    """What this rank does now."""
-
-    def __init__(self, file: Path | None, ranks: int) -> None:
-        self._file, self._ranks = file, ranks
-        self.now = "joining"
-
-    def __call__(self, text: str) -> None:
-        self.now = text
-        if self._file:
-            write_json(self._file, f"{self._ranks} rank{'s' * (self._ranks > 1)}: {text}")
-
-
-def _measure(setting: Setting, ranks: int, rank: int, folder: Path, doing: _Doing) -> dict[str, Any]:
+def _measure(
+    setting: Setting, ranks: int, rank: int, folder: Path, doing: Callable[[str], None]
+) -> dict[str, Any]:
     torch.set_num_threads(setting.threads)
     device = torch.device("cuda", rank) if setting.backend == "nccl" else torch.device("cpu")
     if device.type == "cuda":
@@ -80,7 +55,7 @@ def _measure(setting: Setting, ranks: int, rank: int, folder: Path, doing: _Doin
     doing("joining the group")
     dist.init_process_group(
         setting.backend,
-        init_method=f"file://{folder / f'store-{ranks}'}",  # no port that could be taken
+        init_method=f"file://{folder / 'store'}",  # no port that could be taken
         rank=rank,
         world_size=ranks,
         timeout=TIMEOUT,

@@ -23,14 +23,14 @@ class Measured:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class RankRecord:
-    """One rank of the group."""
+    """One rank of the group. Of one that is still running, :class:`~ddpdoctor.group.rank_state.RankState` is one."""
 
     rank: int
     pid: int = 0
     host: str = ""
-    measured: Mapping[str, Measured] = field(default_factory=dict)
+    measured: dict[str, Measured] = field(default_factory=dict)
     joined: bool = False
     finished: bool = False
     """Whether it reached the end of its script; what happens to the process after that is no finding."""
@@ -64,6 +64,12 @@ class RankRecord:
     def broke_at(self) -> float:
         """When it failed or was seen dead, in seconds since the epoch."""
         return self.failure.time if self.failure else self.died or 0.0
+
+    @property
+    def order_of_blame(self) -> tuple[bool, bool, float]:
+        """The least is that of the rank that broke first."""
+        # Whose peer is gone has a peer that went: by SIGTERM from outside, where nobody broke by itself.
+        return self.is_victim, self.is_victim and self.failure is not None, self.broke_at
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,7 @@ class GroupRecord:
     def first_to_break(self) -> RankRecord | None:
         """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""
         broken = [rank for rank in self.ranks if rank.failure or rank.died]
-        return min(broken, key=_order_of_blame, default=None)
+        return min(broken, key=lambda rank: rank.order_of_blame, default=None)
 
     def values(self, measurement: str) -> dict[int, Mapping[str, Any]]:
         """A measurement's result by rank, complete.
@@ -136,8 +142,3 @@ class GroupRecord:
         if not values or len(values) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
         return values
-
-
-def _order_of_blame(rank: RankRecord) -> tuple[bool, bool, float]:
-    # Whose peer is gone has a peer that went: by SIGTERM from outside, where nobody broke by itself.
-    return rank.is_victim, rank.is_victim and rank.failure is not None, rank.broke_at

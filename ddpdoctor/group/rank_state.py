@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,15 @@ from ddpdoctor.host.proc import is_gone
 _FAULTHANDLER_SECONDS = 0.3
 
 
-@dataclass
-class RankState:
-    """One rank of this host."""
+@dataclass(kw_only=True)
+class RankState(RankRecord):
+    """One rank of this host while it runs."""
 
-    rank: int
     events: GrowingFile
     limit: float
     """Seconds that it may be silent in what it does now."""
-    pid: int = 0
-    host: str = ""
-    joined: bool = False
-    finished: bool = False
-    failure: Failure | None = None
-    died: float | None = None
     died_late: bool = False
-    """Whether that was seen after somebody had broken."""
-    step: str | None = None
-    steps: int = 0
-    current: str | None = None
-    measured: dict[str, Measured] = field(default_factory=dict)
-    stack: tuple[Frame, ...] = ()
+    """Whether its death was seen after somebody had broken."""
 
     def read_events(self) -> bool:
         """Bring this up to what the rank has written; whether there was anything."""
@@ -84,22 +72,9 @@ class RankState:
 
     def record(self, exit_code: int | None) -> RankRecord:
         """This rank as a check reads it."""
+        values = {field.name: getattr(self, field.name) for field in fields(RankRecord)}
         ended_by_us = self.died_late and exit_code in (None, -signal.SIGTERM)
-        return RankRecord(
-            self.rank,
-            self.pid,
-            self.host,
-            self.measured,
-            joined=self.joined,
-            finished=self.finished,
-            failure=self.failure,
-            died=None if ended_by_us else self.died,
-            exit_code=exit_code,
-            current=self.current,
-            step=self.step,
-            steps=self.steps,
-            stack=self.stack,
-        )
+        return RankRecord(**{**values, "exit_code": exit_code, "died": None if ended_by_us else self.died})
 
 
 def take_rank_stacks(ranks: list[RankState], folder: Path) -> str | None:

@@ -71,7 +71,7 @@ class GroupRun:
         # Other nodes may be started by hand, a minute later.
         join_seconds = JOIN_SECONDS if launch.nnodes == 1 else launch.timeout
         self._ranks = [
-            RankState(rank, GrowingFile(rank_files.rank_file(folder, rank)), join_seconds)
+            RankState(rank, events=GrowingFile(rank_files.rank_file(folder, rank)), limit=join_seconds)
             for rank in range(first, first + launch.nproc)
         ]
         self._last_event = time.monotonic()

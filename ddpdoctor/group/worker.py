@@ -52,7 +52,7 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
         if launch.nnodes > 1:
             _share(context, measured)
     except BaseException as failed:
-        events.write("failed", **_describe(failed))
+        events.write("failed", **describe(failed))
         raise
     events.write("finished")
     time.sleep(DRAIN_SECONDS)
@@ -130,7 +130,8 @@ def _gather(value: Any, context: Context) -> list[Any]:
     return [json.loads(bytes(t[: int(n)].tolist())) for t, n in zip(texts, lengths, strict=True)]
 
 
-def _describe(failed: BaseException) -> dict[str, Any]:
+def describe(failed: BaseException) -> dict[str, Any]:
+    """An exception, as the event of a rank that failed has it."""
     return {
         "type": type(failed).__name__,
         "message": str(failed),

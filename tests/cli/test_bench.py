@@ -37,7 +37,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
     command = [sys.executable, "-m", "ddpdoctor", "bench", "--nproc", "2", "--backend", "gloo"]
     env = environment({"TMPDIR": str(temporary)})
     with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
-        wait_until(lambda: list(temporary.glob("*/progress.json")), SECONDS)
+        wait_until(lambda: list(temporary.glob("*/*/rank0.jsonl")), SECONDS)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
