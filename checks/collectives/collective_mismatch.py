@@ -56,7 +56,8 @@ class CollectiveMismatch(StandstillCheck):
 
     Fix:
         Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
-        that one rank does not take, and pad tensors before a gather.
+        that one rank does not take; pad to the largest shape before a gather, or use dist.all_gather_object for values
+        of different lengths.
     """
 
     code = "DD302"
@@ -89,10 +90,6 @@ class CollectiveMismatch(StandstillCheck):
         where = f" at {cause.position}," if cause.position else ""
         return self.fail(
             f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}",
-            why="Collectives are matched by the order of the calls alone, so these two were matched: the ranks hang, "
-            "receive each other's bytes, or fail with an error about sizes.",
-            fix="call the same collectives in the same order with the same shapes on every rank: pad to the "
-            "largest shape before a gather, or use dist.all_gather_object for values of different lengths",
             **cause_fields(cause),
         )
 

@@ -23,8 +23,9 @@ class CollectiveOnSomeRanks(StandstillCheck):
         broke or hangs also the line of the call, and what the others called instead.
 
     Why it matters:
-        Code under `if rank == 0` often contains collectives: the forward of a DDP model that has buffers, a metric's
-        compute(), a save that gathers. Rank 0 waits there until the timeout.
+        A collective needs every rank of its group. Code under `if rank == 0` often contains one: the forward of a DDP
+        model that has buffers, a metric's compute(), a save that gathers. Rank 0 then waits until the timeout, or is
+        matched with a different collective of the others.
 
     Example:
         if rank == 0:
@@ -57,8 +58,6 @@ class CollectiveOnSomeRanks(StandstillCheck):
             instead = f" at {cause.position}, where {others} called {cause.others.text}"
         return self.fail(
             f"{ranks} alone called {cause.call}{instead}",
-            why=f"A collective needs every rank of its group: {ranks} waited for {others}, or was matched with a "
-            "different collective.",
             fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
             **cause_fields(cause),
         )
@@ -78,11 +77,9 @@ class CollectiveOnSomeRanks(StandstillCheck):
 
     @reports(AloneInOutput)
     def _alone_in_output(self, cause: AloneInOutput) -> Finding:
-        ranks = who(cause.culprits)
+        waited = f"{who(cause.culprits)} alone waited in {cause.what}{for_seconds(cause.seconds)}"
         return self.fail(
-            f"{ranks} alone waited in {cause.what}{for_seconds(cause.seconds)}, and no other rank came",
-            why=f"{ranks.capitalize()} called a collective that the other ranks did not call: code under a condition "
-            "on the rank, such as an evaluation through the DDP model, or a metric.",
+            f"{waited}, and no other rank came",
             fix="use model.module in code that one rank runs alone, or call it on every rank\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line",
             **cause_fields(cause),

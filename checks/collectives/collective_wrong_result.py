@@ -70,8 +70,6 @@ class CollectiveWrongResult(Check):
         more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
         return self.fail(
             _headline(wrong[0]) + more,
-            why="DDP averages gradients with all_reduce and synchronizes weights with broadcast. Where a collective is "
-            "wrong, training continues without an error on wrong numbers.",
             fix=_FIX_NCCL if backend == "nccl" else _FIX_OTHER,
             ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
             evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),

@@ -21,8 +21,8 @@ class LongWorkOnOneRank(StandstillCheck):
         for as long as the timeout of the process group.
 
     Why it matters:
-        The timeout of the others ends the job, often minutes before the work is done, and their errors name a
-        collective and not the work.
+        The others wait in a collective until the timeout of the process group, 10 or 30 minutes by default. It ends the
+        job, often minutes before the work is done, with errors that name the collective and not the work.
 
     Example:
         if rank == 0:
@@ -30,7 +30,7 @@ class LongWorkOnOneRank(StandstillCheck):
         dist.barrier()                 # the others time out after 30
 
     Fix:
-        Do the work before the launch, or raise the timeout of the process group:
+        Do the work before the launch, or a part of it on every rank; or raise the timeout of the process group:
             dist.init_process_group(timeout=timedelta(hours=2))
     """
 
@@ -60,8 +60,6 @@ class LongWorkOnOneRank(StandstillCheck):
             why="A collective ends when every rank of its group has joined it. "
             f"{who(waiting).capitalize()} {verb(waiting, 'fails', 'fail')} at the timeout of the process group, "
             f"{timeout}, with an error that names the collective and not this line.",
-            fix="do the work before the launch, or a part of it on every rank; or raise the timeout:\n"
-            "dist.init_process_group(timeout=timedelta(hours=2))",
             **cause_fields(cause),
         )
 
@@ -92,7 +90,5 @@ class LongWorkOnOneRank(StandstillCheck):
             f"one rank's work was {cause.percent} % done after {time}, and the others' wait for it timed out",
             why="The progress bar had run for as long as the timeout of a collective. The ranks without it waited in "
             f"{cause.what} for the rank that shows it.",
-            fix="do the work before the launch, or a part of it on every rank; or raise the timeout:\n"
-            "dist.init_process_group(timeout=timedelta(hours=2))     # in transformers: ddp_timeout=7200",
             **cause_fields(cause),
         )

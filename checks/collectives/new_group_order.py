@@ -16,15 +16,6 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
-_WHY = (
-    "Every rank of the job has to call new_group for every group in the same order, also for groups that it is not a "
-    "member of. "
-)
-_FIX = (
-    "on every rank, outside any condition on the rank:\n"
-    "groups = [dist.new_group(ranks) for ranks in all_members]     # in the same order\n"
-    "group = next(group for group, ranks in zip(groups, all_members) if rank in ranks)"
-)
 _MOST_RANKS = 8
 """Of a circle, in the headline."""
 
@@ -38,15 +29,16 @@ class NewGroupOrder(StandstillCheck):
 
     Why it matters:
         Every rank of the job has to call new_group for every group, also for groups that it is not a member of, and
-        in the same order, because groups are matched by the order of the calls alone. Otherwise collectives of other
-        ranks hang, or fail with a closed connection.
+        in the same order, because groups are numbered and matched by the order of the calls alone. Otherwise one
+        number means different groups on different ranks, which wait for each other until the timeout, or fail with a
+        closed connection.
 
     Example:
         if rank in (0, 1):
             group = dist.new_group([0, 1])      # ranks 2 and 3 never call it
 
     Fix:
-        Create all groups on every rank, and select one afterwards:
+        Create all groups on every rank, outside any condition on the rank, and select one afterwards:
             pairs = [[0, 1], [2, 3]]
             groups = [dist.new_group(pair) for pair in pairs]
             group = groups[rank // 2]
@@ -80,9 +72,6 @@ class NewGroupOrder(StandstillCheck):
         return self.fail(
             f"{who(with_first)} called new_group for {_for(members[first])} where rank {other} called it for "
             f"{_for(members[other])}",
-            why=f"{_WHY}Groups are matched by the order of the calls alone, so these two count as one group, whose "
-            "members wait for each other.",
-            fix=_FIX,
             **{**cause_fields(cause), "evidence": (*orders, *cause.states)},
         )
 
@@ -94,9 +83,6 @@ class NewGroupOrder(StandstillCheck):
         )
         return self.fail(
             f"{who(called)} alone called new_group{there}, and {others} did not",
-            why=f"{_WHY}From there on {who(called)} and {others} number groups differently, and this group, or the "
-            "next one, waits for ranks that do not join.",
-            fix=_FIX,
             **cause_fields(cause),
         )
 
@@ -123,10 +109,6 @@ class NewGroupOrder(StandstillCheck):
         )
         return self.fail(
             f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
-            why="Groups are numbered in the order in which a rank creates them, so ranks that create them in different "
-            "orders, or skip some, use one number for different groups, and wait in them for each other.",
-            fix="call dist.new_group for every group on every rank in the same order, also for groups that the rank is "
-            "not a member of",
             **{**cause_fields(cause), "evidence": memberships},
         )
 

@@ -7,11 +7,6 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 
 _WARNING = r"destroy_process_group\(\) was not called before program exit|process group has NOT been destroyed before"
-_WHY = (
-    "The group is then destroyed with the interpreter, in an undefined order: NCCL warns about it, and a rank may "
-    "wait for one that has exited."
-)
-_FIX = "try:\n    main()\nfinally:\n    dist.destroy_process_group()"
 
 
 class NotShutDown(Check):
@@ -55,8 +50,6 @@ class NotShutDown(Check):
             return Passed(f"{ranks_phrase(ended)} destroyed the process group")
         return self.info(
             f"{ranks_phrase(joined)} ended without destroy_process_group",
-            why=_WHY,
-            fix=_FIX,
             ranks=tuple(joined),
             where=next(iter(joined.values()))[0].at,
         )
@@ -68,7 +61,7 @@ class NotShutDown(Check):
         if log.failed:
             return Skipped("the job failed, and did not come to its end")
         headline = "the job ended without destroy_process_group"
-        return self.info(headline, why=_WHY, fix=_FIX, **log_fields(*lines[:8], role=Role.MESSENGER))
+        return self.info(headline, **log_fields(*lines[:8], role=Role.MESSENGER))
 
 
 def _ended(recording: Recording) -> bool:

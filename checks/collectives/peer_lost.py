@@ -22,15 +22,17 @@ class PeerLost(Check):
         not show why the peer was lost: which ranks report them, and which rank they name.
 
     Why it matters:
-        Healthy ranks write these lines. The cause is in the output, the exit status or the node's kernel log of a
-        rank that does not report an error.
+        The rank that reports a closed connection is itself healthy. The cause is in the output, the exit status or the
+        node's kernel log of its peer, which does not report this error.
 
     Example:
         Rank 3 is killed on another node; ranks 0-2 report "Connection closed by peer".
 
     Fix:
-        Look at the rank that reports nothing: its own output (torchrun --log-dir logs --tee 3), the exit codes in
-        every launcher's summary, and dmesg on its node.
+        Keep the output of every rank. Of the rank that does not report the error, look at its last output, at its exit
+        code in the launcher's summary, and on its node at the kernel's log:
+            torchrun --log-dir logs --tee 3 ...
+            dmesg -T | grep -i -e killed -e xid
     """
 
     code = "DD311"
@@ -68,11 +70,6 @@ class PeerLost(Check):
         return [
             self.fail(
                 f"{lost} went away; the output shows {survivors_phrase} only",
-                why="The rank that reports a closed connection is itself healthy. The cause is in the output of its "
-                "peer, which is not here.",
-                fix="torchrun --log-dir logs --tee 3 ...     # keeps the output of every rank\n"
-                f"look at {lost}: exit code in its launcher's summary, and on its node: "
-                "dmesg -T | grep -i -e killed -e xid",
                 **log_fields(*errors[:_MOST_SOURCES], role=Role.MESSENGER, ranks=named),
             )
         ]

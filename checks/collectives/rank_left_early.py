@@ -13,8 +13,6 @@ from ddpdoctor.trace.exit_disconnect import issued
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
-_FIX = "dist.barrier()                  # on every rank, after the last work\ndist.destroy_process_group()"
-
 
 class RankLeftEarly(StandstillCheck):
     """A rank ended its script while others still wait for it.
@@ -24,7 +22,9 @@ class RankLeftEarly(StandstillCheck):
         connection is closed, or hang. Also where the script catches that error, so that the job ends as a success.
 
     Why it matters:
-        For a launcher, exit status 0 is a success. The ranks that report errors are the healthy ones.
+        A collective needs every rank of its group. The connections of a rank that has ended are closed, so the others
+        fail in their next collective, or wait in it until the timeout. For a launcher, exit status 0 is a success, and
+        the ranks that report errors are the healthy ones.
 
     Example:
         if rank != 0:
@@ -68,7 +68,6 @@ class RankLeftEarly(StandstillCheck):
             "finished",
             why="Every rank made the same calls. gloo closes the connections of a rank whose script has ended, even "
             "while another rank still reads the last bytes of the same collective.",
-            fix=_FIX,
             ranks=tuple(rank.rank for rank in late),
             where=raised.at if raised else None,
         )
@@ -77,9 +76,6 @@ class RankLeftEarly(StandstillCheck):
     def _ended_early(self, cause: EndedEarly) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
-            why="A collective needs every rank of its group. For a launcher, status 0 is a success, so nothing ends "
-            "the others before the timeout of the process group.",
-            fix=_FIX,
             **cause_fields(cause),
         )
 
@@ -88,9 +84,6 @@ class RankLeftEarly(StandstillCheck):
         return self.fail(
             f"{ranks_phrase(ranks)} ended with status 0 while {ranks_phrase(rank.rank for rank in waiting)} still "
             f"waited for {verb(ranks, 'it', 'them')}",
-            why="A collective needs every rank of its group. The connections of a rank that has ended are closed, so "
-            "the others fail in their next collective, or wait in it until the timeout.",
-            fix=_FIX,
             ranks=ranks,
             where=_where(left[0], waiting[0]),
             evidence=(

@@ -7,11 +7,6 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.stall import find_stall, judge_stall
 from ddpdoctor.model import Finding, Judgement, Role, Source
 
-_COLLECT = (
-    "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH "
-    "torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs"
-)
-
 
 class TimeoutUndetermined(Check):
     """The job failed, and the output does not show why.
@@ -29,7 +24,9 @@ class TimeoutUndetermined(Check):
 
     Fix:
         Run it again with the flight recorder and NCCL's log, and keep every rank's output:
-            TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO torchrun --log-dir logs --tee 3 ...
+            export TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 NCCL_DEBUG=INFO
+            NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH torchrun --log-dir logs --tee 3 ...
+            ddpdoctor explain logs
     """
 
     code = "DD312"
@@ -45,7 +42,6 @@ class TimeoutUndetermined(Check):
             return self.fail(
                 f"{ends[0].who} ended with exit status {ends[0].code}, and the output does not show why",
                 why="The launcher reports its end. Its own output is not here, or contains no error message.",
-                fix=_COLLECT,
                 **log_fields(ends[0], role=Role.UNKNOWN),
             )
         if log.hung is None:
@@ -53,7 +49,6 @@ class TimeoutUndetermined(Check):
         return self.fail(
             "the job stopped making progress, and the output does not show why",
             why="No rank reported a failure before the output ends.",
-            fix=_COLLECT,
             **log_fields(log.hung, role=Role.UNKNOWN, ranks=()),
         )
 
@@ -68,6 +63,5 @@ class TimeoutUndetermined(Check):
             f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
             why=f"Every rank in this output waited at the same place, so none of them is the cause. "
             f"{path if cause.first else ''}A watchdog reports the timeout, and not what blocked the data.",
-            fix=_COLLECT,
             **cause_fields(cause),
         )
