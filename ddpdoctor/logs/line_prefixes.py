@@ -13,7 +13,7 @@ _LABEL = re.compile(
     | (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \d{4})?   # with --timestamp-output
       \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
     | \[1,mpirank:(?P<sagemaker>\d{1,6}),[^\]\s]+\]<std(?:out|err)>:\s?   # SageMaker's mpirun
-    | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|$)                              # srun --label
+    | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|\t|$)                              # srun --label
     | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
     | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=\d+[^)]*)\)\s?             # Ray, vLLM
     | \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
@@ -22,16 +22,24 @@ _LABEL = re.compile(
     | \S{1,80}\s\[std(?:out|err)\]\s                                     # collectors that name the stream
     | \[\d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d\]\s                             # ts and its kin
     | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{1,80}\ [^\s:\[]{1,80}\[\d+\]:\s   # journalctl, syslog
+    | \d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d(?:[.,]\d+)?\s            # loggers, in front of each line
+      (?=Traceback|\s|\[rank|[\w.]+(?:Error|Exception)\b)
     | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
       (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
     | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|[(\[](?=[\w.-]*\d)(?P<node>[A-Za-z][\w.-]*)[)\]])\s   # pdsh
-      (?=Traceback|\s\s|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
+      (?=Traceback|\s\s|\t|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
     """,
     re.VERBOSE,
 )
 _MOST_LABELS = 4
+_START = "Traceback (most recent call last)"
+_LONGEST_PREFIX = 120
+_IS_PREFIX = re.compile(r"(?=.*\d)(?!.*(?:%\||it/s|[{\"]))\S.*[\s\]:>|)-]$")
+"""Of what stands before a traceback: not a progress bar, and not the key of an object in JSON."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
+_NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b")
 _RANKS = ("rank", "mpi", "sagemaker", "task", "lightning", "actor", "tag")
 
 
@@ -61,3 +69,27 @@ def strip(raw: str) -> Labelled:
             label = label or match["host"] or match["node"]
         text = text[match.end() :]
     return Labelled(text, label, rank)
+
+
+class Prefixes:
+    """The prefixes of one stream: those that :func:`strip` knows, and the one that its tracebacks show.
+
+    What stands before the first line of a traceback stands before every line of that process. Launchers differ in
+    host, time and process number, so the prefix is known by its shape, with any numbers.
+    """
+
+    def __init__(self) -> None:
+        self._shape: re.Pattern[str] | None = None
+
+    def strip(self, raw: str) -> Labelled:
+        """As :func:`strip`, and without a prefix of the shape that was learned."""
+        labelled, text = strip(raw), uncoloured(raw)
+        before, start, _ = text.partition(_START)
+        if start and self._shape is None and len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before):
+            self._shape = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
+        match = self._shape.match(text) if self._shape and labelled.text == text else None
+        if match is None:
+            return labelled
+        rest, rank = strip(text[match.end() :]), _NAMES_RANK.search(match[0])
+        label = rest.label or _TIME.sub("", match[0]).strip()
+        return Labelled(rest.text, label, int(rank[1]) if rank and rest.rank is None else rest.rank)

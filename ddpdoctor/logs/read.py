@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections import Counter, defaultdict
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ddpdoctor.logs import launches, line_prefixes, nccl_output, process_ends, tracebacks
 from ddpdoctor.logs.launches import Launches, last_launch
+from ddpdoctor.logs.line_prefixes import Prefixes
 from ddpdoctor.logs.log import Line, Log
 from ddpdoctor.logs.process_ends import Ends
 from ddpdoctor.logs.scan import Scanner
@@ -51,8 +51,8 @@ _CALL_STACK = re.compile(
 )
 """Where torch's error files, and loggers that write JSON, put a traceback."""
 _REST_OF_TEXT = re.compile(r'(?:[^"\\]|\\.)*')
-_CONTAINER = re.compile(rf'\{{"log": ?{_TEXT}')
-"""A line of Docker's own files."""
+_MESSAGE = re.compile(rf'[{{,] ?"(?:log|message|msg|textPayload)": ?{_TEXT}')
+"""A line of Docker's own files, and of loggers that write JSON."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(
     r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
@@ -94,6 +94,7 @@ class _Reading:
         self._nccl: dict[str, list[str]] = defaultdict(list)
         self._hung: Line | None = None
         self._launches = Launches()
+        self._prefixes = Prefixes()
         self._characters = 0
         self._starts: list[tuple[int, Stream]] = []
         """Before which line of all each stream begins."""
@@ -101,6 +102,7 @@ class _Reading:
     def take(self, stream: Stream) -> None:
         """Read one stream to its end."""
         before = self._scanner.read
+        self._prefixes = Prefixes()
         self._starts.append((before, stream))
         for batch in self._scanner.scan(stream.chunks):
             at = Line("", batch.place - before, stream.name, stream.rank, batch.place)
@@ -108,7 +110,7 @@ class _Reading:
                 self._line(text, at, batch.groups)
 
     def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
-        labelled = line_prefixes.strip(raw)
+        labelled = self._prefixes.strip(raw)
         rank = at.rank if labelled.rank is None else labelled.rank
         line = Line(labelled.text, at.number, at.file, rank, at.position)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
@@ -186,17 +188,22 @@ class _Reading:
 
 def _parts(raw: bytes) -> Iterator[str]:
     """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
-    whole = raw.decode("utf-8", "replace")
-    if whole.startswith('{"log":') and (match := _CONTAINER.match(whole)):
-        with contextlib.suppress(ValueError):
-            whole = json.loads(f'"{match[1]}"').rstrip("\n")
-    for drawn in whole.split("\r"):
-        for text in _RUN_TOGETHER.split(drawn):
-            yield text[:LONGEST_TEXT]
+    whole = raw.decode("utf-8", "replace").rstrip("\r")
     stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
-    if stack:
-        with contextlib.suppress(ValueError):
-            yield from json.loads(f'"{stack}"').splitlines()
+    message = _MESSAGE.search(whole) if whole.startswith("{") and not stack else None
+    shown = _unescaped(message[1], whole) if message else whole
+    for line in (*shown.rstrip("\n").split("\n"), *_unescaped(stack, "").splitlines()):
+        for drawn in line.split("\r"):
+            for text in _RUN_TOGETHER.split(drawn):
+                yield text[:LONGEST_TEXT]
+
+
+def _unescaped(text: str, otherwise: str) -> str:
+    """What a text of JSON stands for."""
+    try:
+        return str(json.loads(f'"{text}"'))
+    except ValueError:
+        return otherwise
 
 
 def _traceback_in_json(whole: str) -> str:

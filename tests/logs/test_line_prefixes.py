@@ -1,0 +1,66 @@
+"""What launchers, containers and loggers put before a line changes no verdict."""
+
+import json
+
+import pytest
+
+from tests.support.logs import explained, raised
+
+RAISED = raised(1, "KeyError", "'cat'").replace("[rank1]: ", "")
+LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4021\n"
+NAMES = 'RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a".\n'
+NAMES += '\tUnexpected key(s) in state_dict: "module.a".\n'
+
+
+def document(key: str, line: str) -> str:
+    return json.dumps({"time": "2025-01-01", key: line, "stream": "stderr"})
+
+
+PREFIXES = {
+    "nothing": lambda line: line,
+    "host": lambda line: f"worker-1: {line}",
+    "host in brackets": lambda line: f"[worker-1] {line}",
+    "node in parentheses": lambda line: f"(node1) {line}",
+    "rank in words": lambda line: f"<rank 1> {line}",
+    "pod and container": lambda line: f"train-worker-1 pytorch {line}",
+    "time of a logger": lambda line: f"2025-01-01 10:00:00,123 {line}",
+    "logger": lambda line: f"2025-01-01 10:00:00,123 | ERROR | train:88 | {line}",
+    "mpirun with time": lambda line: f"Fri Aug 11 12:31:45 2023[1,1]<stderr>:{line}",
+    "return at the end": lambda line: f"{line}\r",
+    "JSON of Docker": lambda line: document("log", line),
+    "JSON of a logger": lambda line: document("message", line),
+}
+
+
+def prefixed(name: str, text: str) -> str:
+    return "".join(PREFIXES[name](line) + "\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_an_exception_is_found_behind_it(name):
+    first, *_ = explained(prefixed(name, RAISED) + LOST)
+    assert first.headline.endswith("failed with KeyError \"'cat'\"")
+    assert first.where is not None
+
+
+@pytest.mark.parametrize("name", PREFIXES)
+def test_a_message_of_several_lines_is_read_behind_it(name):
+    assert explained(prefixed(name, RAISED.replace("KeyError: 'cat'\n", NAMES)))[0].code == "DD403"
+
+
+def test_a_rank_that_the_prefix_names_is_known():
+    assert explained(prefixed("rank in words", RAISED))[0].ranks == (1,)
+
+
+def test_processes_whose_prefixes_differ_by_a_number_are_told_apart():
+    lines = zip(RAISED.splitlines(), RAISED.replace("cat", "dog").splitlines(), strict=True)
+    text = "".join(f"job-1 main {first}\njob-2 main {second}\n" for first, second in lines)
+    assert explained(text)[0].headline == "a process failed with KeyError \"'cat'\""
+
+
+def test_a_progress_bar_before_a_traceback_is_no_prefix():
+    bar = " 12%|#| 1/8 [00:01<00:07, 1it/s] "
+    assert (
+        explained(bar + RAISED + f"{bar}KeyError: 'later'\n")[0].headline
+        == "a process failed with KeyError \"'cat'\""
+    )
