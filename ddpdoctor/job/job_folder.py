@@ -183,7 +183,8 @@ class _RankOutput:
         for ended in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(ended["rank"]), _exit_code(ended))
         blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())
-        if job.kind is JobKind.LINE and stopped.status and not blamed:
+        by_itself = stopped.ended_at is None
+        if job.kind is JobKind.LINE and stopped.status and by_itself and not blamed:
             self.exit_codes[0] = stopped.status
 
     def of(self, rank: int) -> Path:

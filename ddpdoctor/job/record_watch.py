@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,15 +104,16 @@ class Watch:
                 ranks[process.rank] = process
         return ranks
 
-    def all_ended(self, nproc: int | None) -> bool:
-        """Whether every rank has reached the end of its script.
+    def all_ended(self, nproc: int | None, is_gone: Callable[[int], bool] = lambda pid: False) -> bool:
+        """Whether every rank has reached the end of its script, or is gone.
 
         Args:
             nproc: ranks on this host; None where only they themselves know.
+            is_gone: whether a process is, by its id.
         """
         ranks = list(self.ranks().values())
         expected = nproc or max((rank.local_world_size or 1 for rank in ranks), default=1)
-        return len(ranks) >= expected and all(rank.ended for rank in ranks)
+        return len(ranks) >= expected and all(rank.ended or is_gone(rank.pid) for rank in ranks)
 
     def somebody_failed(self) -> bool:
         """Whether the script of a rank has ended badly."""

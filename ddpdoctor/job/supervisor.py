@@ -12,7 +12,7 @@ from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOU
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.snapshots import write
 from ddpdoctor.host.activity import Observer
-from ddpdoctor.host.proc import descendants
+from ddpdoctor.host.proc import descendants, is_gone
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import STANDSTILL
 from ddpdoctor.job.rank_observer import RankObserver
@@ -62,10 +62,11 @@ class Supervisor:
         self.watch.look()
         ranks, now = self.watch.ranks(), time.monotonic()
         observations = self._ranks.look(now, ranks, self._expected(ranks))
-        failed = self.watch.somebody_failed() or self._ranks.vanished(ranks)
+        ended = self.all_ended()
+        failed = self.watch.somebody_failed() or (not ended and self._ranks.vanished(ranks))
         # The launcher may have started the ranks anew.
         self.failed_at = (self.failed_at or now) if failed else None
-        if not ranks or self.failed_at or self.all_ended():
+        if not ranks or self.failed_at or ended:
             return Judgement(JobState.MOVES)
         self._detector.elsewhere = self._is_elsewhere(ranks)
         self._detector.together = max(
@@ -74,8 +75,12 @@ class Supervisor:
         return self._detector.look(now, observations, _timeout(ranks))
 
     def all_ended(self) -> bool:
-        """Whether every rank has reached the end of its script."""
-        return self.watch.all_ended(None if self.is_line else self._launch.nproc)
+        """Whether no rank is left.
+
+        Each reached the end of its script, or was killed: frameworks kill their workers when the work is done, and of
+        any other end the launcher tells.
+        """
+        return self.watch.all_ended(None if self.is_line else self._launch.nproc, is_gone)
 
     def idle_seconds(self) -> float:
         """For how long no process of the job has worked; looked at only where records cannot tell."""

@@ -158,6 +158,13 @@ def test_a_line_without_any_record_has_its_own_end(tmp_path: Path) -> None:
     assert not one.finished
 
 
+def test_a_line_that_we_ended_did_not_end_a_rank(tmp_path: Path) -> None:
+    run = Run(tmp_path, LINE)
+    run.record(0)
+    (rank,) = run.trace(-15, ended_at=6.0).ranks
+    assert (rank.exit_code, rank.killed_by) == (None, None)
+
+
 def test_a_standstill_is_kept_for_later(tmp_path: Path) -> None:
     stack = (Frame("main", "/jobs/train.py", 3),)
     snapshots.write(Standstill((Process(11, 1, stack=stack),), seconds=6.0), tmp_path / STANDSTILL)

@@ -47,6 +47,15 @@ def looked(folder: Path) -> Watch:
     return watch
 
 
+def test_ranks_that_were_killed_when_all_was_done_have_ended(tmp_path: Path) -> None:
+    """As Ray kills its workers, which say nothing of it."""
+    Record(tmp_path, 10, rank=0)
+    Record(tmp_path, 11, rank=1)
+    watch = looked(tmp_path)
+    assert not watch.all_ended(2, lambda pid: pid == 10)
+    assert watch.all_ended(2, lambda pid: True)
+
+
 def test_ranks_of_torchrun_have_ended_when_each_has(tmp_path: Path) -> None:
     Record(tmp_path, 5)  # the launcher, which imports torch too
     first = Record(tmp_path, 10, parent=5, rank=0).say(Exit("returned", 0.0))
