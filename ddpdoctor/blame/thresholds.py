@@ -17,6 +17,8 @@ is blocked nothing."""
 STARVED_SHARE = 0.25
 """Of the time, in which threads queued for a CPU: a process may get too little to be seen at work. Idle machines
 show up to 0.05, ones with a second busy process on each CPU 0.5 and more."""
+LONGEST_DELAY = 60.0
+"""Seconds by which a deadline of ours moves, at most, while processes of ours are starved or at work."""
 SHORT_SLICE = 200_000
 """Nanoseconds; a thread that looks whether there is something to do runs for 25 us, one that works for milliseconds."""
 MUCH_DATA = 64 << 10

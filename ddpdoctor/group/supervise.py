@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ddpdoctor.blame.thresholds import HANG_SECONDS, SPIN_SECONDS
+from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
 from ddpdoctor.files import GrowingFile, read_json, write_json
 from ddpdoctor.group import rank_files
 from ddpdoctor.group.group_record import GroupRecord, Stage
@@ -15,9 +15,10 @@ from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.port import PortWatch
 from ddpdoctor.group.rank_records import last_words, log_lines, nccl_evidence, rank_records
 from ddpdoctor.group.rank_state import RankState, take_rank_stacks
-from ddpdoctor.host.activity import Observer
+from ddpdoctor.host.activity import Observer, Spent
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl_settings import debug_variables
+from ddpdoctor.host.proc import descendants
 from ddpdoctor.host.system import System, loopback_down
 from ddpdoctor.job.guarded import start_engine
 from ddpdoctor.launch import Launch
@@ -74,8 +75,8 @@ class GroupRun:
             RankState(rank, events=GrowingFile(rank_files.rank_file(folder, rank)), limit=join_seconds)
             for rank in range(first, first + launch.nproc)
         ]
-        self._last_event = time.monotonic()
         self._observer = Observer()
+        """Touched whenever there is something new."""
         cpus = read_cgroup(system).granted(system.cpus()[1])
         self._slowdown = max(1.0, launch.nproc / (RANKS_PER_CPU * cpus))
         """How many times its deadline a rank gets."""
@@ -133,12 +134,14 @@ class GroupRun:
 
     def _until(self, there: Callable[[], bool], limit: float, deadline: float, failure: str) -> str | None:
         """Wait for something of the engine; why it did not come, or None."""
-        end = min(time.monotonic() + limit, deadline)
+        self._observer.touch()
         while not there():
             if self._has_ended() and not there():
                 return f"{failure}: {last_words(self.folder) or 'the process ended without an error message'}"
-            if time.monotonic() > end:
-                return f"{failure} within {limit:.0f} s" if end < deadline else TIME_LIMIT
+            if self._is_past(limit):
+                return f"{failure} within {limit:.0f} s"
+            if time.monotonic() > deadline:
+                return TIME_LIMIT
             time.sleep(POLL_SECONDS)
         return None
 
@@ -150,7 +153,6 @@ class GroupRun:
     def _go(self) -> None:
         """Start the ranks."""
         write_json(self.folder / rank_files.GO, {"port": self._port.choose()})
-        self._last_event = time.monotonic()
         self._observer.touch()
 
     # -- while they run ---------------------------------------------------------------------------------
@@ -184,9 +186,9 @@ class GroupRun:
             say()
 
     def _read_events(self) -> None:
-        for one in self._ranks:
-            if one.read_events():
-                self._last_event = time.monotonic()
+        # Each of them, whatever the others have to tell.
+        if any([rank.read_events() for rank in self._ranks]):
+            self._observer.touch()
         if all(rank.joined for rank in self._ranks):
             self._port.look(lambda: self._ranks[0].current is not None and not self._somebody_broke())
 
@@ -197,8 +199,8 @@ class GroupRun:
 
     def _wait_for_the_others(self) -> None:
         """Time for the engine to see the exit status, and for the victims to write down their errors."""
-        end = time.monotonic() + VICTIM_SECONDS
-        while time.monotonic() < end and not self._has_ended():
+        self._observer.touch()
+        while not (self._is_past(VICTIM_SECONDS, with_work=True) or self._has_ended()):
             for rank in self._ranks:
                 rank.notice_death(late=True)  # its peers may tell of closed connections before it is gone
             time.sleep(POLL_SECONDS)
@@ -214,15 +216,31 @@ class GroupRun:
         return [rank for rank in self._ranks if not rank.finished]
 
     def _is_hung(self) -> bool:
-        now = time.monotonic()
-        if not all(rank.joined for rank in self._ranks):
-            self._observer.touch()  # many ranks that connect wait for each other's answers, and nobody seems to work
-        silent = now - self._last_event
-        idle = self._observer.idle_seconds(lambda: [rank.pid for rank in self._ranks])
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
-        late = any(silent > one.limit * self._slowdown for one in self._unfinished())
-        spins = self.launch.backend == "gloo" and min(silent, self._observer.free_seconds()) > SPIN_SECONDS
-        return late or spins or min(silent, idle) > HANG_SECONDS
+        limit = min((rank.limit for rank in self._unfinished()), default=0.0)
+        if not all(rank.joined for rank in self._ranks):
+            # Many ranks that connect wait for each other's answers, and nobody seems to work.
+            return self._is_past(limit * self._slowdown)
+        if self.launch.backend == "gloo":
+            limit = min(limit, SPIN_SECONDS)
+        idle = self._observer.idle_seconds(self._pids)
+        return idle > HANG_SECONDS or self._is_past(limit * self._slowdown, with_work=True)
+
+    def _is_past(self, seconds: float, *, with_work: bool = False) -> bool:
+        """Whether this time has gone by since there was something new, as far as our processes could use it.
+
+        Args:
+            with_work: whether the time in which they worked counts, too.
+        """
+        self._observer.follow(self._pids)
+        spent = self._observer.spent
+        used = spent[Spent.IDLE] + (spent[Spent.WORKING] if with_work else 0.0)
+        return used > seconds or sum(spent.values()) > seconds + LONGEST_DELAY
+
+    def _pids(self) -> list[int]:
+        """The ranks that are to be seen at work, or all that the engine has started where they are not known yet."""
+        pids = [rank.pid for rank in self._unfinished()]
+        return pids if pids and all(pids) else descendants(self._process.pid)
 
     # -- afterwards -------------------------------------------------------------------------------------
 

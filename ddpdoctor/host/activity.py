@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
 import psutil
@@ -131,8 +132,8 @@ class Activity:
         if before is None:
             return {"R": Doing.COMPUTES, "D": Doing.DISK}.get(after.state, Doing.UNKNOWN)
         # One that stands in the queue all the time has used nothing, and is runnable at both looks.
-        waits_for_cpu = before.state == after.state == "R"
-        if waits_for_cpu or self.share() > all_threads or self.share(main=True) > main_thread:
+        busy = self.share() > all_threads or self.share(main=True) > main_thread
+        if busy or self._is_runnable_at_both():
             return Doing.COMPUTES
         moved = after.moved - before.moved > MUCH_DATA * self.seconds
         if moved or "D" in before.state + after.state or (before.call.on_disk and after.call.on_disk):
@@ -158,10 +159,19 @@ class Activity:
         return sum(map(_wanted, times.values())) / 1e9 / self.seconds
 
     @property
-    def starved(self) -> bool:
-        """Whether it may have got too little of a CPU or of its disk to be seen at work."""
-        queued = sum(ran.queued for ran in self._times().values()) / 1e9 / self.seconds
-        return queued > STARVED_SHARE or self.doing() is Doing.DISK
+    def lack(self) -> float:
+        """The share of the time for which it had no CPU, or waited for its disk, and could not be seen at work."""
+        if self.doing() is Doing.DISK:
+            return 1.0
+        times = self._times()
+        queued = sum(ran.queued for ran in times.values()) / 1e9 / self.seconds
+        if self._is_runnable_at_both():  # the kernel counts time in the queue when a thread leaves it
+            main = times.get(self.after.main, ThreadTime()) if self.after else ThreadTime()
+            queued = max(queued, 1.0 - main.nanoseconds / 1e9 / self.seconds)
+        return min(1.0, queued)
+
+    def _is_runnable_at_both(self) -> bool:
+        return bool(self.before and self.after and self.before.state == self.after.state == "R")
 
     def _times(self) -> dict[int, ThreadTime]:
         """What each thread used in between."""
@@ -185,8 +195,21 @@ def _wanted(ran: ThreadTime) -> int:
     return ran.nanoseconds + (ran.queued if works else 0)
 
 
+class Spent(Enum):
+    """How processes spent the time between two looks."""
+
+    STARVED = "starved"
+    """One of them lacked a CPU or its disk; or nobody looked, since the machine itself stood still."""
+    WORKING = "working"
+    IDLE = "idle"
+
+
 class Observer:
-    """Looks at processes again and again."""
+    """Looks at processes again and again.
+
+    Attributes:
+        spent: seconds since the last touch, up to the last look, by what the processes did in them.
+    """
 
     def __init__(self) -> None:
         self._before: Mapping[int, Snapshot] = {}
@@ -196,8 +219,9 @@ class Observer:
         self.touch()
 
     def touch(self) -> None:
-        """Count this moment as one at which somebody worked."""
-        self._last_work = self._last_starved = time.monotonic()
+        """Count this moment as one at which somebody worked, and begin to count anew."""
+        self._touched = self._last_work = time.monotonic()
+        self.spent = dict.fromkeys(Spent, 0.0)
 
     @property
     def is_due(self) -> bool:
@@ -212,28 +236,37 @@ class Observer:
         """
         now = time.monotonic()
         self._seconds, self._looked = now - self._looked, now
-        seen = {pid: snapshot(pid, ignored) for pid in pids}
-        self._before, self._now = self._now, {pid: one for pid, one in seen.items() if one is not None}
+        snapshots = {pid: snapshot(pid, ignored) for pid in pids}
+        self._before, self._now = (
+            self._now,
+            {pid: shot for pid, shot in snapshots.items() if shot is not None},
+        )
 
     def activity(self, pid: int) -> Activity:
         """What a process did between the last two looks."""
         return Activity(self._before.get(pid), self._now.get(pid), self._seconds)
 
-    def idle_seconds(self, pids: Callable[[], Iterable[int]]) -> float:
-        """For how long none of the processes has worked, as far as there were CPUs and disk for it.
+    def follow(self, pids: Callable[[], Iterable[int]]) -> None:
+        """Look at the processes where that is due, and count what they spent their time with.
 
         Args:
             pids: finds them, where they are looked at now.
         """
-        if self.is_due:
-            self.look(pids())
-            activities = [self.activity(pid) for pid in self._now]
-            if self._seconds > LONGEST_SPAN or any(activity.starved for activity in activities):
-                self.touch()
-            elif any(activity.doing() is Doing.COMPUTES for activity in activities):
-                self._last_work = self._looked
-        return time.monotonic() - self._last_work
+        if not self.is_due:
+            return
+        self.look(pids())
+        activities = [self.activity(pid) for pid in self._now]
+        works = any(activity.doing() is Doing.COMPUTES for activity in activities)
+        lack = max((activity.lack for activity in activities), default=0.0)
+        if self._seconds > LONGEST_SPAN:
+            lack = 1.0
+        if works or lack > STARVED_SHARE:
+            self._last_work = self._looked
+        seconds = min(self._seconds, LONGEST_SPAN, self._looked - self._touched)
+        self.spent[Spent.STARVED] += lack * seconds
+        self.spent[Spent.WORKING if works else Spent.IDLE] += (1.0 - lack) * seconds
 
-    def free_seconds(self) -> float:
-        """For how long, up to the last look, CPU and disk were there for whoever had work."""
-        return self._looked - self._last_starved
+    def idle_seconds(self, pids: Callable[[], Iterable[int]]) -> float:
+        """For how long none of the processes has worked, as far as there were CPUs and disk for it."""
+        self.follow(pids)
+        return time.monotonic() - self._last_work

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.blame.standstill import Doing
-from ddpdoctor.host.activity import Activity, Observer, Snapshot, ThreadTime, snapshot
+from ddpdoctor.host.activity import Activity, Observer, Snapshot, Spent, ThreadTime, snapshot
 from ddpdoctor.host.system_calls import Call
 
 MS = 1_000_000
@@ -99,7 +99,7 @@ def test_a_process_that_ends_while_it_is_looked_at(tmp_path, monkeypatch):
 
 @pytest.fixture
 def idle_after(monkeypatch):
-    """For how long nobody has worked after ten seconds, and CPUs were free, by what each rank did in every second."""
+    """For how long nobody has worked after ten seconds, and starved since the first look at the end of the first."""
 
     def run(*each: Snapshot) -> tuple[float, float]:
         clock = [0.0]
@@ -120,29 +120,34 @@ def idle_after(monkeypatch):
         while clock[0] < 10.0:
             clock[0] += 0.25
             idle = observer.idle_seconds(lambda: range(len(each)))
-        return idle, observer.free_seconds()
+        return idle, round(observer.spent[Spent.STARVED], 1)
 
     return run
 
 
-LOOKS_AROUND = after(ThreadTime(40 * MS, 5 * MS, 1000))
-SPINS = after(ThreadTime(990 * MS, 5 * MS, 20))
+LOOKS_AROUND = after(ThreadTime(40 * MS, 2 * MS, 1000))
+SPINS = after(ThreadTime(990 * MS, 2 * MS, 20))
 STARVES = after(ThreadTime(20 * MS, 900 * MS, 5))
 SHORT_TURNS = after(ThreadTime(20 * MS, 700 * MS, 500))
 ON_DISK = after(state="D")
+IN_QUEUE = after(state="R")
 
 
 def test_ranks_that_wait_are_idle(idle_after):
-    assert idle_after(LOOKS_AROUND, LOOKS_AROUND) == (10.0, 10.0)
+    assert idle_after(LOOKS_AROUND, LOOKS_AROUND) == (10.0, 0.0)
 
 
-@pytest.mark.parametrize("other", [STARVES, SHORT_TURNS, ON_DISK], ids=["CPU", "short turns", "disk"])
-def test_where_cpus_or_the_disk_are_short_nobody_is_idle(idle_after, other):
-    assert idle_after(LOOKS_AROUND, other) == (0.0, 0.0)
+@pytest.mark.parametrize(
+    ("other", "starved"),
+    [(STARVES, 8.1), (SHORT_TURNS, 6.3), (IN_QUEUE, 9.0), (ON_DISK, 10.0)],
+    ids=["CPU", "short turns", "no turn at all", "disk"],
+)
+def test_where_cpus_or_the_disk_are_short_nobody_is_idle(idle_after, other, starved):
+    assert idle_after(LOOKS_AROUND, other) == (0.0, starved)
 
 
 def test_one_that_works_where_cpus_are_free_is_told_from_one_that_is_starved(idle_after):
-    assert idle_after(LOOKS_AROUND, SPINS) == (0.0, 10.0)
+    assert idle_after(LOOKS_AROUND, SPINS) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("counted", [{}, {1: ThreadTime(), 2: ThreadTime()}])

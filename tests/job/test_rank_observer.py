@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +25,14 @@ MAIN = (Frame("main", "/jobs/train.py", 3),)
 SAVES = (*MAIN, Frame("save_checkpoint", "/jobs/train.py", 5))
 BARRIER = (*MAIN, Frame("barrier", C10D, 9))
 CHILD_ENDS = (*MAIN, Frame("wait", "/usr/lib/python3.11/subprocess.py", 9))
+SECONDS = 60.0
+"""At most, until a busy machine has brought a process where it then stays."""
+LONG = 600.0
+"""For which a process sleeps; no test takes as long."""
 LOCKED = "threading.Event().wait()"
 BUSY = "while True: pass"
-THREAD = "threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\ntime.sleep(99)"
-CHILD = f"subprocess.Popen([sys.executable, '-c', {BUSY!r}])\ntime.sleep(99)"
+THREAD = "threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\ntime.sleep(600)"
+CHILD = f"subprocess.Popen([sys.executable, '-c', {BUSY!r}])\ntime.sleep(600)"
 
 SENDS = """
 def send():
@@ -58,12 +62,12 @@ class Case(NamedTuple):
 CASES = {
     "in a collective": Case(LOCKED, BARRIER, RankActivity.WAITS),
     "in a lock": Case(LOCKED, MAIN, RankActivity.BLOCKED),
-    "sleeps": Case("time.sleep(50)", MAIN, RankActivity.SLEEPS),
-    "saves slowly": Case("time.sleep(30)", SAVES, RankActivity.SLEEPS),
+    "sleeps": Case("time.sleep(600)", MAIN, RankActivity.SLEEPS),
+    "saves slowly": Case("time.sleep(600)", SAVES, RankActivity.SLEEPS),
     "sleeps in short turns": Case("while True: time.sleep(0.2)", MAIN, RankActivity.SLEEPS),
     "looks for a message again and again": Case(LOOKS, MAIN, RankActivity.WORKS),
     "waits for a child that sleeps": Case(
-        "subprocess.run(['sleep', '50'])", CHILD_ENDS, RankActivity.BLOCKED
+        "subprocess.run(['sleep', '600'])", CHILD_ENDS, RankActivity.BLOCKED
     ),
     "computes": Case(BUSY, MAIN, RankActivity.WORKS),
     "computes inside of a collective": Case(BUSY, BARRIER, RankActivity.WORKS),
@@ -76,23 +80,52 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def seen() -> Iterator[dict[str, Observation]]:
-    """What is seen of each case after two looks, its record having said nothing new since it came there."""
+    """What is seen of each case, its record having said nothing new since it came there."""
     with ExitStack() as started:
         processes = [_start(case.code, started) for case in CASES.values()]
-        for one in processes:
-            assert one.stdout is not None
-            assert one.stdout.readline() == b"up\n"
-        pids = [one.pid for one in processes]
-        observer, began = RankObserver(os.getpid()), time.monotonic() - 10
-        for pause in (1.0, LOOK_SECONDS):
-            time.sleep(pause)
-            beats = [Heartbeat(time.monotonic(), began, stack=case.stack) for case in CASES.values()]
-            ranks = {
-                rank: Process(pid, 1, began, rank, rank, 99, backend=case.backend, beat=beat)
-                for rank, (pid, case, beat) in enumerate(zip(pids, CASES.values(), beats, strict=True))
+        for process in processes:
+            _await_start(process)
+
+        def ranks() -> dict[int, Process]:
+            return {
+                rank: _silent(process.pid, rank, case.stack, case.backend)
+                for rank, (process, case) in enumerate(zip(processes, CASES.values(), strict=True))
             }
-            found = observer.look(time.monotonic(), ranks, ())
+
+        expected = {rank: case.activity for rank, case in enumerate(CASES.values())}
+        found = _look_until(RankObserver(os.getpid()), ranks, expected)
         yield dict(zip(CASES, found.values(), strict=True))
+
+
+def _look_until(
+    observer: RankObserver,
+    ranks: Callable[[], dict[int, Process]],
+    expected: Mapping[int, RankActivity],
+    missing: Iterable[int] = (),
+) -> dict[int, Observation]:
+    """What is seen of each rank at last.
+
+    On a busy machine a process takes seconds to come where it then stays, or to be given a CPU. So they are looked
+    at again, for a minute at most, and of each rank the first look counts that shows what is expected.
+    """
+    found: dict[int, Observation] = {}
+    observer.look(time.monotonic(), ranks(), missing)
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(LOOK_SECONDS)
+        looked = observer.look(time.monotonic(), ranks(), missing)
+        differ = [rank for rank in looked if rank not in found or found[rank].activity is not expected[rank]]
+        found |= {rank: looked[rank] for rank in differ}
+        if all(found[rank].activity is activity for rank, activity in expected.items()):
+            break
+    return dict(sorted(found.items()))
+
+
+def _silent(pid: int, rank: int, stack: tuple[Frame, ...], backend: str = "gloo") -> Process:
+    """A rank that has not moved for ten seconds, and says where it is."""
+    now = time.monotonic()
+    beat = Heartbeat(now, now - 10, stack=stack)
+    return Process(pid, 1, now - 10, rank, rank, 99, backend=backend, beat=beat)
 
 
 def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[bytes]":
@@ -105,6 +138,11 @@ def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[b
     )
     started.callback(os.killpg, process.pid, signal.SIGKILL)
     return process
+
+
+def _await_start(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -126,17 +164,18 @@ def test_a_rank_that_reads_from_a_connection(
 ) -> None:
     with ExitStack() as started:
         server = started.enter_context(socket.create_server(("127.0.0.1", 0)))
+        fetches = (Frame("fetch", "/jobs/train.py", 3),)
         code = f"asks = socket.create_connection({server.getsockname()!r})\nwhile asks.recv(1 << 16): pass"
         pid = _start(code, started).pid
         connection = started.enter_context(server.accept()[0])
-        observer, began = RankObserver(job), time.monotonic() - 10
-        for _ in range(int(2.5 * LOOK_SECONDS / 0.02)):
+        observer, end = RankObserver(job), time.monotonic() + SECONDS
+        found: tuple[RankActivity, float] | None = None
+        while found != expected and time.monotonic() < end:
             time.sleep(0.02)
             connection.send(b"x" if answers else b"")
-            beat = Heartbeat(time.monotonic(), began, stack=(Frame("fetch", "/jobs/train.py", 3),))
-            rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
-            seen = observer.look(time.monotonic(), {0: rank}, ())[0]
-    assert (seen.activity, seen.at_least) == expected
+            observation = observer.look(time.monotonic(), {0: _silent(pid, 0, fetches)}, ())[0]
+            found = observation.activity, observation.at_least
+    assert found == expected
 
 
 def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None:
@@ -150,18 +189,14 @@ def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None
         pid = _start(f"subprocess.run([sys.executable, '-c', {code!r}])", started).pid
         while not list(tmp_path.glob("*.now")):
             time.sleep(0.1)
-        observer, began = RankObserver(os.getpid(), tmp_path), time.monotonic() - 10
-        for _ in range(2):
-            time.sleep(LOOK_SECONDS)
-            beat = Heartbeat(time.monotonic(), began, stack=MAIN)
-            rank = Process(pid, 1, began, 0, 0, 1, backend="gloo", beat=beat)
-            found = observer.look(time.monotonic(), {0: rank}, ())
+        observer = RankObserver(os.getpid(), tmp_path)
+        found = _look_until(observer, lambda: {0: _silent(pid, 0, MAIN)}, {0: RankActivity.BLOCKED})
     assert found[0].activity is RankActivity.BLOCKED
 
 
 @pytest.mark.parametrize("name", ["sleeps", "waits for a child that sleeps"])
 def test_when_a_sleep_ends(seen: dict[str, Observation], name: str) -> None:
-    assert seen[name].wakes_in == pytest.approx(35, abs=15)
+    assert LONG - 2 * SECONDS < seen[name].wakes_in <= LONG
 
 
 def test_a_rank_that_left_and_one_that_is_not_there() -> None:
@@ -176,13 +211,7 @@ def test_a_rank_that_left_and_one_that_is_not_there() -> None:
 def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins() -> None:
     with ExitStack() as started:
         process = _start(BUSY, started, LOCAL_RANK="1")
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"up\n"
-        observer, began = RankObserver(os.getpid()), time.monotonic() - 10
-        first = Process(
-            os.getpid(), 1, began, 0, 0, 2, beat=Heartbeat(time.monotonic(), began, stack=BARRIER)
-        )
-        for pause in (1.0, LOOK_SECONDS):
-            time.sleep(pause)
-            found = observer.look(time.monotonic(), {0: first}, range(2))
+        _await_start(process)
+        observer, works = RankObserver(os.getpid()), {1: RankActivity.WORKS}
+        found = _look_until(observer, lambda: {0: _silent(os.getpid(), 0, BARRIER)}, works, range(2))
         assert (observer.unrecorded, found[1].activity) == ({1: process.pid}, RankActivity.WORKS)

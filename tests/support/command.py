@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 240
-"""Generous: two cores may be running another group."""
+SECONDS = 600
+"""Generous: two cores may be running another group, or stand still for a minute."""
 _LAUNCHER = (
     "RANK",
     "WORLD_SIZE",
@@ -85,12 +85,11 @@ def free_port() -> int:
 
 
 def check(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
-    """``ddpdoctor check`` of the host and the group, apart from others, as JSON."""
+    """``ddpdoctor check`` of the host and the group, apart from others and with time enough, as JSON."""
     select = () if "--select" in arguments else ("--select", "host,group")
-    own = apart(arguments)
-    return ddpdoctor(
-        "check", *arguments, *own, *select, "--format", "json", "--quiet", cwd=cwd, env=env, **popen
-    )
+    limit = () if "--timeout" in arguments else ("--timeout", str(SECONDS / 2))
+    words = (*arguments, *apart(arguments), *select, *limit, "--format", "json", "--quiet")
+    return ddpdoctor("check", *words, cwd=cwd, env=env, **popen)
 
 
 def apart(arguments: Sequence[str] = ()) -> tuple[str, ...]:
