@@ -86,7 +86,7 @@ class Collectives:
             if works is None:
                 return work
             works.append(work)
-            return None
+            return Works([])
 
         return method
 
