@@ -42,7 +42,8 @@ class PortInUse(Check):
         On one node, let torchrun choose a free port; on several, use another one:
             torchrun --standalone ...
             torchrun --master-port 29501 ...
-        End the process that uses the port if it is left over: ss -ltnp 'sport = :29500'
+        End the process that uses the port if it is left over:
+            ss -ltnp     # shows the process of each port
     """
 
     code = "DD002"
