@@ -129,9 +129,8 @@ class CollectiveMismatch(StandstillCheck):
     def _different_lines(self, cause: DifferentLines) -> Finding:
         return self.fail(
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
-            why="Each of these collectives waits for ranks that are in another one. Some ranks called something that "
-            "the others did not: under a condition on the rank, in a loop that they left at different steps, or for "
-            "a parameter that one rank did not use. Stacks alone do not show which.",
+            why="Each of these collectives waits for ranks that are in another one. Stacks alone do not show which "
+            "rank called something else: under a condition on the rank, in a loop that it left, or for a parameter.",
             fix="call the same collectives in the same order on every rank; to see where they diverged:\n"
             "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ...",
             **cause_fields(cause),

@@ -39,8 +39,9 @@ class CollectiveNotJoined(StandstillCheck):
         cause.
 
     Why it matters:
-        A collective ends when every rank has joined it. One missing rank blocks all of them until the timeout of the
-        process group, 10 or 30 minutes later, and then every rank reports the timeout and none the cause.
+        A collective ends when every rank of its group has joined it. One missing rank blocks all of them until the
+        timeout of the process group, 10 or 30 minutes later, and then every rank reports the collective and none the
+        cause.
 
     Example:
         if rank == 0:
@@ -65,9 +66,6 @@ class CollectiveNotJoined(StandstillCheck):
     def _is_elsewhere(self, cause: IsElsewhere) -> Finding:
         return self.fail(
             f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}",
-            why="A collective ends when every rank of its group has joined it. The others fail at the timeout of the "
-            "process group, with errors that name the collective and not this line.",
-            fix=f"see what it does at this line, and {_SAME_ORDER}",
             **cause_fields(cause),
         )
 
@@ -166,8 +164,6 @@ class CollectiveNotJoined(StandstillCheck):
         waited = f", in which {who(others)} waited{for_seconds(cause.seconds)}" if others else ""
         return self.fail(
             f"{late} did not join {cause.what}{waited}",
-            why=f"{late.capitalize()} diverged from the common order of collectives, or was busy elsewhere: fewer "
-            "batches, a branch on the rank's own data, a blocked DataLoader.",
             fix=f"to see where {late} is the next time: ddpdoctor hang, or\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of every rank",
             **cause_fields(cause),

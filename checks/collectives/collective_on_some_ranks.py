@@ -66,8 +66,6 @@ class CollectiveOnSomeRanks(StandstillCheck):
     def _left_call_out(self, cause: LeftCallOut) -> Finding:
         return self.fail(
             f"{who(cause.culprits)} left out {cause.call} at {cause.position}, which {who(cause.others)} called",
-            why="Collectives are matched by the order of the calls alone, so the next ones were matched wrongly: the "
-            "ranks hang, receive each other's bytes, or fail with an error about sizes.",
             fix=_FIX_CALL,
             **cause_fields(cause),
         )

@@ -46,7 +46,8 @@ class BackendUnavailable(Check):
         GPU; a backend whose plugin package is not installed.
 
     Why it matters:
-        init_process_group fails on every rank; with NCCL and no GPU, the first collective fails.
+        init_process_group fails on every rank; with NCCL and no GPU, the first collective fails. NCCL is in CUDA builds
+        for Linux only, and needs a GPU for each rank.
 
     Example:
         The CPU build of torch, installed by `pip install torch --index-url .../cpu`:
@@ -120,17 +121,14 @@ class BackendUnavailable(Check):
             )
         reason = log.reason(*self.raises)
         groups = {name: value for name, value in reason.match.groupdict().items() if value}
-        device = (
-            groups.get("device")
-            or groups.get("other")
-            or ("cpu" if "must be CUDA" in reason.match[0] else "")
-        )
-        if device:
+        device = groups.get("device") or groups.get("other")
+        if device or "must be CUDA" in reason.match[0]:
+            device = device or "cpu"
             other = "cpu" if device == "cuda" else "cuda"
             return self.fail(
                 f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
-                why="A process group sends tensors only of the devices that its backends are for: nccl those on GPUs.",
-                fix=f"move the tensor to the {other} device first, or give a backend for each: "
+                why="A backend communicates tensors of its own devices only; nccl those on GPUs.",
+                fix=f"move the tensor to the {other} device first, or use a backend for each: "
                 'dist.init_process_group("cpu:gloo,cuda:nccl")',
                 **log_fields(reason),
             )
@@ -138,10 +136,6 @@ class BackendUnavailable(Check):
         without_gpu = "no GPUs found" in reason.match.string
         return self.fail(
             f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
-            why="The script asks for a backend that this build of torch, or this machine, does not have: "
-            "NCCL is in CUDA builds for Linux only, and needs a GPU for each rank.",
-            fix='dist.init_process_group("gloo") on machines without GPUs\n'
-            "python -c 'import torch.distributed as d; print(d.is_nccl_available())'",
             **log_fields(reason),
         )
 
@@ -162,15 +156,12 @@ class BackendUnavailable(Check):
             return self.fail(
                 f"backend {backend} is not compiled into torch {build.version}, which has "
                 + ", ".join(sorted(build.backends)),
-                why="init_process_group fails on every rank: this backend is not in the installed build"
-                + ("." if build.cuda or build.hip else " for CPUs."),
                 fix="--backend gloo"
                 + ("; or install a build of torch with CUDA (pytorch.org)" if backend == "nccl" else ""),
             )
         if backend == "nccl" and not build.hip and host.gpus.absent:
             return self.fail(
                 f"backend nccl has no GPU to use: {host.gpus.absent}",
-                why="NCCL moves data between GPUs only, so init_process_group or the first collective fails.",
                 fix="--backend gloo; or start the job where nvidia-smi shows GPUs (docker run --gpus all ...)",
             )
         return None
@@ -181,8 +172,6 @@ class BackendUnavailable(Check):
             return None
         return self.fail(
             f"backend {backend} is registered by {package}, which is not installed",
-            why="torch knows this backend only after its package was imported; without it init_process_group fails "
-            "on every rank.",
             fix=f"install the package that provides {package}; or --backend gloo",
         )
 

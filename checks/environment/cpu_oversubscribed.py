@@ -21,16 +21,18 @@ class CpuOversubscribed(Check):
         workers than CPUs (information).
 
     Why it matters:
-        OpenMP threads spin while they wait for each other. With more threads than CPUs, each step takes many times
-        as long, and every rank waits for the slowest in the next all-reduce.
+        Ranks, threads and DataLoader workers take turns on the CPUs, and OpenMP threads spin while they wait for each
+        other. With more of them than CPUs, each step takes many times as long, and every rank waits for the slowest in
+        the next all-reduce.
 
     Example:
         A container with 4 CPUs on a machine with 64:
             docker run --cpus 4 -e OMP_NUM_THREADS=16 image torchrun --nproc-per-node 4 train.py
 
     Fix:
-        Divide the CPUs among the ranks, leaving some for DataLoader workers:
+        Divide the CPUs among the ranks and their DataLoader workers:
             export OMP_NUM_THREADS=1                 # torchrun's own default
+            DataLoader(..., num_workers=N)           # N: CPUs of this host / its ranks
     """
 
     code = "DD018"
@@ -64,9 +66,6 @@ class CpuOversubscribed(Check):
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
         return self.info(
             f"{_busy(threads, workers)} share {_cpus(cpus)}",
-            why="Threads and workers take turns on the CPUs, so steps take longer, and every rank waits for the "
-            "slowest.",
-            fix="export OMP_NUM_THREADS=1\nDataLoader(..., num_workers=N)     # N: CPUs of this host / its ranks",
             ranks=tuple(recordings),
             evidence=by_state(
                 recordings, lambda recording: _busy(_torch_threads(recording), _workers(recording))
@@ -77,8 +76,6 @@ class CpuOversubscribed(Check):
         nproc = host.launch.nproc
         return self.warn(
             f"OMP_NUM_THREADS={threads} gives {plural(nproc, 'rank')} {threads * nproc} threads on {_cpus(granted)}",
-            why="OpenMP threads spin while they wait for each other. With far more threads than CPUs, a step takes "
-            "many times as long, and every rank waits for the slowest.",
             fix=f"export OMP_NUM_THREADS={max(1, int(granted // nproc))}",
             evidence=_evidence(host),
         )

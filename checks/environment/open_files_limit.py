@@ -23,8 +23,9 @@ class OpenFilesLimit(Check):
         DataLoader workers, log files.
 
     Why it matters:
-        "Too many open files" occurs in the middle of a run, wherever the next file is opened: a DataLoader worker
-        dies, or a connection fails while the other ranks wait for it.
+        A rank opens sockets to its peers, and DataLoader workers pass each tensor as an open file. Above the limit,
+        opening fails with "Too many open files", or the kernel drops the file that was sent ("0 items of ancdata"), and
+        the other ranks wait for that rank.
 
     Example:
         A shell or a service with a low limit:
@@ -32,9 +33,10 @@ class OpenFilesLimit(Check):
             torchrun --nproc-per-node 8 train.py     # OSError: [Errno 24] Too many open files
 
     Fix:
-        Raise the soft limit to the hard limit before the launch:
-            ulimit -n $(ulimit -Hn)
-        or, in a container, docker run --ulimit nofile=65536:65536.
+        Raise the soft limit to the hard limit before the launch, on every node:
+            ulimit -n $(ulimit -Hn)                  # in a container: docker run --ulimit nofile=65536:65536
+        Or let DataLoader workers use files instead of descriptors:
+            torch.multiprocessing.set_sharing_strategy("file_system")
     """
 
     code = "DD015"
@@ -53,8 +55,6 @@ class OpenFilesLimit(Check):
         report = self.fail if soft < needed else self.info
         return report(
             f"{soft} open files are allowed, a rank of {host.launch.world_size} needs about {needed}",
-            why="A rank opens sockets to its peers, and DataLoader workers pass each tensor as an open file. Above the "
-            'limit either fails with "Too many open files", and the other ranks wait for that rank.',
             fix=_fix(hard, TIGHT * needed),
         )
 
@@ -62,10 +62,6 @@ class OpenFilesLimit(Check):
         reason = log.reason(_TOO_MANY)
         return self.fail(
             "a process ran out of file descriptors",
-            why="Each tensor that a DataLoader worker passes is an open file, and so is each connection of a rank. "
-            "Above the limit, opening fails, or the kernel drops the file that was sent ('0 items of ancdata').",
-            fix="ulimit -n 65536     # before the launcher, on every node\n"
-            'torch.multiprocessing.set_sharing_strategy("file_system")',
             **log_fields(reason),
         )
 

@@ -27,8 +27,8 @@ class StaleProcesses(Check):
         occupies the master port is reported as DD002.
 
     Why it matters:
-        torchrun's workers have their own sessions, so kill -9 of the launcher leaves them running. They keep their
-        GPU memory, so that the new job runs out of it, and their ports, so that new ranks join the old store.
+        torchrun's workers have their own sessions, so kill -9 of the launcher leaves them running. They keep memory,
+        GPUs, CPU time and ports: a new job runs out of memory, is slow, or joins the old store.
 
     Example:
         Ending the launcher only:
@@ -72,8 +72,6 @@ class StaleProcesses(Check):
         return report(
             f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
             + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
-            why="Their launcher ended without stopping them. They keep memory, GPUs, ports and CPU time, so a new job "
-            "runs out of memory, is slow, or connects to the old ranks.",
             fix=f"kill {pids}     # then kill -9 those that are still there",
             evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
         )

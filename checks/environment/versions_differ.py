@@ -19,8 +19,8 @@ class VersionsDiffer(Check):
         are failures; CUDA and Python are warnings.
 
     Why it matters:
-        Ranks communicate in the protocol of their torch and NCCL. Different versions hang while connecting, fail with
-        "invalid usage", or reduce in different orders, so that results are not reproducible.
+        Ranks communicate in the protocol of their torch and NCCL, and compute with the kernels of their CUDA. Different
+        versions hang while connecting, fail with "invalid usage", or give different results.
 
     Example:
         One node whose image was not updated:
@@ -59,8 +59,6 @@ class VersionsDiffer(Check):
             + ", ".join(
                 f"{version or 'none'} on {ranks_phrase(ranks)}" for version, ranks in ranks_by_version.items()
             ),
-            why="Ranks communicate in the protocol of their torch and NCCL, and compute with the kernels of their "
-            "CUDA. Different versions hang while connecting, fail, or give different results.",
             fix="install the same versions on every host, from one image or one constraints file: "
             f"pip install torch=={(versions[0]['torch'] or '').partition('+')[0]}",
             ranks=tuple(rank for ranks in list(ranks_by_version.values())[1:] for rank in ranks),

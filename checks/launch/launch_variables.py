@@ -50,9 +50,9 @@ class LaunchVariables(Check):
         In a live group, ranks whose variables are missing, not unique, not contiguous, or differ from the group's.
 
     Why it matters:
-        A rank reads its place in the job and the address of rank 0 from these variables. torchrun replaces them for
-        its ranks, but a script started with python or mp.spawn inherits the old values: it uses that rank, or waits
-        in init_process_group for ranks that were never started.
+        A rank selects its data, its device and its peers by these variables. torchrun sets them for its ranks, but a
+        script started with python or mp.spawn inherits old values: it shares a device or samples with another rank, or
+        waits in init_process_group for ranks that were never started.
 
     Example:
         Variables of an earlier test that are still exported:
@@ -101,8 +101,6 @@ class LaunchVariables(Check):
         if wrong:
             return self.fail(
                 wrong[0].text,
-                why="A rank selects its data, its device and its peers by these variables. If they contradict the "
-                "group, ranks share a device or samples, or wait for a rank that does not exist.",
                 fix="start the ranks with torchrun, and do not set RANK, WORLD_SIZE and similar variables in "
                 "wrapper scripts or sitecustomize",
                 ranks=tuple(sorted({rank for evidence in wrong for rank in evidence.ranks})),
@@ -116,8 +114,8 @@ class LaunchVariables(Check):
         name = reason.match["name"]
         return self.fail(
             f"{name} was not set in the environment of the script",
-            why=f"Launchers set {name} for every rank. A script that is started with python, or through a shell that "
-            "does not pass the environment on (sudo, ssh, a container), does not have it.",
+            why=f"Launchers set {name} for every rank. A script that is started with python, sudo or ssh, or in a "
+            "container, may not have it.",
             fix="torchrun --standalone --nproc-per-node 4 train.py",
             **log_fields(reason),
         )

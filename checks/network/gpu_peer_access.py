@@ -97,8 +97,7 @@ class GpuPeerAccess(Check):
         if reason:
             return self.fail(
                 "a GPU had no peer mapping left for one more GPU",
-                why="A GPU can map the memory of at most eight others, and a process with several GPUs maps all of "
-                "them to each other.",
+                why="A GPU can map the memory of at most eight others.",
                 fix="use at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
                 "NCCL_P2P_DISABLE=1 works without peer access",
                 **log_fields(reason),

@@ -125,8 +125,6 @@ class IbTransportError(Check):
     def _none_active(self, ports: Sequence[IbPort]) -> Finding:
         return self.warn(
             f"none of {plural(len(ports), 'InfiniBand port')} is active",
-            why="NCCL finds no InfiniBand device and communicates between the nodes over sockets, which is many times "
-            "slower, or fails with NCCL_NET=IB.",
             fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not to be used",
             evidence=_evidence(ports),
         )
@@ -136,8 +134,6 @@ class IbTransportError(Check):
         verb = "has a cable but is" if len(ports) == 1 else "have cables but are"
         return self.warn(
             f"{listing([port.name for port in ports])} {verb} not configured (state {ports[0].state})",
-            why="The subnet manager assigns a port its address. Until then the port is not active, and NCCL does not "
-            "use it.",
             fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
             evidence=_evidence(ports),
             about=Kind.INTERFACE.of(*(port.name for port in ports)),
@@ -146,10 +142,6 @@ class IbTransportError(Check):
     def _dropped(self, port: IbPort) -> Finding:
         return self.warn(
             f"{port.name} is down and was up before",
-            why="NCCL uses fewer ports on this node than on the others. Collectives run at the speed of the node with "
-            "the fewest, and ranks that expect this port fail to connect.",
-            fix=f"ibstat {port.device}     # check cable and switch\n"
-            f"export NCCL_IB_HCA=^{port.device}     # excludes it, on every node",
             evidence=_evidence([port]),
             about=Kind.INTERFACE.of(port.name),
         )
