@@ -248,7 +248,9 @@ def _good(texts: Sequence[str]) -> _State | None:
 def _skipped(verdicts: Sequence[Verdict], silenced: int) -> _State:
     causes = ", ".join(dict.fromkeys(code for verdict in verdicts for code in verdict.causes))
     if causes or silenced:
-        reason = f"what it found, {causes} explains" if causes else f"{plural(silenced, 'finding')} silenced"
+        reason = (
+            f"its findings are explained by {causes}" if causes else f"{plural(silenced, 'finding')} silenced"
+        )
         return Outcome.SKIP, reason, reason
     reason = next(verdict.reason for verdict in verdicts if verdict.reason)
     return Outcome.SKIP, f"{verdicts[0].check.title}: {reason}", reason

@@ -87,7 +87,7 @@ def test_only_the_symptom_is_dropped_and_not_its_siblings() -> None:
 def test_a_check_whose_findings_are_all_explained_is_skipped() -> None:
     merged = merge([verdict("DD402", finding("DD402", LAST, BEST)), verdict("DD020", *RACES)])
     race, _ = merged.results
-    assert (race.outcome, race.reason) == (Outcome.SKIP, "what it found, DD402 explains")
+    assert (race.outcome, race.reason) == (Outcome.SKIP, "its findings are explained by DD402")
 
 
 def test_a_silenced_finding_leaves_its_sibling() -> None:

@@ -144,7 +144,7 @@ def _half(spread: Spread) -> str:
 
 def _notes(results: Results) -> Iterator[str]:
     if results.busy > BUSY:
-        text = f"others used {results.busy:.1f} CPUs before this began, so the figures are too low, and vary."
+        text = f"other processes used {results.busy:.1f} CPUs before the benchmark, so its figures are too low."
         yield _wrapped("note:", text)
 
 

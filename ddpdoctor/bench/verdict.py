@@ -37,14 +37,14 @@ def _parts(split: Split) -> str:
 def _averaging(results: Results, most: Split) -> str:
     return (
         f"averaging {size(results.gradient_bytes)} of gradients, of which {duration(most.exposed)} are not hidden "
-        f"behind backward, {share(most.exposed / most.total)} of a step; larger batches of a rank, or accumulation "
-        f"under no_sync, make it rarer"
+        f"behind backward, {share(most.exposed / most.total)} of a step; larger batches per rank, or gradient "
+        f"accumulation under no_sync, reduce it"
     )
 
 
 def _computing(results: Results, single: Split, most: Split) -> str:
     wanted = most.ranks * results.setting.threads
-    why = "they compete for memory bandwidth or for CPUs that others use"
+    why = "they compete for memory bandwidth or for CPUs that other processes use"
     if results.setting.backend == "nccl":
         why = "the GPUs or the CPUs that feed them slow each other down"
     elif wanted > results.cpus:

@@ -59,9 +59,9 @@ def check(options: CheckOptions) -> int:
     return run_check(options)
 
 
-@command(app, HangOptions, if_stopped="the job goes on")
+@command(app, HangOptions, if_stopped="the job keeps running")
 def hang(options: HangOptions) -> int:
-    """Find out why a running job hangs: which rank waits for which, and which one is the cause. The job goes on.
+    """Find out why a running job hangs: which rank waits for which, and which one is the cause. The job keeps running.
 
     Exit status: 0 nothing hangs, 1 a hang was found, 2 could not look.
     """

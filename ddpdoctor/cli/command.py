@@ -23,7 +23,7 @@ _LAST = ("fail_on", "format", "output", "timeline", "verbose", "quiet")
 
 
 def command(
-    app: typer.Typer, options: type[_Options], if_stopped: str = "nothing of it is left running"
+    app: typer.Typer, options: type[_Options], if_stopped: str = "no process of it is left running"
 ) -> Callable[[_Run[_Options]], _Run[_Options]]:
     """Add a command, whose help is the function's docstring, and whose options are the fields of a dataclass.
 

@@ -44,7 +44,7 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
                 given.dumps[file] = rank
             elif file == Path(path):
                 raise UsageError(
-                    f"the name of the dump {quote(path)} does not tell its rank, as fr_rank_0 does"
+                    f"the name of the dump {quote(path)} does not contain its rank, as fr_rank_0 does"
                 )
         if not dumps or len(dumps) < len(files):
             given.others.append(path)
@@ -69,7 +69,7 @@ def judge_dumps(files: dict[Path, int], log: Callable[[str], None]) -> tuple[lis
 
 def _why_none(dumps: Dumps) -> str:
     file, reason = next(iter(dumps.refused.items()))
-    return f"{quote(str(file))} is no dump that can be read: {reason}"
+    return f"the dump {quote(str(file))} cannot be read: {reason}"
 
 
 def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -> list[Verdict]:

@@ -84,7 +84,7 @@ def _facts(options: ExplainOptions) -> Report:
         raise UsageError("--facts supports --format terminal and json only")
     facts = read_facts(streams(options.subjects))
     if not facts.by_rank:
-        raise UsageError("no line is from NCCL; NCCL_DEBUG=INFO makes it log")
+        raise UsageError("the input has no line from NCCL; run the job with NCCL_DEBUG=INFO")
     note = "no line names its rank; processes are numbered in order of appearance"
     notes = (note,) if facts.unnumbered else ()
     return compose([], {"facts": table(facts)}, time.monotonic(), notes=notes)

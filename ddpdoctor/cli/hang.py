@@ -111,7 +111,7 @@ def _live(pids: Sequence[int], progress: Progress) -> HangSource | None:
             return None
         if not jobs:
             raise UsageError(
-                "no process on this host has RANK in its environment; give the process id of the launcher"
+                "no process on this host has RANK in its environment; pass the process id of the launcher"
             )
         standstill = attach.look_at(jobs[0], progress.stage)
     except NoJob as why:

@@ -77,16 +77,16 @@ def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 def _on_time(trace: Trace, time_limit: float | None) -> Iterator[str]:
     if trace.out_of_time and time_limit:
-        yield f"the script was ended after {trace.seconds:.0f} s, and is judged as far as it went"
+        yield f"the script was ended after {trace.seconds:.0f} s, and checked up to that point"
 
 
 def _on_rehearsal(trace: Trace) -> Iterator[str]:
     if trace.rehearsal:
         yield (
-            "a rehearsal on the CPU: speed, memory of GPUs, NCCL and the numerics of CUDA kernels are not shown"
+            "rehearsed on the CPU: speed, GPU memory, NCCL and the numerics of CUDA kernels were not checked"
         )
     elif _WANTS_GPU.search(_what_ended(trace)):
-        yield "the script asks for a GPU that is not here: ddpdoctor check --rehearse runs it on the CPU"
+        yield "the script requires a GPU, and this machine has none: ddpdoctor check --rehearse runs it on the CPU"
 
 
 def _what_ended(trace: Trace) -> str:

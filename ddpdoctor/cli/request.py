@@ -136,7 +136,7 @@ def _earlier(options: CheckOptions) -> Path | None:
     if options.trace is None:
         return None
     if options.words:
-        raise UsageError("--trace judges an earlier run, and takes no script")
+        raise UsageError("--trace checks an earlier run and takes no script")
     folder = Path(options.trace)
     for place in (folder / JOB_FOLDER, folder):
         try:

@@ -37,11 +37,14 @@ class Picture(str, Enum):
     SCALING = "scaling"
 
 
-FolderOption = Annotated[str, typer.Option("--folder", metavar="FOLDER", help="Where the runs are.")]
-FormatOption = Annotated[RunFormat, typer.Option("--format", help="How to write it.")]
+FolderOption = Annotated[str, typer.Option("--folder", metavar="FOLDER", help="The folder with the runs.")]
+FormatOption = Annotated[RunFormat, typer.Option("--format", help="Format of the output.")]
 BaselineOption = Annotated[
     str | None,
-    typer.Option(metavar="RUN", help="What 1 x is. [default: the last with one process and the same work]"),
+    typer.Option(
+        metavar="RUN",
+        help="The run that counts as 1 x. [default: the last of one process and the same work]",
+    ),
 ]
 SomeRuns = Annotated[
     list[str] | None,

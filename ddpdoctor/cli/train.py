@@ -103,7 +103,7 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
     except KeyboardInterrupt:
         if folder:
             note_stopped(Path(folder))
-        print(f"ddpdoctor: stopped; nothing of it is left running{_where(folder)}", file=sys.stderr)
+        print(f"ddpdoctor: stopped; no process of it is left running{_where(folder)}", file=sys.stderr)
         return INTERRUPTED
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -66,7 +66,7 @@ class _Watched:
             job.stop()
         if self._signals:
             name = signal.Signals(self._signals[0]).name
-            print(f"ddpdoctor: stopped by {name}; nothing of it is left running", file=sys.stderr)
+            print(f"ddpdoctor: stopped by {name}; no process of it is left running", file=sys.stderr)
             return 128 + self._signals[0]
         report = self._judge(judging, trace)
         self._write(self._folder.keep(report, here=self._options.on_hang is OnHang.DUMP))
@@ -109,7 +109,7 @@ class _Watched:
         judging.judge_run(trace, self._folder.path / JOB_FOLDER)
         if judging.unfinished and not trace.broken:
             # The job did what it was to do; that it is no training is for check to mind.
-            judging.notes.append(f"there was nothing to judge: {judging.unfinished}")
+            judging.notes.append(f"nothing was checked: {judging.unfinished}")
             judging.unfinished = None
         return judging.compose()
 

@@ -76,7 +76,7 @@ def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
     records = job.records if job.records and job.records.is_dir() else None
     standstill = capture(job.ranks, records=records, native=False)
     if standstill_state(standstill) is not JobState.MOVES:
-        stage(f"looking for {LOOKS - 1} s whether they go on")
+        stage(f"checking for {LOOKS - 1} s whether they make progress")
         standstill = capture(job.ranks, records=records, looks=LOOKS)
     _verify(standstill)
     flight = standstill.flight or _left_dumps(job)
@@ -89,7 +89,7 @@ def _verify(standstill: Standstill) -> None:
     ranks = [process for process in standstill.processes if process.role is ProcessRole.RANK]
     reasons = {rank.unseen for rank in ranks}
     if all(rank.unseen for rank in ranks):
-        raise NoJob(f"no stack of any rank can be seen: {'; '.join(sorted(reasons))}")
+        raise NoJob(f"no stack of any rank can be read: {'; '.join(sorted(reasons))}")
 
 
 def _elsewhere(job: Job) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ def _elsewhere(job: Job) -> tuple[str, ...]:
     if not missing or len(missing) > 1 << 20:
         return ()
     word = "rank" if len(missing) == 1 else "ranks"
-    return (f"{word} {fold_ranks(missing)} not seen: no process of this host has that number",)
+    return (f"{word} {fold_ranks(missing)} not found: no process on this host has that rank",)
 
 
 def _left_dumps(job: Job) -> dict[int, Dump]:

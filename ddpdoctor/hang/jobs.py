@@ -210,10 +210,10 @@ def _why_not(given: Process) -> str:
     name = given.command[0] if given.command else "a kernel thread"
     if not given.environ and given.user:
         return (
-            f"process {given.pid} ({name}) is {given.user}'s, and may not be looked at: run as {given.user} or root, "
+            f"process {given.pid} ({name}) is {given.user}'s and may not be inspected: run as {given.user} or root, "
             "in a container with --cap-add SYS_PTRACE"
         )
-    return f"process {given.pid} ({name}) runs no Python, and none runs below it"
+    return f"process {given.pid} ({name}) and its children do not run Python"
 
 
 def _is_servant(process: Process) -> bool:

@@ -108,7 +108,7 @@ def read(*folders: Path) -> Standstill:
     if not files:
         raise Refused(f"no file ends with {ENDING}, as those of ddpdoctor hang --dump do")
     if len(files) > MOST_FILES:
-        raise Refused(f"there are {len(files)} files, and {MOST_FILES} are the most")
+        raise Refused(f"there are {len(files)} files; at most {MOST_FILES} are read")
     return _merge([_read(file) for file in files])
 
 
@@ -151,7 +151,7 @@ def _read(file: Path) -> Standstill:
 def _content(file: Path) -> StoredStandstill:
     size = file.stat().st_size
     if size > LARGEST:
-        raise Refused(f"it has {size >> 20} MiB, and {LARGEST >> 20} are the most")
+        raise Refused(f"it has {size >> 20} MiB; at most {LARGEST >> 20} MiB are read")
     plain = json.loads(file.read_bytes())
     if not isinstance(plain, dict):
         raise ValueError("it is no JSON object")

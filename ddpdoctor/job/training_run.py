@@ -146,7 +146,7 @@ class TrainingRun:
     def _why_not_launched(self) -> str:
         lines = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
         if not lines:
-            return "torchrun failed without a word"
+            return "torchrun failed without an error message"
         if "EADDRINUSE" in lines[-1]:
-            return f"another program has the port {self.launch.master_port}; without --master-port a free one is taken"
+            return f"port {self.launch.master_port} is in use; without --master-port a free port is chosen"
         return f"torchrun failed: {escape(lines[-1])}"

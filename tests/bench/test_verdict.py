@@ -18,8 +18,8 @@ def results(*ranks, cpus=8.0, busy=0.0, threads=1):
 def test_exposed_communication():
     assert limit(results(rank(exposed=0.020), rank(exposed=0.020))) == (
         "2 ranks reach 50 % of perfect weak scaling. What limits it: averaging 3.9 KiB of gradients, of which "
-        "20.0 ms are not hidden behind backward, 50 % of a step; larger batches of a rank, or accumulation under "
-        "no_sync, make it rarer."
+        "20.0 ms are not hidden behind backward, 50 % of a step; larger batches per rank, or gradient accumulation "
+        "under no_sync, reduce it."
     )
 
 
@@ -65,7 +65,7 @@ def test_one_rank_has_no_scaling():
 def test_the_text_fits_80_columns_and_says_that_others_were_busy():
     text = to_text(results(rank(exposed=0.02), rank(exposed=0.02), busy=1.4))
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "others used 1.4 CPUs before this began" in text
+    assert "other processes used 1.4 CPUs before" in text
     assert "note:" not in to_text(results(rank(), rank()))
 
 

@@ -41,7 +41,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    assert err.endswith("ddpdoctor: stopped; nothing of it is left running\n")
+    assert err.endswith("ddpdoctor: stopped; no process of it is left running\n")
     assert running_below(temporary) == []
     assert list(temporary.iterdir()) == []
 

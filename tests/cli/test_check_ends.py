@@ -76,7 +76,7 @@ def test_a_signal_ends_everything(
     stuck_check.send_signal(number)
     _, err = stuck_check.communicate(timeout=PATIENCE)
     assert stuck_check.returncode == status
-    assert err.decode() == "ddpdoctor: stopped; nothing of it is left running\n"
+    assert err.decode() == "ddpdoctor: stopped; no process of it is left running\n"
     assert list((tmp_path / "tmp").iterdir()) == []
 
 

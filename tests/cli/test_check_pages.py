@@ -26,7 +26,7 @@ def test_the_list_for_programs():
 def test_a_page_is_found_by_code_and_by_name(wanted):
     page = check_pages.explain(wanted)
     assert page.startswith("DD002 port-in-use\nfamily launch; looks at this host")
-    assert "\nFix:\n    Give the job a port of its own" in page
+    assert "\nFix:\n    On one node, let torchrun choose a free port" in page
     assert "\n        torchrun --nproc-per-node 4 train.py     # port 29500, already taken\n" in page
 
 

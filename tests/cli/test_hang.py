@@ -208,13 +208,13 @@ def test_several_jobs_are_listed_and_none_is_chosen(stuck, tmp_path):
 
 SAID = {
     "gone": (["999999999"], "there is no process 999999999"),
-    "not Python": (["SLEEP"], "runs no Python, and none runs below it"),
+    "not Python": (["SLEEP"], "and its children do not run Python"),
     "no folder": (["nowhere"], "'nowhere' is neither a folder nor a process id"),
     "an empty folder": (["."], "no file ends with .standstill.json, as those of ddpdoctor hang --dump do"),
     "both": ([".", "1"], "give process ids or folders, not both"),
     "no dumps": (
         ["--flight-recorder", "."],
-        "--flight-recorder '.': there is no file whose name tells a rank",
+        "--flight-recorder '.': no file name contains a rank",
     ),
     "no such dumps": (
         ["--flight-recorder", "/nowhere/at/all"],
@@ -265,7 +265,7 @@ def test_ctrl_c_leaves_the_job_as_it_was(stuck):
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    assert said.endswith("ddpdoctor: stopped; the job goes on\n")
+    assert said.endswith("ddpdoctor: stopped; the job keeps running\n")
     wait_until(lambda: all(state(one.pid) == "S" for one in stuck.ranks.values()))
 
 

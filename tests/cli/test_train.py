@@ -112,7 +112,7 @@ def test_ctrl_c_ends_every_process_and_keeps_the_run(training, tmp_path):
     assert training.returncode == 130
     (folder,) = find_runs(tmp_path / "runs")
     assert last_line(err) == (
-        f"ddpdoctor: stopped; nothing of it is left running; the run is in {folder.relative_to(tmp_path)}"
+        f"ddpdoctor: stopped; no process of it is left running; the run is in {folder.relative_to(tmp_path)}"
     )
     assert ranks_below(tmp_path) == {}
     assert read_run(folder).status == "stopped"
@@ -254,9 +254,9 @@ def test_who_lost_its_peer_is_not_blamed_for_that(tmp_path):
 def test_torchrun_itself_may_fail(tmp_path):
     assert failure(tmp_path, "Traceback\nOSError: port\n").text == "torchrun failed: OSError: port"
     assert failure(tmp_path, status=-9).text == "torchrun was ended by signal 9"
-    assert failure(tmp_path).text == "torchrun failed without a word"
+    assert failure(tmp_path).text == "torchrun failed without an error message"
     taken = "torch.distributed.DistNetworkError: ... port: 29500, ... name: EADDRINUSE, message: ..."
-    assert failure(tmp_path, taken).text.startswith("another program has the port 29500;")
+    assert failure(tmp_path, taken).text.startswith("port 29500 is in use;")
 
 
 def test_a_broken_error_file_is_passed_over(tmp_path):

@@ -71,7 +71,7 @@ def test_a_signal_is_the_jobs(tmp_path: Path, number: signal.Signals, status: in
         os.kill(process.pid, number)
         assert process.wait(60) == status
     said = out.read_text()
-    assert f"ddpdoctor: stopped by {number.name}; nothing of it is left running" in said
+    assert f"ddpdoctor: stopped by {number.name}; no process of it is left running" in said
     assert not running_below(tmp_path)
     assert said.count(" saved") == 2
 

@@ -143,14 +143,14 @@ def test_a_process_alone_is_a_job_of_one():
     ("pid", "process", "said"),
     [
         (77, shell(10), "there is no process 77"),
-        (10, shell(10), "process 10 (bash) runs no Python, and none runs below it"),
+        (10, shell(10), "process 10 (bash) and its children do not run Python"),
         (
             11,
             Process(11, ("vim",), "alice", 1),
-            "process 11 (vim) is alice's, and may not be looked at: run as alice or root, in a container with "
+            "process 11 (vim) is alice's and may not be inspected: run as alice or root, in a container with "
             "--cap-add SYS_PTRACE",
         ),
-        (12, Process(12, (), "", 2), "process 12 (a kernel thread) runs no Python, and none runs below it"),
+        (12, Process(12, (), "", 2), "process 12 (a kernel thread) and its children do not run Python"),
     ],
 )
 def test_what_is_no_job(pid, process, said):

@@ -147,7 +147,7 @@ def test_what_is_no_json_is_refused(tmp_path, text):
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(snapshots, "LARGEST", 10)
     written(tmp_path)
-    with pytest.raises(Refused, match="it has 0 MiB, and 0 are the most"):
+    with pytest.raises(Refused, match="it has 0 MiB; at most 0 MiB are read"):
         snapshots.read(tmp_path)
 
 

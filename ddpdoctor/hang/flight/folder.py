@@ -62,7 +62,7 @@ def read_folder(place: Path) -> Dumps:
     """
     ranks = {file: rank for file in files_of(place) if (rank := rank_of(file)) is not None}
     if not ranks:
-        raise Refused("there is no file whose name tells a rank, as nccl_trace_rank_0 does")
+        raise Refused("no file name contains a rank, as nccl_trace_rank_0 does")
     dumps = read_files(ranks)
     if not dumps.ranks:
         file, reason = next(iter(dumps.refused.items()))
@@ -153,6 +153,6 @@ def _try(job: tuple[Path, int]) -> tuple[Path, Dump | str]:
     except Refused as why:
         return file, str(why)
     except MemoryError:
-        return file, "it asks for more memory than a dump needs"
+        return file, "it requires more memory than a dump needs"
     except OSError as failed:
         return file, str(failed.strerror)

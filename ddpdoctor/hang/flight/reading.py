@@ -70,7 +70,7 @@ def content(file: Path) -> dict[str, Any]:
     """
     length = file.stat().st_size
     if length > LARGEST:
-        raise Refused(f"it has {size(length)}, and {size(LARGEST)} are the most")
+        raise Refused(f"it has {size(length)}; at most {size(LARGEST)} are read")
     with io.BufferedReader(io.FileIO(file), _BUFFER) as opened:
         is_json = opened.peek(_LOOKED_AT).lstrip().startswith(b"{")
         values = _json(opened) if is_json else plain(opened)
@@ -83,6 +83,6 @@ def _json(opened: BinaryIO) -> Any:
     try:
         return json.loads(opened.read(LARGEST))
     except MemoryError:
-        raise Refused("it asks for more memory than a dump needs") from None
+        raise Refused("it requires more memory than a dump needs") from None
     except (ValueError, RecursionError) as broken:
-        raise Refused(f"it is no complete JSON: {shorten(ascii(str(broken))[1:-1])}") from None
+        raise Refused(f"it is not valid JSON: {shorten(ascii(str(broken))[1:-1])}") from None

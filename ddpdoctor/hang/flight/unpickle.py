@@ -16,7 +16,7 @@ class Refused(ValueError):
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> NoReturn:
         asked = shorten(ascii(f"{module}.{name}")[1:-1])
-        raise Refused(f"it asks for {asked}, and a dump has only numbers, texts, lists and dictionaries")
+        raise Refused(f"it imports {asked}, and a dump has only numbers, strings, lists and dictionaries")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise Refused("it refers to objects outside itself")
@@ -39,7 +39,7 @@ def plain(source: bytes | BinaryIO) -> Any:
     except Refused:
         raise
     except MemoryError:
-        raise Refused("it asks for more memory than a dump needs") from None
+        raise Refused("it requires more memory than a dump needs") from None
     except Exception as broken:  # noqa: BLE001 - the unpickler raises nearly everything on hostile bytes
         reason = shorten(ascii(str(broken))[1:-1])
-        raise Refused(f"it is no complete pickle: {type(broken).__name__}: {reason}") from None
+        raise Refused(f"it is not a valid pickle: {type(broken).__name__}: {reason}") from None
