@@ -41,7 +41,7 @@ MUST_NOT_IMPORT = {
     "hang": (*(f"ddpdoctor.{room}" for room in ("cli", "report", "group", "job", "trace", "logs")), "torch"),
     "runs": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
     "bench": ("ddpdoctor.cli", "ddpdoctor.report"),
-    "bench/supervise.py": ("torch",),
+    "bench/bench_run.py": ("torch",),
     "recorder": ("ddpdoctor",),
     "recorder/__init__.py": ("torch",),
     "recorder/after_import.py": ("torch",),

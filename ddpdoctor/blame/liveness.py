@@ -89,7 +89,7 @@ def _works(worker: Process) -> bool:
 
 def standstill_state(standstill: Standstill) -> JobState:
     """What the ranks on these hosts did between the looks at them."""
-    ranks = [one for one in standstill.processes if one.role is ProcessRole.RANK]
+    ranks = [process for process in standstill.processes if process.role is ProcessRole.RANK]
     return job_state([rank_activity(rank, place_of(rank), _workers_of(rank, standstill)) for rank in ranks])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from ddpdoctor.bench.bench_run import BenchFailed, run
 from ddpdoctor.bench.report import to_json, to_text
 from ddpdoctor.bench.setting import HEADS, Setting, default_setting
-from ddpdoctor.bench.supervise import BenchFailed, run
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
 from ddpdoctor.cli.options import BenchFormat, BenchOptions

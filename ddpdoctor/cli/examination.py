@@ -12,8 +12,8 @@ from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
-from ddpdoctor.group.supervise import GroupRun
 from ddpdoctor.job.guarded import new_run_id
 from ddpdoctor.job.job_folder import read_job, read_trace
 from ddpdoctor.job.replay import replay

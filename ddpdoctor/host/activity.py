@@ -85,7 +85,7 @@ def _by_psutil(pid: int) -> Snapshot | None:
 
 
 def _threads(folder: Path) -> dict[int, ThreadTime]:
-    found = {}
+    times = {}
     try:
         tasks = list(folder.glob("task/[0-9]*"))
     except OSError:  # the process has ended since
@@ -95,8 +95,8 @@ def _threads(folder: Path) -> dict[int, ThreadTime]:
             ran, queued, slices = (task / "schedstat").read_text().split()
         except (OSError, ValueError):  # it has ended, or this kernel does not count
             continue
-        found[int(task.name)] = ThreadTime(int(ran), int(queued), int(slices))
-    return found
+        times[int(task.name)] = ThreadTime(int(ran), int(queued), int(slices))
+    return times
 
 
 def _moved(folder: Path) -> int:

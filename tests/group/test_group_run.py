@@ -9,7 +9,7 @@ import pytest
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
 from ddpdoctor.group import rank_files, supervise
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.group.supervise import JOIN_SECONDS, GroupRun
+from ddpdoctor.group.group_run import JOIN_SECONDS, GroupRun
 from ddpdoctor.host.activity import Snapshot, ThreadTime
 from ddpdoctor.host.recorded import RecordedSystem
 from ddpdoctor.launch import Launch

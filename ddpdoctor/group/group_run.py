@@ -159,7 +159,7 @@ class GroupRun:
 
     def _watch(self, deadline: float, stage: Callable[[str], None]) -> tuple[str | None, str | None]:
         """Follow the ranks until all finished, one broke, or nobody answers: (broken, hung in)."""
-        told = ""
+        announced = ""
         while True:
             self._read_events()
             self._say_when_timed()
@@ -174,8 +174,8 @@ class GroupRun:
                 return f"the group stopped answering in {where}", where
             if time.monotonic() > deadline:
                 return TIME_LIMIT, None
-            if where != told:
-                told = where
+            if where != announced:
+                announced = where
                 stage(f"{self.launch.nproc} ranks: {where}")
             time.sleep(POLL_SECONDS)
 
@@ -193,8 +193,8 @@ class GroupRun:
             self._port.look(lambda: self._ranks[0].current is not None and not self._somebody_broke())
 
     def _somebody_broke(self) -> bool:
-        for one in self._ranks:
-            one.notice_death()
+        for rank in self._ranks:
+            rank.notice_death()
         return any(rank.failure or rank.died for rank in self._ranks) or self._has_ended()
 
     def _wait_for_the_others(self) -> None:
@@ -209,7 +209,7 @@ class GroupRun:
     def _where(self) -> str:
         """What the rank that is furthest behind does."""
         order = [_JOINING, *self.measurements, _LEAVING]
-        doing = (one.current or (_LEAVING if one.joined else _JOINING) for one in self._unfinished())
+        doing = (rank.current or (_LEAVING if rank.joined else _JOINING) for rank in self._unfinished())
         return min(doing, key=order.index)
 
     def _unfinished(self) -> list[RankState]:
