@@ -1,3 +1,4 @@
+import re
 import signal
 from typing import Any
 
@@ -5,9 +6,9 @@ from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
-from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death
+from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death, has_failed
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.trace import Trace
 
@@ -57,6 +58,8 @@ _TO_LAUNCHER = (
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
 _LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
+_ENDS_STEP = re.compile(r"CANCELLED AT \S+")
+"""Slurm's words for scancel, and for srun that ends the other tasks after one has failed."""
 _SCHEDULER = (
     rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}|TERM_(?:RUNLIMIT|CPULIMIT|PREEMPT|OWNER)\b"
     r"|PBS: job killed: (?:walltime|cput)\b.{0,60}"
@@ -143,6 +146,10 @@ class KilledBySignal(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         launcher, scheduler = log.search(*_TO_LAUNCHER), log.search(_SCHEDULER)
+        if scheduler and _ENDS_STEP.fullmatch(scheduler.match[0]) and _is_consequence(log, scheduler):
+            scheduler = None
+        if launcher and launcher.match["signal"] in ("15", "SIGTERM") and _is_consequence(log, launcher):
+            launcher = None
         number = _number(launcher.match["signal"]) if launcher else 0
         if launcher and number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             return self._launcher_killed(launcher, number, scheduler)
@@ -192,3 +199,9 @@ def _name(number: int) -> str:
 
 def _number(text: str) -> int:
     return int(text) if text.isdigit() else int(getattr(signal, text))
+
+
+def _is_consequence(log: Log, reason: Reason) -> bool:
+    """Whether ranks had failed before this was said: a launcher or scheduler then ends the others."""
+    lines = (source for source in reason.sources if isinstance(source, Line))
+    return any(has_failed(log, line.position) for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 
@@ -119,8 +120,16 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
     killed = [end for end in log.ended if end.code < 0 and end.pid not in log.stopped]
-    # SIGTERM then came after that failure.
-    gave_up = any(waited_in_vain(raised) for raised in log.fatal) or bool(own_causes(log))
-    by_others = gave_up or bool(log.waits) or any(end.code > 0 for end in log.ended)
-    rest = None if by_others else next(iter(killed), None)
+    rest = None if has_failed(log) else next(iter(killed), None)  # SIGTERM came after that failure
     return next((end for end in killed if end.code != -signal.SIGTERM), rest)
+
+
+def has_failed(log: Log, before: float = math.inf) -> bool:
+    """Whether a rank raised, gave up or ended with a status, so that who was stopped afterwards is a victim.
+
+    Args:
+        before: the position of a line; what stands behind it does not count.
+    """
+    raised = (raised.line for raised in (*filter(waited_in_vain, log.fatal), *own_causes(log)))
+    lines = (*raised, *(wait.line for wait in log.waits), *(end.line for end in log.ended if end.code > 0))
+    return any(line.position < before for line in lines)
