@@ -22,7 +22,7 @@ _Method = TypeVar("_Method", bound=Callable[..., Finding])
 
 
 def reports(kind: type) -> Callable[[_Method], _Method]:
-    """Mark a method of a check as the one that puts a cause of a standstill into words.
+    """Mark a method of a check as the one that reports a cause of a hang.
 
     Args:
         kind: a type in :mod:`ddpdoctor.blame.causes`.
@@ -51,24 +51,23 @@ class Check:
     family: ClassVar[Family]
     """A bundled check's is that of its folder."""
     title: ClassVar[str]
-    """What is so where nothing is wrong; a skipped check's line is this, a colon and the reason."""
+    """What is true where nothing is wrong; the line of a skipped check is this, a colon and the reason."""
     measurements: ClassVar[tuple[str, ...]] = ()
     """The measurements of the live group that ``examine_group`` reads: names of modules in ``group/measure``."""
     breaks_group: ClassVar[bool] = False
-    """Whether a failure found on the host explains a group that does not come up; one cause, one finding."""
+    """Whether a failure found on the host explains why the live group fails; one cause, one finding."""
     raises: ClassVar[tuple[str, ...]] = ()
-    """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this problem ends. Such
-    an exception is this check's to report, with the rank and the line; *rank-failed-first* leaves it alone."""
+    """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this problem ends. This
+    check reports such an exception, with the rank and the line, and *rank-failed-first* does not."""
     explained_by: ClassVar[tuple[str, ...]] = ()
-    """Codes of checks of whose findings this check's may be symptoms; see :func:`ddpdoctor.judge.explains`."""
-
+    """Codes of checks whose findings may cause those of this check; see :func:`ddpdoctor.judge.explains`."""
     fix_with: ClassVar[Mapping[Framework, str]] = MappingProxyType({})
     """What to type where a framework made the wrapper, in place of a finding's ``fix``, which is for plain torch."""
     names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
-    """Sources of which this check only says how ranks ended, or what they waited for. Where a script breaks, what
-    its output names as a cause stands for that."""
+    """Sources from which this check reports only how ranks ended, or what they waited for. Where a script breaks, a
+    cause in its output replaces such a finding."""
     causes: ClassVar[Mapping[type, Callable[..., Finding]]] = MappingProxyType({})
-    """The causes of a standstill that this check tells of, each with the method that :func:`reports` marked."""
+    """The causes of a hang that this check reports, each with the method that :func:`reports` marked."""
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
     and ends of processes are read without them."""
@@ -102,7 +101,7 @@ class Check:
         return _in_source(cls) if sys.flags.optimize > 1 else inspect.getdoc(cls) or ""
 
     def report(self, cause: Any) -> Finding:
-        """A cause of a standstill, of one of the types in :attr:`causes`, in the words of this check."""
+        """The finding for a cause of a hang, of one of the types in :attr:`causes`."""
         return self.causes[type(cause)](self, cause)
 
     def fail(self, headline: str, **details: Any) -> Finding:

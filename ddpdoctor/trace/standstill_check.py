@@ -1,4 +1,4 @@
-"""What checks have in common that tell why a run stands still."""
+"""The base class of checks that report why a run hangs."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ddpdoctor.trace.recorded_job import cause_of_run
 
 
 class StandstillCheck(Check):
-    """A check with :attr:`causes`: of a run that stands still it tells those alone."""
+    """A check with :attr:`causes`: where a run hangs, it reports these causes only."""
 
     def examine_run(self, trace: Trace) -> Judgement:
-        """The finding where the cause is this check's, and what :meth:`examine_ended` says of any other run.
+        """The finding where a run hangs for a cause of this check; :meth:`examine_ended` judges a run that ended.
 
         Raises:
-            NotMeasured: the run stands still for a cause that is another check's.
+            NotMeasured: the run hangs for a cause of another check.
         """
         if findings := self.cause_of_standstill(trace):
             return findings
         if cause := cause_of_run(trace):
-            raise NotMeasured(f"the job stands still ({registry.by_cause(type(cause)).code})")
+            raise NotMeasured(f"the job hangs ({registry.by_cause(type(cause)).code})")
         return self.examine_ended(trace)
 
     def cause_of_standstill(self, trace: Trace) -> list[Finding]:
-        """The finding where a run stands still for a cause of this check's."""
+        """The finding where a run hangs for a cause of this check."""
         cause = cause_of_run(trace)
         return [self.report(cause)] if type(cause) in self.causes else []
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        """What this check says of a run that does not stand still."""
+        """The judgement on a run that does not hang."""
         raise NotImplementedError

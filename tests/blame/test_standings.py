@@ -258,4 +258,4 @@ def test_the_other_checks_say_whose_it_is():
     trace = hung(standstill({0: BARRIER, 1: queue(12)}))
     assert only_finding("DD307", Source.RUN, trace).ranks == (1,)
     for code in ("DD301", "DD302", "DD303", "DD305", "DD306", "DD308", "DD309"):
-        assert skipped(code, Source.RUN, trace).reason == "the job stands still (DD307)"
+        assert skipped(code, Source.RUN, trace).reason == "the job hangs (DD307)"

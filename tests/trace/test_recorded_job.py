@@ -157,7 +157,7 @@ def test_a_stream_that_ended_early_is_one_finding():
         "rank 1 ran out of batches after 2, and rank 0 waits in batch 3, in backward at train.py:49"
     )
     assert finding.ranks == (1,)
-    assert skipped("DD308", Source.RUN, trace).reason == "the job stands still (DD106)"
+    assert skipped("DD308", Source.RUN, trace).reason == "the job hangs (DD106)"
 
 
 def test_a_batch_whose_backward_one_rank_left_out():
