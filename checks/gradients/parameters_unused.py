@@ -13,7 +13,7 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Forward, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -176,19 +176,16 @@ def _unconnected(
 
     With the backwards of the ranks on which it was not, and how many recorded steps are like it.
     """
-    rows: dict[int, dict[int, TrainingStep]] = {}
-    for rank, recording in recordings.items():
-        for step in (*recording.steps, *filter(None, [recording.trailing])):
-            rows.setdefault(step.index, {})[rank] = step
-    wrappers = {wrapper.index: wrapper for one in recordings.values() for wrapper in one.wrappers}
-    found = []
-    for wrapper in wrappers.values():
-        missed = {
-            index: late for index, row in sorted(rows.items()) if (late := _late_ranks(row, wrapper.index))
-        }
-        for index, backwards in list(missed.items())[:1]:
-            found.append((wrapper, index, backwards, len(missed)))
-    return found
+    steps = on_each_rank(recordings, lambda recording: recording.all_steps)
+    wrappers = on_each_rank(recordings, lambda recording: recording.wrappers)
+    rows = by_key(sorted(steps, key=lambda pair: pair[1].index), lambda step: step.index)
+    unconnected = []
+    for wrapper in {wrapper.index: wrapper for _, wrapper in wrappers}.values():
+        missed = [(row, late) for row in rows if (late := _late_ranks(row, wrapper.index))]
+        if missed:
+            row, backwards = missed[0]
+            unconnected.append((wrapper, next(iter(row.values())).index, backwards, len(missed)))
+    return unconnected
 
 
 def _late_ranks(row: Mapping[int, TrainingStep], wrapper: int) -> dict[int, Backward]:
@@ -225,13 +222,15 @@ def _by_model(
     recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
 ) -> list[dict[int, tuple[str, ...]]]:
     """The parameters of each wrapped model, by rank."""
-    by_model: dict[int, dict[int, tuple[str, ...]]] = {}
-    for rank, names in missing.items():
-        for wrapper in recordings[rank].wrappers:
-            held = {parameter.key for parameter in wrapper.parameters}
-            if unused := tuple(name for name in names if name in held):
-                by_model.setdefault(wrapper.index, {})[rank] = unused
-    return list(by_model.values())
+    models = []
+    wrappers = on_each_rank(
+        {rank: recordings[rank] for rank in missing}, lambda recording: recording.wrappers
+    )
+    for by_rank in by_key(wrappers, lambda wrapper: wrapper.index):
+        held = {rank: {parameter.key for parameter in by_rank[rank].parameters} for rank in by_rank}
+        unused = {rank: tuple(name for name in missing[rank] if name in held[rank]) for rank in by_rank}
+        models.append({rank: names for rank, names in unused.items() if names})
+    return [model for model in models if model]
 
 
 def _named(recording: Recording, raised: Raised | None) -> tuple[str, ...]:

@@ -139,8 +139,8 @@ class Recording:
         return next((loader for loader in self.loaders if loader.index == index), None)
 
     def wrapper(self, index: int | None) -> Wrapper | None:
-        """The wrapper with this index; None where it was not written down."""
-        return next((wrapper for wrapper in self.wrappers if wrapper.index == index), None)
+        """The wrapper with this index, which one that failed leaves to the next; None where it was not written down."""
+        return next((wrapper for wrapper in reversed(self.wrappers) if wrapper.index == index), None)
 
 
 def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
