@@ -202,17 +202,26 @@ def _key(loop: Loop) -> object:
 def _loops(recording: Recording) -> list[Loop]:
     """The training passes by the line of the loop and of the loader, which may be made anew for each epoch.
 
-    A model that is wrapped between two passes begins a training of its own, which may repeat the epochs.
+    A model that is wrapped between two passes begins a training of its own, which may repeat the epochs. Passes before
+    a wrapped model trains at all are probes, a range test for instance, which may well see equal data.
     """
+    begin = _first_training(recording)
     loops: dict[object, Loop] = {}
     for pass_ in recording.training_passes:
         loader = recording.loader(pass_.loader)
-        if loader is not None and pass_.indices is not None and _is_loop(pass_):
+        is_probe = pass_.end is not None and pass_.end <= begin
+        if loader is not None and pass_.indices is not None and _is_loop(pass_) and not is_probe:
             made = (loader.at, loader.content) if loader.at and loader.content else loader.index
             training = sum(wrapper.time <= pass_.begin for wrapper in recording.wrappers)
             drawn = replace(pass_, sampler=pass_.sampler or loader.sampler)
             loops.setdefault((pass_.at, made, training), Loop(loader, [])).passes.append(drawn)
     return list(loops.values())
+
+
+def _first_training(recording: Recording) -> float:
+    """When a wrapped model had its first forward of training; 0 where none had."""
+    steps = (*recording.steps, *filter(None, [recording.trailing]))
+    return min((forward.time for step in steps for forward in step.forwards if forward.grad), default=0.0)
 
 
 def _is_loop(pass_: Pass) -> bool:

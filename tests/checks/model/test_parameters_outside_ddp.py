@@ -1,7 +1,8 @@
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import Collective, Optimizer
+from ddpdoctor.recorder.events.training import Collective, Optimizer, OptimizerStep
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, with_update
@@ -78,3 +79,16 @@ def test_nothing_wrapped_is_another_disease():
         "nothing was wrapped"
         in skipped("DD203", Source.RUN, recorded(2, lambda r, one: replace(one, wrappers=()))).reason
     )
+
+
+def test_an_optimizer_between_whose_steps_no_wrapped_model_trains():
+    def change(rank, one):
+        probe = Optimizer(7, "SGD", ("Copy.weight",), outside=("Copy.weight",))
+        early = OptimizerStep(
+            7, -0.5, where(12), {"Copy.weight": f"{rank}"}, {"Copy.weight": "w"}, {"Copy.weight": f"{rank}"}
+        )
+        steps = (TrainingStep(0, -0.9, optimizer_steps=(early,)), *one.steps[1:])
+        return replace(one, optimizers=(*one.optimizers, probe), steps=steps)
+
+    passed("DD203", Source.RUN, recorded(2, change))
+    passed("DD206", Source.RUN, recorded(2, change))
