@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
-from ddpdoctor.group import rank_files, supervise
+from ddpdoctor.group import group_run, rank_files
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import JOIN_SECONDS, GroupRun
 from ddpdoctor.host.activity import Snapshot, ThreadTime
@@ -65,9 +65,9 @@ class Simulation:
         self.use: Used = waits
         self.agenda: list[tuple[float, int, dict[str, object]]] = []
         """What a rank writes, and when; in seconds since the start."""
-        monkeypatch.setattr(supervise, "start_engine", lambda *_: Engine())
-        monkeypatch.setattr(supervise, "take_rank_stacks", lambda *_: None)
-        monkeypatch.setattr(supervise, "descendants", lambda pid: PIDS)
+        monkeypatch.setattr(group_run, "start_engine", lambda *_: Engine())
+        monkeypatch.setattr(group_run, "take_rank_stacks", lambda *_: None)
+        monkeypatch.setattr(group_run, "descendants", lambda pid: PIDS)
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         monkeypatch.setattr("time.sleep", self._sleep)
         monkeypatch.setattr("ddpdoctor.host.activity.snapshot", self._snapshot)
