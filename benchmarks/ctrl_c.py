@@ -49,9 +49,7 @@ def interrupt(after: float, nproc: int, number: int) -> tuple[float, float]:
 
 def main() -> None:
     """Interrupt at every moment, print each and the verdict."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--nproc", type=int, default=4)
     options = parser.parse_args()

@@ -43,9 +43,7 @@ def main() -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scripts", nargs="*", type=Path)
     parser.add_argument("--nproc", type=int, action="append")
     options = parser.parse_args()
