@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,48 +50,36 @@ class Job:
         return Path(self.environ[FOLDER]) if FOLDER in self.environ else None
 
 
-@dataclass(frozen=True)
-class Programs:
-    """What processes run, by their ids."""
-
-    python: Callable[[int], bool]
-    torch: Callable[[int], bool]
-    """Whether torch is loaded."""
-
-
-LIVE = Programs(runs_python, loads_torch)
-
-
-def jobs_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
+def jobs_among(processes: Sequence[Process]) -> list[Job]:
     """Every job whose ranks have their rank in their environment."""
     by_pid = {process.pid: process for process in processes}
-    known = [process for process in processes if _rank(process) is not None and programs.python(process.pid)]
-    ranks = [process for process in known if not _is_worker(process, by_pid, programs)]
+    known = [process for process in processes if _rank(process) is not None and runs_python(process.pid)]
+    ranks = [process for process in known if not _is_worker(process, by_pid)]
     launchers = {above.pid for rank in ranks for above in _above(rank, by_pid)}
     ranks = [rank for rank in ranks if rank.pid not in launchers and not _is_servant(rank)]
     groups: dict[tuple[str, ...], list[Process]] = {}
     for rank in ranks:
         groups.setdefault((rank.user, *(rank.environ.get(name, "") for name in _KEY)), []).append(rank)
-    return [job for group in groups.values() for job in _apart(_with_torch(group, programs))]
+    return [job for group in groups.values() for job in _apart(_with_torch(group))]
 
 
-def _with_torch(group: Sequence[Process], programs: Programs) -> Sequence[Process]:
+def _with_torch(group: Sequence[Process]) -> Sequence[Process]:
     """Those that have it; a tool that was started in a job's container has the job's variables, too.
 
     Where none has it, those that torch's own variables number: a rank may hang before it has imported torch.
     """
-    loaded = [process for process in group if programs.torch(process.pid)]
+    loaded = [process for process in group if loads_torch(process.pid)]
     return loaded or [process for process in group if _RANK[0] in process.environ]
 
 
-def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Programs = LIVE) -> list[Job]:
+def jobs_of(pids: Sequence[int], processes: Sequence[Process]) -> list[Job]:
     """The jobs to which these processes belong: as launchers, as ranks, or as workers of a rank.
 
     Raises:
         NoJob: one of them is gone, is another user's, or has nothing to do with Python.
     """
     by_pid = {process.pid: process for process in processes}
-    known = jobs_among(processes, programs)
+    known = jobs_among(processes)
     jobs: dict[tuple[int, ...], Job] = {}
     for pid in pids:
         if pid not in by_pid:
@@ -99,15 +87,15 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process], programs: Program
         line = {pid, *(process.pid for process in _above(by_pid[pid], by_pid))}
         below = {process.pid for process in _below(pid, processes)}
         related = [job for job in known if line & job.ranks.keys() or below & job.ranks.keys()]
-        for job in related or [_without_variables(_launcher(by_pid[pid], by_pid), processes, programs)]:
+        for job in related or [_without_variables(_launcher(by_pid[pid], by_pid), processes)]:
             jobs[tuple(job.ranks)] = job
     return list(jobs.values())
 
 
-def launchers_among(processes: Sequence[Process], programs: Programs = LIVE) -> list[int]:
+def launchers_among(processes: Sequence[Process]) -> list[int]:
     """Processes that have started others by multiprocessing's spawn, with torch in them, as ``mp.spawn`` does."""
     spawned = [process for process in processes if _SPAWNED in process.command and _rank(process) is None]
-    return sorted({process.parent for process in spawned if programs.torch(process.pid)})
+    return sorted({process.parent for process in spawned if loads_torch(process.pid)})
 
 
 def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -118,10 +106,10 @@ def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
     return rest or command
 
 
-def _is_worker(process: Process, by_pid: Mapping[int, Process], programs: Programs) -> bool:
+def _is_worker(process: Process, by_pid: Mapping[int, Process]) -> bool:
     """Whether it has inherited all its variables from a process that is a rank itself, as DataLoader workers have."""
     return any(
-        _inherited(above) == _inherited(process) and programs.python(above.pid)
+        _inherited(above) == _inherited(process) and runs_python(above.pid)
         for above in _above(process, by_pid)
     )
 
@@ -185,10 +173,10 @@ def _launcher(given: Process, by_pid: Mapping[int, Process]) -> Process:
     return by_pid.get(given.parent, given) if _SPAWNED in given.command else given
 
 
-def _without_variables(given: Process, processes: Sequence[Process], programs: Programs) -> Job:
+def _without_variables(given: Process, processes: Sequence[Process]) -> Job:
     """The job of a launcher that gives its ranks no variables, as ``mp.spawn``; or of one process alone."""
     candidates = [process for process in (given, *_below(given.pid, processes)) if not _is_servant(process)]
-    python = [process for process in candidates if programs.python(process.pid)]
+    python = [process for process in candidates if runs_python(process.pid)]
     if not python:
         raise NoJob(_why_not(given))
     parents = [process.parent for process in python if _SPAWNED in process.command]

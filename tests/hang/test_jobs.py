@@ -2,10 +2,17 @@
 
 import pytest
 
-from ddpdoctor.hang.jobs import NoJob, Programs, jobs_among, jobs_of, launchers_among, script_of
+from ddpdoctor.hang import jobs
+from ddpdoctor.hang.jobs import NoJob, jobs_among, jobs_of, launchers_among, script_of
 from ddpdoctor.host.system import Process
 
-ALL = Programs(python=lambda pid: pid >= 100, torch=lambda pid: pid >= 100)
+
+@pytest.fixture(autouse=True)
+def processes_from_100_on_run_python_with_torch(monkeypatch):
+    for question in ("runs_python", "loads_torch"):
+        monkeypatch.setattr(jobs, question, lambda pid: pid >= 100)
+
+
 """Processes below 100 are shells."""
 SPAWNED = ("python", "-c", "from multiprocessing.spawn import spawn_main", "--multiprocessing-fork")
 TRACKER = ("python", "-c", "from multiprocessing.resource_tracker import main;main(3)")
@@ -35,25 +42,25 @@ TORCHRUN = [shell(10), python(100, 10, "torchrun", "train.py"), rank(101, 0), ra
 
 
 def test_the_ranks_of_torchrun_lead_their_own_sessions_and_are_found():
-    (job,) = jobs_among(TORCHRUN, ALL)
+    (job,) = jobs_among(TORCHRUN)
     assert (job.ranks, job.world_size, job.command) == ({101: 0, 102: 1}, 2, ("python", "train.py"))
 
 
 def test_a_dataloader_worker_inherits_the_rank_and_is_none():
     worker = rank(103, 1, parent=102)
-    assert jobs_among([*TORCHRUN, worker, rank(104, 1, parent=103)], ALL)[0].ranks == {101: 0, 102: 1}
+    assert jobs_among([*TORCHRUN, worker, rank(104, 1, parent=103)])[0].ranks == {101: 0, 102: 1}
 
 
 @pytest.mark.parametrize("pid", [10, 100, 101, 103])
 def test_any_process_of_a_job_names_it(pid):
     worker = rank(103, 1, parent=102)
-    (job,) = jobs_of([pid], [*TORCHRUN, worker], ALL)
+    (job,) = jobs_of([pid], [*TORCHRUN, worker])
     assert job.ranks == {101: 0, 102: 1}
 
 
 def test_two_jobs_are_told_apart_by_the_id_of_their_run_and_by_their_port():
     others = [rank(201, 0, 200, "b"), rank(202, 1, 200, "b"), rank(301, 0, 300, port=29600)]
-    found = [set(job.ranks) for job in jobs_among([*TORCHRUN, *others], ALL)]
+    found = [set(job.ranks) for job in jobs_among([*TORCHRUN, *others])]
     assert sorted(found, key=min) == [{101, 102}, {201, 202}, {301}]
 
 
@@ -64,13 +71,13 @@ def test_two_nodes_of_a_job_on_one_machine_are_one_job():
         rank(201, 2, 200, size=4),
         rank(202, 3, 200, size=4),
     ]
-    (job,) = jobs_among(nodes, ALL)
+    (job,) = jobs_among(nodes)
     assert list(job.ranks.values()) == [0, 1, 2, 3]
 
 
 def test_jobs_that_only_their_launchers_tell_apart():
     again = [rank(201, 0, 200), rank(202, 1, 200)]
-    assert [set(job.ranks) for job in jobs_among([*TORCHRUN, *again], ALL)] == [{101, 102}, {201, 202}]
+    assert [set(job.ranks) for job in jobs_among([*TORCHRUN, *again])] == [{101, 102}, {201, 202}]
 
 
 def test_a_rank_left_over_in_the_shell_makes_no_rank_of_the_launcher():
@@ -80,7 +87,7 @@ def test_a_rank_left_over_in_the_shell_makes_no_rank_of_the_launcher():
         rank(101, 0),
         rank(102, 1),
     ]
-    (job,) = jobs_among(left, ALL)
+    (job,) = jobs_among(left)
     assert job.ranks == {101: 0, 102: 1}
 
 
@@ -89,25 +96,26 @@ def test_slurm_numbers_torchrun_itself_too():
     ranks = [
         python(101 + n, 100, RANK=str(n), SLURM_PROCID="0", SLURM_NTASKS="1", WORLD_SIZE="2") for n in (0, 1)
     ]
-    (job,) = jobs_among([torchrun, *ranks], ALL)
+    (job,) = jobs_among([torchrun, *ranks])
     assert job.ranks == {101: 0, 102: 1}
 
 
 def test_ranks_that_only_slurm_numbers():
     tasks = [python(101 + n, 10, SLURM_PROCID=str(n), SLURM_NTASKS="2", SLURM_JOB_ID="7") for n in (0, 1)]
-    (job,) = jobs_among([shell(10, SLURM_PROCID="0"), *tasks], ALL)
+    (job,) = jobs_among([shell(10, SLURM_PROCID="0"), *tasks])
     assert (job.ranks, job.world_size) == ({101: 0, 102: 1}, 2)
 
 
-def test_a_tool_in_the_jobs_container_has_its_variables_and_no_torch():
+def test_a_tool_in_the_jobs_container_has_its_variables_and_no_torch(monkeypatch):
     train, tool = (python(pid, 1, RANK="0", MASTER_PORT="29500") for pid in (101, 500))
-    programs = Programs(python=lambda pid: True, torch=lambda pid: pid < 500)
-    (job,) = jobs_among([train, tool], programs)
+    monkeypatch.setattr(jobs, "loads_torch", lambda pid: pid < 500)
+    (job,) = jobs_among([train, tool])
     assert job.ranks == {101: 0}
 
 
-def test_ranks_that_have_not_imported_torch_yet_are_found():
-    (job,) = jobs_among(TORCHRUN, Programs(ALL.python, torch=lambda pid: False))
+def test_ranks_that_have_not_imported_torch_yet_are_found(monkeypatch):
+    monkeypatch.setattr(jobs, "loads_torch", lambda pid: False)
+    (job,) = jobs_among(TORCHRUN)
     assert job.ranks == {101: 0, 102: 1}
 
 
@@ -121,9 +129,9 @@ SPAWN = [
 
 @pytest.mark.parametrize("pid", [10, 100, 102])
 def test_children_of_mp_spawn_have_no_number_yet(pid):
-    (job,) = jobs_of([pid], [shell(10), *SPAWN], ALL)
+    (job,) = jobs_of([pid], [shell(10), *SPAWN])
     assert (job.ranks, job.command) == ({102: None, 103: None}, ("python", "spawn.py"))
-    assert launchers_among(SPAWN, ALL) == [100]
+    assert launchers_among(SPAWN) == [100]
 
 
 def test_ranks_that_have_lost_their_launcher_are_called_by_their_own_command():
@@ -131,12 +139,12 @@ def test_ranks_that_have_lost_their_launcher_are_called_by_their_own_command():
         Process(1, ("/sbin/init",), "root", 0),
         *(Process(pid, SPAWNED, "user", 1, 60.0) for pid in (102, 103)),
     ]
-    (job,) = jobs_of(launchers_among(orphans, ALL), orphans, ALL)
+    (job,) = jobs_of(launchers_among(orphans), orphans)
     assert (job.ranks, job.command) == ({102: None, 103: None}, SPAWNED)
 
 
 def test_a_process_alone_is_a_job_of_one():
-    assert jobs_of([100], [python(100, 10)], ALL)[0].ranks == {100: None}
+    assert jobs_of([100], [python(100, 10)])[0].ranks == {100: None}
 
 
 @pytest.mark.parametrize(
@@ -155,12 +163,12 @@ def test_a_process_alone_is_a_job_of_one():
 )
 def test_what_is_no_job(pid, process, said):
     with pytest.raises(NoJob) as raised:
-        jobs_of([pid], [process], ALL)
+        jobs_of([pid], [process])
     assert str(raised.value) == said
 
 
 def test_nothing_runs():
-    assert jobs_among([shell(10), python(100, 10)], ALL) == []
+    assert jobs_among([shell(10), python(100, 10)]) == []
 
 
 @pytest.mark.parametrize(
