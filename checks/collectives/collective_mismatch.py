@@ -171,7 +171,7 @@ class CollectiveMismatch(StandstillCheck):
                 headline = f"{headline}; NCCL noticed it at rank {sizes['rank']}"
             places = [raised for raised in log.fatal if raised.where and raised not in reason.sources]
             return [self._in_output(headline, log_fields(reason, *places[:_MOST_PLACES]))]
-        waits = _with_one_number(log.waits)
+        waits = _with_same_number(log.waits)
         return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
 
     def _waited_in_different(self, waits: Sequence[Wait]) -> Finding:
@@ -199,7 +199,7 @@ class CollectiveMismatch(StandstillCheck):
         )
 
 
-def _with_one_number(waits: Sequence[Wait]) -> list[Wait]:
+def _with_same_number(waits: Sequence[Wait]) -> list[Wait]:
     """The waits of the default group that are in different operations with the same sequence number."""
     by_number: dict[int, list[Wait]] = {}
     for wait in waits:

@@ -81,10 +81,10 @@ def _headline(wrong: Wrong) -> str:
     if wrong.op == "barrier":
         return f"barrier let {where} pass before every rank had come"
     index, expected, got = next(iter(wrong.elements.values()))
-    return f"{_what(wrong)} gave {where} a wrong answer: element {index} is {got}, not {expected}"
+    return f"{_operation(wrong)} gave {where} a wrong answer: element {index} is {got}, not {expected}"
 
 
-def _what(wrong: Wrong) -> str:
+def _operation(wrong: Wrong) -> str:
     return f"{wrong.op} of {size(wrong.bytes)} {wrong.dtype}" if wrong.dtype else wrong.op
 
 
@@ -93,6 +93,6 @@ def _evidence(wrong: Wrong) -> list[Evidence]:
     if wrong.op == "barrier":
         return [Evidence(f"barrier ended before rank {late} came", ranks) for (late, _, _), ranks in elements]
     return [
-        Evidence(f"{_what(wrong)}: element {index} is {got}, expected {expected}", ranks)
+        Evidence(f"{_operation(wrong)}: element {index} is {got}, expected {expected}", ranks)
         for (index, expected, got), ranks in elements
     ]

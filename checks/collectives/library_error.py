@@ -241,7 +241,7 @@ class LibraryError(Check):
     def _remark(self, line: Line) -> Finding:
         harmless = re.search(_HARMLESS, line.text)
         return self.info(
-            f"{_library(line.text)} warned: {quote(_said(line.text))}",
+            f"{_library(line.text)} warned: {quote(_message(line.text))}",
             why="Jobs that train well write this line, too: NCCL goes another way."
             if harmless
             else "It is a consequence of what failed before, in a part of the output that is not here.",
@@ -263,7 +263,7 @@ def _unexplained(log: Log) -> Iterator[tuple[Line | Raised, str]]:
 
 def _headline(text: str, details: Mapping[str, Any]) -> str:
     where = f" on {ranks_phrase(details['ranks'])}" if details["ranks"] else ""
-    return f"{_library(text)} reported{where}: {quote(_said(text))}"
+    return f"{_library(text)} reported{where}: {quote(_message(text))}"
 
 
 def _library(text: str) -> str:
@@ -274,7 +274,7 @@ def _library(text: str) -> str:
     return "CUDA" if "CUDA" in text or "HIP" in text else "torch.distributed"
 
 
-def _said(text: str) -> str:
+def _message(text: str) -> str:
     """The message without the place in the library's source."""
     lines = [line for line in text.splitlines() if line.strip()]
     if "Last error:" in lines and lines[-1] != "Last error:":

@@ -7,7 +7,7 @@ from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.logs.log import Log, Reason, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
@@ -123,19 +123,21 @@ class BackendUnavailable(Check):
         groups = {name: value for name, value in reason.match.groupdict().items() if value}
         device = groups.get("device") or groups.get("other")
         if device or "must be CUDA" in reason.match[0]:
-            device = device or "cpu"
-            other = "cpu" if device == "cuda" else "cuda"
-            return self.fail(
-                f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
-                why="A backend communicates tensors of its own devices only; nccl those on GPUs.",
-                fix=f"move the tensor to the {other} device first, or use a backend for each: "
-                'dist.init_process_group("cpu:gloo,cuda:nccl")',
-                **log_fields(reason),
-            )
+            return self._wrong_device(reason, device or "cpu")
         backend = groups.get("backend", "nccl").lower()
         without_gpu = "no GPUs found" in reason.match.string
         return self.fail(
             f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
+            **log_fields(reason),
+        )
+
+    def _wrong_device(self, reason: Reason, device: str) -> Finding:
+        other = "cpu" if device == "cuda" else "cuda"
+        return self.fail(
+            f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
+            why="A backend communicates tensors of its own devices only; nccl those on GPUs.",
+            fix=f"move the tensor to the {other} device first, or use a backend for each: "
+            'dist.init_process_group("cpu:gloo,cuda:nccl")',
             **log_fields(reason),
         )
 

@@ -99,7 +99,9 @@ class HostnameLoopback(Check):
                 "add the nodes to /etc/hosts, or give /etc/resolv.conf a nameserver that answers",
                 **log_fields(*log.find(_NAMELESS)[:1]),
             )
-        reason = log.reason(_CONNECTS_TO_ITSELF)
+        return self._connects_to_itself(log.reason(_CONNECTS_TO_ITSELF))
+
+    def _connects_to_itself(self, reason: Reason) -> Finding:
         address = reason.match["address"] or reason.match["loopback"]
         what, why, confidence = (
             "its own node",
