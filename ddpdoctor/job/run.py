@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ddpdoctor.blame.liveness import JobState, Judgement
-from ddpdoctor.blame.thresholds import HANG_SECONDS, START_SECONDS
+from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, START_SECONDS
 from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
@@ -132,7 +132,7 @@ class JobRun:
         hung = False
         try:
             pause = _RARE_LOOK_SECONDS if self._policy.passes_on else _LOOK_SECONDS
-            while (ending := self._running.wait(pause)) is None and time.monotonic() < deadline:
+            while (ending := self._wait(pause)) is None and time.monotonic() < deadline:
                 self._look()
                 if hung := self._is_hung() and self._is_to_end():
                     break
@@ -154,6 +154,14 @@ class JobRun:
         return read_trace(self.folder)
 
     # -- while it runs ------------------------------------------------------------------------------------
+
+    def _wait(self, seconds: float) -> Ending | None:
+        """Wait for its end, no longer than this; a machine that stands still meanwhile stops the job, too."""
+        before = time.monotonic()
+        ending = self._running.wait(seconds)
+        if time.monotonic() - before > LONGEST_SPAN:
+            self._supervisor.go_on()
+        return ending
 
     def _look(self) -> None:
         self._judgement = self._supervisor.look()

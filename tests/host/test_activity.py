@@ -11,6 +11,7 @@ import pytest
 from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.host.activity import Activity, Observer, Snapshot, Spent, ThreadTime, snapshot
 from ddpdoctor.host.system_calls import Call
+from tests.support.processes import wait_until
 
 MS = 1_000_000
 BEFORE = Snapshot("S", 7, {7: ThreadTime(), 8: ThreadTime()})
@@ -160,12 +161,16 @@ def test_a_kernel_that_does_not_count_shares_still_tells_who_works(monkeypatch, 
     assert Activity(before, snapshot(os.getpid()), 0.2).doing() is Doing.COMPUTES
 
 
+def works(first: Snapshot, last: Snapshot, seconds: float) -> bool:
+    return seconds > 0.1 and Activity(first, last, seconds).doing() is Doing.COMPUTES
+
+
 def test_a_system_without_proc_tells_who_works(monkeypatch):
     monkeypatch.setattr("ddpdoctor.host.activity.folder_of", lambda pid: None)
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
-        first = snapshot(busy.pid)
-        time.sleep(0.5)
-        last = snapshot(busy.pid)
-        busy.kill()
-    assert Activity(first, last, 0.5).doing() is Doing.COMPUTES
+        first, began = snapshot(busy.pid), time.monotonic()
+        try:
+            wait_until(lambda: works(first, snapshot(busy.pid), time.monotonic() - began))
+        finally:
+            busy.kill()
     assert snapshot(busy.pid) is None

@@ -50,6 +50,14 @@ def test_a_job_that_moves_while_it_is_looked_at_goes_on(tmp_path, monkeypatch):
     assert not (tmp_path / STANDSTILL).exists()
 
 
+def test_a_machine_that_stood_still_between_two_looks_stopped_the_job_too(tmp_path, monkeypatch):
+    stalls = []
+    monkeypatch.setattr(run, "LONGEST_SPAN", 0.1)
+    monkeypatch.setattr(Supervisor, "go_on", lambda self: stalls.append("stalled"))
+    run_seen_as([], monkeypatch, tmp_path)
+    assert stalls
+
+
 @pytest.mark.parametrize("closely", [JobState.MOVES, JobState.SLOW])
 def test_a_job_in_which_a_close_look_shows_work_goes_on(closely, tmp_path, monkeypatch):
     judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.HUNG, still=9.2)]

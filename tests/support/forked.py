@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 _LOOK_SECONDS = 0.2
 _STOPPED = (-15, -9)
 """What ends ranks that had to be stopped."""
-SECONDS = 120.0
+SECONDS = 240.0
 """For all ranks of a script; generous, since two cores may be running much else."""
 
 

@@ -25,7 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 ROOT = Path(__file__).parents[2]
-_VICTIM_SECONDS, _TERM_SECONDS = 3.0, 1.0
+_VICTIM_SECONDS, _TERM_SECONDS = 3.0, 5.0
+_LONGEST_TURN = 0.1
+"""Seconds that a look at the ranks and the pause after it take on a busy machine."""
 """What torchrun gives, in its way: ranks that outlive one that failed, and what ends them."""
 _PR_SET_PDEATHSIG = 1
 
@@ -67,12 +69,16 @@ def _wait(ranks: Mapping[int, int], seconds: float, stop: Path) -> dict[str, Any
     """The exit statuses by rank; and whether and when they were stopped: by the time, or a file that asks for it."""
     statuses: dict[int, int] = {}
     deadline, failed, termed = time.monotonic() + seconds, 0.0, 0.0
-    timed_out = False
+    timed_out, last = False, time.monotonic()
     while len(statuses) < len(ranks):
         for pid, rank in ranks.items():
             if rank not in statuses and (found := os.waitpid(pid, os.WNOHANG))[0]:
                 statuses[rank] = os.waitstatus_to_exitcode(found[1])
         now = time.monotonic()
+        # A machine that stands still takes the ranks' time, too.
+        stall = max(0.0, now - last - _LONGEST_TURN)
+        deadline, failed, termed = deadline + stall, failed and failed + stall, termed and termed + stall
+        last = now
         failed = failed or (now if any(statuses.values()) else 0.0)
         timed_out = timed_out or ((now > deadline or stop.exists()) and not failed)
         if timed_out or (failed and now - failed > _VICTIM_SECONDS):
