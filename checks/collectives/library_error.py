@@ -1,12 +1,12 @@
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_a_library, speaks_of_a_peer
-from ddpdoctor.model import Confidence, Family, Finding, Judgement, Role, Source
+from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 
@@ -191,8 +191,6 @@ class LibraryError(Check):
     """
 
     code = "DD314"
-    name = "library-error"
-    family = Family.COLLECTIVES
     title = "NCCL, gloo and CUDA report no error"
     names_no_cause_in = (Source.LOG,)
     log_words = (
@@ -207,33 +205,28 @@ class LibraryError(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        known = log.search(*(message.pattern for message in _KNOWN))
-        if known:
+        reason = log.search(*(message.pattern for message in _KNOWN))
+        if reason:
             patterns = [message.pattern for message in _KNOWN]
-            return self._known(known, _KNOWN[patterns.index(known.match.re.pattern)])
-        unknown = next(_unexplained(log), None)
-        if unknown:
-            return self._unknown(*unknown)
+            known = _KNOWN[patterns.index(reason.match.re.pattern)]
+            return self._reported(reason.match.string, known.meaning, known.fix, log_fields(reason))
+        for source, text in _unexplained(log):
+            kind = next((message for message in _BY_KIND if re.search(message.pattern, text)), _FALLBACK)
+            meaning = (
+                f"{kind.meaning} It is the first such error; what ranks said afterwards may follow from it."
+            )
+            return self._reported(text, meaning, kind.fix, log_fields(source, role=Role.LIBRARY))
         warning = log.first("CCL WARN")
         if warning is None or log.training or log.failed:
             return NOT_IN_OUTPUT
         return self._remark(warning)
 
-    def _known(self, reason: Reason, message: _Message) -> Finding:
+    def _reported(self, text: str, meaning: str, fix: str, details: dict[str, Any]) -> Finding:
+        where = f" on {ranks_phrase(details['ranks'])}" if details["ranks"] else ""
         return self.fail(
-            _headline(reason.match.string, details := log_fields(reason)),
-            why=message.meaning,
-            fix=message.fix,
-            confidence=Confidence.LIKELY,
-            **details,
-        )
-
-    def _unknown(self, source: Line | Raised, text: str) -> Finding:
-        message = next((message for message in _BY_KIND if re.search(message.pattern, text)), _FALLBACK)
-        return self.fail(
-            _headline(text, details := log_fields(source, role=Role.LIBRARY)),
-            why=f"{message.meaning} It is the first error of this kind; what ranks said afterwards may follow from it.",
-            fix=message.fix,
+            f"{_library(text)} reported{where}: {quote(_text_of(text))}",
+            why=meaning,
+            fix=fix,
             confidence=Confidence.LIKELY,
             **details,
         )
@@ -241,7 +234,7 @@ class LibraryError(Check):
     def _remark(self, line: Line) -> Finding:
         harmless = re.search(_HARMLESS, line.text)
         return self.info(
-            f"{_library(line.text)} warned: {quote(_message(line.text))}",
+            f"{_library(line.text)} warned: {quote(_text_of(line.text))}",
             why="Jobs that train well write this line, too: NCCL goes another way."
             if harmless
             else "It is a consequence of what failed before, in a part of the output that is not here.",
@@ -261,11 +254,6 @@ def _unexplained(log: Log) -> Iterator[tuple[Line | Raised, str]]:
             yield raised, raised.text
 
 
-def _headline(text: str, details: Mapping[str, Any]) -> str:
-    where = f" on {ranks_phrase(details['ranks'])}" if details["ranks"] else ""
-    return f"{_library(text)} reported{where}: {quote(_message(text))}"
-
-
 def _library(text: str) -> str:
     if "CCL" in text or "nccl" in text:
         return "NCCL"
@@ -274,7 +262,7 @@ def _library(text: str) -> str:
     return "CUDA" if "CUDA" in text or "HIP" in text else "torch.distributed"
 
 
-def _message(text: str) -> str:
+def _text_of(text: str) -> str:
     """The message without the place in the library's source."""
     lines = [line for line in text.splitlines() if line.strip()]
     if "Last error:" in lines and lines[-1] != "Last error:":

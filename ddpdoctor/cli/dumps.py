@@ -18,6 +18,9 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 
+_EXPLAINED_ROLES = (Role.MESSENGER, Role.ATTEMPT, Role.UNKNOWN)
+"""Of lines that tell no more than that something was waited for or tried."""
+
 
 @dataclass(frozen=True)
 class ExplainInputs:
@@ -86,4 +89,4 @@ def without_messengers(verdicts: Sequence[Verdict], of_log: Sequence[Verdict]) -
 
 def _is_messenger(verdict: Verdict) -> bool:
     sightings = [finding.sighting for finding in verdict.findings]
-    return all(sighting and sighting.role in (Role.MESSENGER, Role.UNKNOWN) for sighting in sightings)
+    return all(sighting and sighting.role in _EXPLAINED_ROLES for sighting in sightings)

@@ -61,7 +61,7 @@ def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
-    ranks = {process: found for process, lines in lines_of.items() if (found := _rank(lines)) is not None}
+    ranks = {process: rank for process, lines in lines_of.items() if (rank := _rank(lines)) is not None}
     unnumbered = len(set(ranks.values())) < len(lines_of)
     if unnumbered:
         ranks = {process: number for number, process in enumerate(lines_of)}

@@ -86,21 +86,21 @@ def parse(text: str) -> NcclFacts:
     messages = list(_messages(text))
     version = _VERSION.search(text)
     infos = [message for _, level, message in messages if level == "INFO"]
-    drivers = [int(driver) for driver in _found(_DRIVER, infos)]
+    drivers = [int(driver) for driver in _matches(_DRIVER, infos)]
     return NcclFacts(
         version=version.group(1) if version else "",
         cuda_driver=(drivers[0] // 1000, drivers[0] % 1000 // 10) if drivers else None,
-        bootstrap=next(_found(_BOOTSTRAP, infos), None),
+        bootstrap=next(_matches(_BOOTSTRAP, infos), None),
         sockets=_listed(_SOCKETS, _SOCKET, infos),
         adapters=_listed(_ADAPTERS, _ADAPTER, infos),
-        network=next((network.strip() for network in _found(_NETWORK, infos)), ""),
+        network=next((network.strip() for network in _matches(_NETWORK, infos)), ""),
         links=tuple(
-            dict.fromkeys(Link(int(c), int(a), int(b), via) for c, a, b, via in _found(_LINK, infos))
+            dict.fromkeys(Link(int(c), int(a), int(b), via) for c, a, b, via in _matches(_LINK, infos))
         ),
-        channels=max((int(count) for count in _found(_CHANNELS, infos)), default=None),
-        rings=tuple(tuple(int(rank) for rank in ring.split()) for ring in _found(_RING, infos)),
+        channels=max((int(count) for count in _matches(_CHANNELS, infos)), default=None),
+        rings=tuple(tuple(int(rank) for rank in ring.split()) for ring in _matches(_RING, infos)),
         warnings=_warnings(messages),
-        variables=tuple(dict((name, _value(value)) for name, value in _found(_VARIABLE, infos)).items()),
+        variables=tuple(dict((name, _value(value)) for name, value in _matches(_VARIABLE, infos)).items()),
     )
 
 
@@ -111,7 +111,7 @@ def _messages(text: str) -> Iterator[tuple[str, str, str]]:
             yield match["source"] or "", match["level"], match["text"].strip()
 
 
-def _found(pattern: re.Pattern[str], messages: Iterable[str]) -> Iterator[Any]:
+def _matches(pattern: re.Pattern[str], messages: Iterable[str]) -> Iterator[Any]:
     """The pattern's group, or its groups, for each message that has it."""
     for message in messages:
         match = pattern.search(message)
@@ -123,7 +123,7 @@ def _listed(
     line: re.Pattern[str], item: re.Pattern[str], messages: Iterable[str]
 ) -> tuple[tuple[str, str], ...]:
     """The items of the first line of a kind."""
-    return tuple(item.findall(next(_found(line, messages), "")))
+    return tuple(item.findall(next(_matches(line, messages), "")))
 
 
 def _warnings(messages: Iterable[tuple[str, str, str]]) -> tuple[NcclWarning, ...]:

@@ -46,7 +46,7 @@ _NEW = _Kind()
 
 
 @dataclass(frozen=True)
-class Found:
+class Selected:
     """A line worth reading."""
 
     place: int
@@ -81,7 +81,7 @@ class Scanner:
         self.last: tuple[int, bytes] | None = None
         """Place and text of the last line that is not empty."""
 
-    def scan(self, chunks: Iterable[bytes]) -> Iterator[Found]:
+    def scan(self, chunks: Iterable[bytes]) -> Iterator[Selected]:
         """The lines of one stream that are worth reading."""
         rest = b""
         for chunk in chunks:
@@ -93,7 +93,7 @@ class Scanner:
         if rest:
             yield from self._select(rest)
 
-    def _select(self, text: bytes) -> Iterator[Found]:
+    def _select(self, text: bytes) -> Iterator[Selected]:
         """The lines of interest, found without a step of Python for each line that is of none."""
         shapes = text.translate(None, _DIGITS).split(b"\n")
         first = self.read + 1
@@ -117,12 +117,12 @@ class Scanner:
                 yield from self._context(lines, number, number + 1, first)
         yield from self._context(lines, dull_from, len(lines), first)
 
-    def _context(self, lines: Sequence[bytes], start: int, end: int, first: int) -> Iterator[Found]:
+    def _context(self, lines: Sequence[bytes], start: int, end: int, first: int) -> Iterator[Selected]:
         """Of these lines, which have no word, those that follow an exception."""
         for number in range(start, min(end, self._until - first + 1)):
-            yield Found(first + number, _shortened(lines[number]), frozenset())
+            yield Selected(first + number, _shortened(lines[number]), frozenset())
 
-    def _of_kind(self, kind: _Kind, place: int, line: bytes, shape: bytes) -> Iterator[Found]:
+    def _of_kind(self, kind: _Kind, place: int, line: bytes, shape: bytes) -> Iterator[Selected]:
         if kind.trains or kind.bar:
             self._note_progress(kind, place, line)
         if kind.raises:
@@ -134,7 +134,7 @@ class Scanner:
                 self._dull.add(shape)
         elif kind.left == 0 and place > self._until:
             return
-        yield Found(place, _shortened(line), kind.groups)
+        yield Selected(place, _shortened(line), kind.groups)
 
     def _look(self, shape: bytes, line: bytes) -> _Kind | None:
         """What a new shape is; None for lines that are of no interest."""
