@@ -23,8 +23,10 @@ class ResumeIncomplete(Check):
 
     What it finds:
         A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the model is
-        loaded and training goes on, while that state is not, on some rank or on all; and a sampler that shuffles
-        and begins again at epoch 0. Told from fine-tuning, which wants the weights alone, by what the script does
+        loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in which the
+        state of an optimizer with momentum or averages was never saved; a sampler that shuffles and begins again at
+        epoch 0; and an epoch that is trained on again though it was done when the checkpoint was saved.
+        Told from fine-tuning, which wants the weights alone, by what the script does
         with the file: it saves to the same path, or it restores other parts of it.
 
     Why it matters:
@@ -59,10 +61,14 @@ class ResumeIncomplete(Check):
             return Skipped("no training goes on from a checkpoint that holds more than weights")
         lacking = ((rank, resume) for rank, resume in resumed.items() if resume.missing)
         again = ((rank, resume) for rank, resume in resumed.items() if resume.again)
+        unsaved = ((rank, resume) for rank, resume in resumed.items() if resume.unsaved)
+        repeated = ((rank, resume) for rank, resume in resumed.items() if resume.repeated)
         kinds = ", ".join(sorted({load.kind for resume in resumed.values() for load in resume.restored}))
         return [
             *map(self._not_restored, by_line(lacking)),
+            *map(self._never_saved, by_line(unsaved)),
             *map(self._begins_again, by_key(again, lambda resume: resume.again and resume.again.at)),
+            *map(self._repeats, by_key(repeated, lambda resume: resume.repeated and resume.repeated.at)),
         ] or Passed(f"training went on from a checkpoint with {kinds} restored")
 
     def _not_restored(self, lacking: Mapping[int, "Resume"]) -> Finding:
@@ -79,7 +85,7 @@ class ResumeIncomplete(Check):
 
     def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
         resume = next(iter(again.values()))
-        epoch = _epoch(resume.load)
+        epoch = _epoch(resume.load.numbers)
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
             f"of {files([resume.load.path])}",
@@ -95,6 +101,35 @@ class ResumeIncomplete(Check):
             explained_by=("DD103",),
         )
 
+    def _never_saved(self, lacking: Mapping[int, "Resume"]) -> Finding:
+        resume = next(iter(lacking.values()))
+        return self.fail(
+            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])}, in which no state of {resume.unsaved} "
+            "was saved",
+            why=f"The weights and the epochs go on, and {resume.unsaved} starts over: its momentum and averages are "
+            "lost, and the loss jumps.",
+            fix='state["optimizer"] = optimizer.state_dict()            # where it is saved\n'
+            'optimizer.load_state_dict(state["optimizer"])          # where training resumes',
+            **on_ranks(lacking, _restored),
+            about=Kind.PATH.of(resume.load.path),
+        )
+
+    def _repeats(self, repeated: Mapping[int, "Resume"]) -> Finding:
+        resume = next(iter(repeated.values()))
+        epoch = _epoch(resume.load.numbers)
+        return self.fail(
+            f"{ranks_phrase(repeated)} train on epoch {epoch} again after resuming from {files([resume.load.path])}",
+            why=f"The checkpoint was written after epoch {epoch} was done, and holds that number. Training goes on "
+            "with it instead of the next, so each interruption repeats an epoch.",
+            fix='start = state["epoch"] + 1',
+            ranks=tuple(repeated),
+            where=resume.repeated.at if resume.repeated else None,
+            evidence=(
+                Evidence(f"epoch {epoch} in the checkpoint, and in the first pass after it", tuple(repeated)),
+            ),
+            explained_by=("DD103",),
+        )
+
 
 @dataclass(frozen=True)
 class Resume:
@@ -106,6 +141,10 @@ class Resume:
     """Kinds whose state is in the file and was not restored."""
     again: Pass | None = None
     """The first training pass after it, where that begins the epochs again."""
+    unsaved: str | None = None
+    """The class of an optimizer with a state that is neither in the file nor restored."""
+    repeated: Pass | None = None
+    """The first training pass after it, where that has the epoch again that was done before it was saved."""
 
     @property
     def at(self) -> Where | None:
@@ -130,12 +169,15 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
-            and (held or _epoch(load))
+            and (held or _epoch(load.numbers))
             and new
             and (kinds & set(KINDS) or _saves_there(saves, load))
         ):
             missing = tuple(kind for kind in held if kind not in kinds)
-            return Resume(load, restored, missing, _again(recording, load))
+            goes_on = _first_pass(recording, load)
+            unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
+            again, repeated = _again(load, goes_on), _repeated(load, goes_on, saves)
+            return Resume(load, restored, missing, again, unsaved, repeated)
     return None
 
 
@@ -164,19 +206,55 @@ def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
     )
 
 
-def _again(recording: Recording, load: Load) -> Pass | None:
+def _first_pass(recording: Recording, load: Load) -> Pass | None:
+    """The first training pass after a load."""
+    return next((pass_ for pass_ in recording.training_passes if pass_.begin > load.begin), None)
+
+
+def _again(load: Load, first: Pass | None) -> Pass | None:
     """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
-    first = next((pass_ for pass_ in recording.training_passes if pass_.begin > load.begin), None)
-    if first is None or first.sampler is None or not _epoch(load):
+    if first is None or first.sampler is None or not _epoch(load.numbers):
         return None
     return first if first.sampler.shuffle and first.sampler.epoch == 0 else None
 
 
-def _epoch(load: Load) -> int:
+def _unsaved(recording: Recording, load: Load, first: Pass | None, new: set[int]) -> str | None:
+    """The class of a new optimizer that keeps a state, where the epochs go on from those of the checkpoint."""
+    epoch = _epoch(load.numbers)
+    if first is None or first.sampler is None or not epoch or first.sampler.epoch not in (epoch, epoch + 1):
+        return None
+    stateful = {
+        update.optimizer
+        for step in recording.steps
+        for update in step.optimizer_steps
+        if any(group.get("betas") or group.get("momentum") for group in update.hyperparameters)
+    }
+    return next((held.name for held in recording.optimizers if held.index in new & stateful), None)
+
+
+def _repeated(load: Load, first: Pass | None, saves: Sequence[tuple[Recording, Save]]) -> Pass | None:
+    """The first training pass after the load, where saves of this script show that its epoch was done before."""
+    epoch = _epoch(load.numbers)
+    if first is None or first.sampler is None or not epoch or first.sampler.epoch != epoch:
+        return None
+    return first if any(_saved_when_done(recording, save, load) for recording, save in saves) else None
+
+
+def _saved_when_done(recording: Recording, save: Save, load: Load) -> bool:
+    """Whether a save like the one that was loaded holds the number of the epoch that had ended before it."""
+    before = [pass_ for pass_ in recording.training_passes if pass_.begin < save.begin]
+    if not before or set(save.entries) != set(load.entries) or not _epoch(save.numbers):
+        return False
+    last = before[-1]
+    ended = last.end is not None and last.end <= save.begin
+    return ended and last.sampler is not None and last.sampler.epoch == _epoch(save.numbers)
+
+
+def _epoch(numbers: Mapping[str, float]) -> int:
     """The epoch in which a checkpoint was saved, as far as it tells; 0 where it does not."""
     epochs = (
         value
-        for name, value in load.numbers.items()
+        for name, value in numbers.items()
         if "epoch" in name.lower() and not any(word in name.lower() for word in NOT_DONE)
     )
     return int(max(epochs, default=0))

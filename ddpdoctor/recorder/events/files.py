@@ -27,6 +27,8 @@ class Save(Event):
     """The top-level keys of what was saved."""
     prefix: str | None = None
     """``module.`` or ``_orig_mod.`` where the parameters saved carry it."""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
     id: int = 0
     """Which one it is, in order."""
 

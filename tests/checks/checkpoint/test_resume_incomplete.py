@@ -2,6 +2,7 @@ from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
+from tests.support.training import with_update
 
 ENTRIES = ("model", "optimizer", "scheduler", "epoch")
 LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES)
@@ -96,3 +97,47 @@ def test_going_back_to_the_best_weights_in_between_is_right():
         return replace(one, state_loads=(replace(one.state_loads[0], time=1.97),))
 
     skipped("DD405", Source.RUN, resuming("module", load=late, change=between))
+
+
+WITHOUT_OPTIMIZER = ("model", "epoch")
+
+
+def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER):
+    """A resume from a checkpoint with this number, a pass over epoch 1, one over epoch 2, and a save."""
+    load = replace(LOAD, entries=entries, numbers={"epoch": epoch})
+    numbers = {"epoch": saved} if saved else {}
+
+    def change(rank, one):
+        passes = tuple(
+            replace(pass_, sampler=replace(pass_.sampler, epoch=number))
+            for number, pass_ in enumerate(one.passes, 1)
+        )
+        steps = tuple(
+            with_update(step, hyperparameters=({"lr": 0.1, "momentum": momentum},)) for step in one.steps
+        )
+        save = replace(SAVE, entries=entries, numbers=numbers)
+        return replace(one, passes=passes, steps=steps, saves=(save,))
+
+    return resuming("module", load=load, change=change)
+
+
+def test_a_state_that_was_never_saved():
+    finding = only_finding("DD405", Source.RUN, going_on(1))
+    assert finding.headline == "ranks 0-1 resume from 'last.pt', in which no state of SGD was saved"
+
+
+def test_an_optimizer_without_a_state_needs_none():
+    passed("DD405", Source.RUN, going_on(1, momentum=0.0))
+
+
+def test_epochs_that_do_not_go_on_are_another_training():
+    passed("DD405", Source.RUN, going_on(7))
+
+
+def test_an_epoch_that_was_done_is_repeated():
+    finding = only_finding("DD405", Source.RUN, going_on(1, momentum=0.0, saved=2))
+    assert finding.headline == "ranks 0-1 train on epoch 1 again after resuming from 'last.pt'"
+
+
+def test_a_checkpoint_that_holds_the_next_epoch():
+    passed("DD405", Source.RUN, going_on(1, momentum=0.0, saved=3))
