@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ IN_FULL = 32
 """Training steps that are written down in full from the start."""
 _DIGESTED = 16
 """Training steps with digests from the start, where the model is small."""
+_MOST_FIRSTS = 8
+"""Optimizers and wrappers whose first steps are written down in full."""
 _PROGRESS_SECONDS = 1.0
 _PROGRESS_SHARE = 0.01
 """Of the time so far: a run of days tells of its progress a thousand times, not a hundred thousand."""
@@ -85,6 +87,10 @@ class Training:
         """Parameters whose gradients the script gave to a collective in this training step, by id."""
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those that were made."""
+        self.ended: Counter[int] = Counter()
+        """Training steps that each optimizer ended since the last wrapper was constructed, by its index."""
+        self._first = self._firsts = 0
+        """The training step from which steps are sampled anew, and how often there was one."""
         self.scales: list[float] = []
         """Scales of the GradScalers in use since the last backward."""
         self._by_id: dict[int, Wrapper] = {}
@@ -103,6 +109,8 @@ class Training:
     def add(self, ddp: Any, wrapper: Wrapper) -> None:
         """Know a wrapper from now on."""
         self.wrappers.append(wrapper)
+        self.ended.clear()
+        self.begin_anew()
         self._by_id[id(ddp)] = wrapper
 
     def wrapper(self, ddp: Any) -> Wrapper | None:
@@ -114,24 +122,39 @@ class Training:
         """The wrappers that still exist."""
         return [(one, ddp) for one in self.wrappers if (ddp := one.ref()) is not None]
 
+    @property
+    def number(self) -> int:
+        """The current training step's, since an optimizer or a wrapper was new: what is looked at goes by it.
+
+        A rank may train something by itself before the others begin; what they do together has one number then.
+        """
+        return self.session.steps - self._first
+
+    def begin_anew(self) -> None:
+        """Something new is trained: look at its first steps."""
+        if self._firsts < _MOST_FIRSTS:
+            self._firsts += 1
+            self._first = self.session.steps
+
     def open_step(self) -> None:
         """Begin the next training step: the first forward, loss or backward after an update."""
         self.updated = False
         self.backwards = 0
         self.gathered.clear()
         self.exchanged.clear()
-        detailed = is_detailed(self.session.steps)
+        detailed = is_detailed(self.number)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
         self.session.detailed = detailed
 
-    def close_step(self) -> tuple[int, dict[str, float] | None]:
+    def close_step(self, optimizer: int) -> tuple[int, dict[str, float] | None]:
         """An optimizer has stepped: the training step's number and, at the first update in one that is detailed, its
         phases.
         """
         if self.updated:
             return self.session.steps - 1, None
         self.updated = True
+        self.ended[optimizer] += 1
         self.session.steps += 1
         now = time.monotonic()
         totals, until = self._totals, self._until
@@ -140,7 +163,7 @@ class Training:
             totals["total"] += now - self._updated_at
         self._updated_at = now
         self._until = totals.copy()
-        self.quiet = not self.session.detailed and not is_detailed(self.session.steps)
+        self.quiet = not self.session.detailed and not is_detailed(self.number)
         phases = None
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}

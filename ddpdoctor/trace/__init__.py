@@ -15,6 +15,7 @@ from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.text import shorten
+from ddpdoctor.trace.own_training import without_own_training
 from ddpdoctor.trace.recording import Recording
 
 _GLOO_ENDS = "instance of 'gloo::"
@@ -182,7 +183,8 @@ class Trace:
         Raises:
             NotMeasured: no rank took a step of an optimizer.
         """
-        trained = {rank: recording for rank, recording in self.recordings().items() if recording.all_steps}
+        recordings = without_own_training(self.recordings())
+        trained = {rank: recording for rank, recording in recordings.items() if recording.all_steps}
         if not any(recording.steps for recording in trained.values()):
             raise NotMeasured("no optimizer took a step")
         return trained

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.training import TrainingStep
 
 WARM_UP = 2
@@ -28,16 +30,18 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
         raise NotMeasured("a rehearsal shows nothing of speed")
     recordings = trace.training()
     timed = {
-        rank: {step.index: step for step in recording.steps[WARM_UP:] if step.phases.get("total")}
-        for rank, recording in recordings.items()
+        rank: replace(one, steps=tuple(step for step in one.steps[WARM_UP:] if step.phases.get("total")))
+        for rank, one in recordings.items()
     }
-    common = set.intersection(*(set(steps) for steps in timed.values()))
-    for rank, recording in recordings.items():
-        begun = {pass_.begin for pass_ in recording.training_passes}
-        common = {index for index in common if not _begins_a_pass(timed[rank][index], begun)}
+    begun = {rank: {pass_.begin for pass_ in one.training_passes} for rank, one in recordings.items()}
+    common = [
+        row
+        for _, row in training_steps(timed)
+        if not any(_begins_a_pass(step, begun[rank]) for rank, step in row.items())
+    ]
     if len(common) < FEWEST_STEPS:
         raise NotMeasured("too few training steps were timed")
-    return {rank: [steps[index] for index in sorted(common)] for rank, steps in timed.items()}
+    return {rank: [row[rank] for row in common] for rank in timed}
 
 
 def _begins_a_pass(step: TrainingStep, begun: set[float]) -> bool:

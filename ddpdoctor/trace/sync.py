@@ -13,7 +13,7 @@ from ddpdoctor.model import Evidence, Where
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, OptimizerStep, Wrapper
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.align import optimizer_steps
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
 from ddpdoctor.trace.joint_training import train_one_model
 from ddpdoctor.trace.recording import Recording
@@ -134,14 +134,13 @@ def updates(group: Group) -> Iterator[Update]:
     Left out are steps inside a Join, optimizers whose ranks differ by design, and those of a rank's own.
     """
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
-    unequal = {optimizer.index for _, optimizer in optimizers if optimizer.sharded or optimizer.averages}
-    unequal |= _of_the_ranks_own(next(iter(group.values())))
-    for index, row in training_steps(group):
+    unequal = {(rank, one.index) for rank, one in optimizers if one.sharded or one.averages}
+    unequal |= {(rank, index) for rank, recording in group.items() for index in _of_the_ranks_own(recording)}
+    for index, optimizer, taken, row in optimizer_steps(group):
         if any(step.joined for step in row.values()):
             continue
-        by_rank = {rank: {taken.optimizer: taken for taken in row[rank].optimizer_steps} for rank in row}
-        for optimizer in sorted(set.intersection(*(set(taken) for taken in by_rank.values())) - unequal):
-            yield Update(index, optimizer, {rank: taken[optimizer] for rank, taken in by_rank.items()}, row)
+        if unequal.isdisjoint((rank, step.optimizer) for rank, step in taken.items()):
+            yield Update(index, optimizer, taken, row)
 
 
 def _of_the_ranks_own(recording: Recording) -> set[int]:

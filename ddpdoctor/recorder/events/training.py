@@ -261,6 +261,11 @@ class OptimizerStep(Event):
     """Where the time of that training step went, at its first update."""
     joined: bool = False
     """Whether a Join was active."""
+    wrappers: int = 0
+    """How many had been constructed."""
+    number: int | None = None
+    """Training steps that this optimizer had ended before, since the last of them was constructed; None where that is
+    the training step's own number."""
 
 
 @dataclass(slots=True)

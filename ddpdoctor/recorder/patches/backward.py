@@ -178,7 +178,7 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
         factor = _factor(loss.grad_fn, training.scales)
         if factor is not None:
             seen["factor"] = factor
-        if is_digested(training.session.steps):
+        if is_digested(training.number):
             seen["loss"] = text(sample(torch, loss.detach()))
     if training.gathered:
         seen["gathered"] = _holds(loss.grad_fn, training.gathered)
@@ -191,7 +191,7 @@ def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     torch, done = training.torch, training.backwards
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return
-    wait = is_digested(training.session.steps)
+    wait = is_digested(training.number)
     with unseen(torch):
         found = list(divisors(torch, loss.grad_fn, wait=wait))
     for one in found:

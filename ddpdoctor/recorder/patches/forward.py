@@ -122,7 +122,7 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, seen: Forw
     torch = training.torch
     seen.training = bool(ddp.module.training)
     first = next(_tensors(torch, given), None)
-    digested = is_digested(training.session.steps)
+    digested = is_digested(training.number)
     if first is not None:
         seen.batch = int(first.shape[0]) if first.dim() else 1
         if digested:

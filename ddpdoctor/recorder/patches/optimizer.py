@@ -83,7 +83,7 @@ class _Optimizers:
         if hooked.seen:
             hooked.updating()
         parameters = list(_parameters(optimizer))
-        number = self.session.steps - self.training.updated
+        number = self.training.number - self.training.updated
         size = 3 * sum(p.numel() * p.element_size() for p in parameters)
         step.digested = known.ration.take(number, size)
         if step.digested:
@@ -95,7 +95,7 @@ class _Optimizers:
     def end(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
         if self.training.quiet and not self.under_way:
-            self.training.close_step()
+            self.training.close_step(self._know(optimizer).index)
             return
         position = len(self.under_way) - 1
         while position >= 0 and self.under_way[position].optimizer is not optimizer:
@@ -106,12 +106,14 @@ class _Optimizers:
         seconds = time.monotonic() - step.began
         if not self.under_way:
             self.training.spend("step", seconds)
-        number, phases = self.training.close_step()
+        known = self._know(optimizer)
+        ended = self.training.ended[known.index]
+        number, phases = self.training.close_step(known.index)
         if not self.session.detailed:
             return
-        known = self._know(optimizer)
         taken = self._taken(known, step.began, number, phases)
         taken.seconds, taken.closure, taken.norms = round(seconds, 6), step.closure, step.norms or {}
+        taken.number = None if ended == number else ended
         self._look_after(step, known, taken)
         self.session.event(taken)
 
@@ -130,7 +132,7 @@ class _Optimizers:
     ) -> OptimizerStep:
         joined = bool(self.training.joined)
         taken = OptimizerStep(known.index, began, self.session.here(), step=number, joined=joined)
-        taken.phases = phases or {}
+        taken.phases, taken.wrappers = phases or {}, len(self.training.wrappers)
         return taken
 
     @guarded
@@ -140,10 +142,11 @@ class _Optimizers:
         detailed = self.session.detailed
         if detailed:
             self._tell_made(optimizer, known)
-        number, phases = self.training.close_step()
+        ended = self.training.ended[known.index]
+        number, phases = self.training.close_step(known.index)
         if detailed:
             taken = self._taken(known, time.monotonic(), number, phases)
-            taken.skipped = True
+            taken.skipped, taken.number = True, None if ended == number else ended
             self.session.event(taken)
 
     def _know(self, optimizer: Any) -> _Known:
@@ -157,6 +160,8 @@ class _Optimizers:
             )
             known = _Known(len(self.known), weakref.ref(optimizer), ration, sharded)
             self.known.append(known)
+            if known.index and not self.training.updated:
+                self.training.begin_anew()
             self.by_id[id(optimizer)] = known
         return known
 
