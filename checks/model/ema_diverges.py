@@ -8,6 +8,7 @@ from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.weights import Difference, first_difference
 
@@ -18,7 +19,8 @@ class EmaDiverges(Check):
     What it finds:
         An unwrapped copy of the model, such as an exponential moving average of its weights, that several ranks
         evaluate with and whose values differ between them although the trained weights agree; and weights that one
-        rank alone took from such a copy.
+        rank alone took from such a copy. Copies of earlier weights that ranks keep at times of their own, opponents
+        in self-play for instance, are left alone.
 
     Why it matters:
         A copy that only rank 0 updates, or that was made before DDP had made the weights equal, is another model on
@@ -49,7 +51,7 @@ class EmaDiverges(Check):
             since = min(step.time for step in first.update.taken.values()) if first else math.inf
             for rows in _evaluated_together(group):
                 compared += len(rows)
-                unequal = [row for row in rows if _differing(row) and _time(row) <= since]
+                unequal = [row for row in rows if _differing(row) and _time(row) <= since and _has_average(group, row)]
                 findings += [self._differ(group, row) for row in unequal[:1]]
         if not compared:
             raise NotMeasured("no two ranks evaluated a copy of the model")
@@ -103,6 +105,40 @@ def _differing(row: Mapping[int, Shadow]) -> tuple[str, ...]:
 
 def _time(row: Mapping[int, Shadow]) -> float:
     return min(copy.time for copy in row.values())
+
+
+def _has_average(group: Group, row: Mapping[int, Shadow]) -> bool:
+    return any(_is_average(group[rank], copy) for rank, copy in row.items())
+
+
+def _is_average(recording: Recording, copy: Shadow) -> bool:
+    """Whether a copy holds something that the model never held, as an average does and a snapshot does not."""
+    before = [step for step in recording.steps if step.time < copy.time]
+    updates = [update for step in before for update in step.optimizer_steps]
+    complete = len(before) == 1 + max((step.index for step in before), default=-1)
+    if complete and all(update.after is not None for update in updates):
+        wrapped = [wrapper.digests for wrapper in recording.wrappers if wrapper.index == copy.wrapper]
+        return not any(_holds(copy, held) for held in (*wrapped, *(update.after or {} for update in updates)))
+    copies = [shadow for shadow in recording.events(Shadow) if shadow.wrapper == copy.wrapper]
+    states = [shadow.digests for shadow in copies if shadow.number == copy.number]
+    if len(states) > 1:
+        return any(state != states[0] for state in states) and not _is_loaded(recording, copy)
+    return len({shadow.number for shadow in copies}) == 1
+
+
+def _holds(copy: Shadow, weights: Mapping[str, str]) -> bool:
+    common = copy.digests.keys() & weights.keys()
+    return bool(common) and all(copy.digests[key] == weights[key] for key in common)
+
+
+def _is_loaded(recording: Recording, copy: Shadow) -> bool:
+    """Whether such a copy takes whole states of the model, from time to time."""
+    kinds = {wrapper.module for wrapper in recording.wrappers if wrapper.index == copy.wrapper}
+    began = min((step.time for step in recording.steps), default=0.0)
+    return any(
+        load.kind == "module" and load.wrapper is None and load.name in kinds and load.time > began
+        for load in recording.state_loads
+    )
 
 
 def _took_copy(group: Group, first: Difference) -> bool:
