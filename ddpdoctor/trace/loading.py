@@ -1,7 +1,7 @@
 """One loop over the same data on every rank that averages with the others: passes side by side, datasets compared.
 
-Loaders are matched by the line that made them and their kind, not by a running number: a rank that alone evaluates
-before training would shift the numbers of all that follow.
+Loaders are matched by the line that made them, their kind and their data, not by a running number: a rank that alone
+evaluates before training would shift the numbers of all that follow.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
@@ -22,6 +23,7 @@ from ddpdoctor.trace.joint_training import train_one_model
 from ddpdoctor.trace.recording import Recording
 
 _Key: TypeAlias = tuple[object, ...]
+_Drawn: TypeAlias = list[tuple[Loader, Pass]]
 _T = TypeVar("_T")
 
 
@@ -155,10 +157,10 @@ def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
 
 def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool]) -> Iterator[Round]:
     for group in groups(recordings):
-        keyed = {rank: _keyed(recordings[rank], wanted) for rank in group}
-        for key, number in keyed[group[0]]:
-            row = {rank: keyed[rank][key, number] for rank in group if (key, number) in keyed[rank]}
-            if len(row) == len(group):
+        kinds = {rank: _by_kind(recordings[rank], wanted) for rank in group}
+        common = set.intersection(*(set(own) for own in kinds.values()))
+        for kind in (kind for kind in kinds[group[0]] if kind in common):
+            for number, row in _side_by_side({rank: kinds[rank][kind] for rank in group}):
                 yield Round(
                     {rank: pass_ for rank, (_, pass_) in row.items()},
                     {rank: loader for rank, (loader, _) in row.items()},
@@ -167,18 +169,61 @@ def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool])
                 )
 
 
-def _keyed(
-    recording: Recording, wanted: Callable[[Pass], bool]
-) -> dict[tuple[_Key, int], tuple[Loader, Pass]]:
-    """The passes in order, by what they have in common with those of other ranks, and a number."""
-    count: Counter[_Key] = Counter()
-    keyed: dict[tuple[_Key, int], tuple[Loader, Pass]] = {}
+def _by_kind(recording: Recording, wanted: Callable[[Pass], bool]) -> dict[_Key, _Drawn]:
+    """The passes in order, by the line that made the loader, its kind, and the line of the loop."""
+    kinds: dict[_Key, _Drawn] = {}
     for pass_ in sorted(filter(wanted, recording.passes), key=lambda pass_: pass_.begin):
         if loader := recording.loader(pass_.loader):
-            key = (loader.at, loader.dataset, loader.streams, pass_.at)
-            keyed[key, count[key]] = loader, pass_
-            count[key] += 1
+            kind = (loader.at, loader.dataset, loader.streams, pass_.at)
+            kinds.setdefault(kind, []).append((loader, pass_))
+    return kinds
+
+
+def _side_by_side(drawn: Mapping[int, _Drawn]) -> Iterator[tuple[int, dict[int, tuple[Loader, Pass]]]]:
+    """The passes of one kind that belong together, each with its number.
+
+    Where one line makes a loader for each of several tasks, each rank may go over them in an order of its own: then
+    loaders belong together that are over the same data. Where no two are, the order is all there is to go by, unless
+    loaders take turns.
+    """
+    if max(len({loader.index for loader, _ in own}) for own in drawn.values()) > 1:
+        keyed = {rank: _by_identity(passes) for rank, passes in drawn.items()}
+        common = set.intersection(*(set(own) for own in keyed.values()))
+        if common or any(_takes_turns(own) for own in drawn.values()):
+            for key in (key for key in next(iter(keyed.values())) if key in common):
+                yield int(str(key[-1])), {rank: own[key] for rank, own in keyed.items()}
+            return
+    for number, row in enumerate(zip(*drawn.values(), strict=False)):
+        yield number, dict(zip(drawn, row, strict=True))
+
+
+def _by_identity(drawn: _Drawn) -> dict[_Key, tuple[Loader, Pass]]:
+    """Passes by what their loader is over, which of those it is by order of construction, and their number."""
+    alike: dict[_Key, list[int]] = {}
+    for loader in sorted({loader.index: loader for loader, _ in drawn}.values(), key=lambda loader: loader.made):
+        alike.setdefault(_identity(loader), []).append(loader.index)
+    count: Counter[int] = Counter()
+    keyed: dict[_Key, tuple[Loader, Pass]] = {}
+    for loader, pass_ in drawn:
+        what = _identity(loader)
+        key: _Key = (*what, alike[what].index(loader.index), count[loader.index])
+        keyed[key] = loader, pass_
+        count[loader.index] += 1
     return keyed
+
+
+def _identity(loader: Loader) -> _Key:
+    return loader.samples, loader.content, loader.batch_size, loader.sampler and loader.sampler.name
+
+
+def _takes_turns(drawn: _Drawn) -> bool:
+    """Whether a loader was left for another and gone over again, or not left before."""
+    order = [loader.index for loader, _ in drawn]
+    changes = sum(index != following for index, following in pairwise(order))
+    overlap = any(
+        pass_.end is None or pass_.end > following.begin for (_, pass_), (_, following) in pairwise(drawn)
+    )
+    return overlap or changes >= len(set(order))
 
 
 def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
