@@ -2,8 +2,8 @@
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -18,7 +18,7 @@ if rank == 0:
     for _ in range(150):
         chosen = torch.randint(0, 240, (32,))
         optimizer.zero_grad()
-        F.cross_entropy(teacher(x[chosen]), y[chosen]).backward()
+        functional.cross_entropy(teacher(x[chosen]), y[chosen]).backward()
         optimizer.step()
 dist.barrier()
 for parameter in teacher.parameters():
@@ -35,10 +35,10 @@ for epoch in range(2):
         with torch.no_grad():
             target = teacher(x).softmax(-1)
         logits = student(x)
-        F.kl_div(logits.log_softmax(-1), target, reduction="batchmean").backward()
+        functional.kl_div(logits.log_softmax(-1), target, reduction="batchmean").backward()
         optimizer.step()
         if rank == 0:
             calibration.zero_grad()
-            F.cross_entropy(logits.detach() / temperature, y).backward()
+            functional.cross_entropy(logits.detach() / temperature, y).backward()
             calibration.step()
 dist.destroy_process_group()

@@ -14,6 +14,7 @@ from ..guard import guarded
 from ..session import LAUNCHER_VARIABLES, Session
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
+_MESHES = "torch.distributed.device_mesh"
 _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank")
 
 
@@ -23,7 +24,8 @@ def install(session: Session) -> None:
         return
     groups = _Groups(session)
     session.patch_function(MODULES, "init_process_group", groups.watch_init)
-    session.patch_function(MODULES, "new_group", groups.watch_new_group)
+    session.patch_function((*MODULES, _MESHES), "new_group", groups.watch_new_group)
+    session.patch_function((*MODULES, _MESHES), "split_group", groups.watch_split_group)
     session.patch_function(MODULES, "destroy_process_group", groups.watch_destroy)
 
 
@@ -104,6 +106,22 @@ class _Groups:
         rank = -1 if group is None or group is dist.GroupMember.NON_GROUP_MEMBER else dist.get_rank(group)
         if making is not None:
             self.session.event(replace(making, action="new_group", time=time.monotonic(), rank=rank))
+
+    def watch_split_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def split_group(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            self.split(result)
+            return result
+
+        return split_group
+
+    @guarded
+    def split(self, group: Any) -> None:
+        dist = self.session.torch.distributed
+        if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
+            ranks = tuple(dist.get_process_group_ranks(group))
+            self.made(self._begun("making", ranks=ranks, size=len(ranks), local=True), group)
 
     def watch_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
