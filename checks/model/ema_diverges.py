@@ -51,7 +51,11 @@ class EmaDiverges(Check):
             since = min(step.time for step in first.update.taken.values()) if first else math.inf
             for rows in _evaluated_together(group):
                 compared += len(rows)
-                unequal = [row for row in rows if _differing(row) and _time(row) <= since and _has_average(group, row)]
+                unequal = [
+                    row
+                    for row in rows
+                    if _differing(row) and _time(row) <= since and _has_average(group, row)
+                ]
                 findings += [self._differ(group, row) for row in unequal[:1]]
         if not compared:
             raise NotMeasured("no two ranks evaluated a copy of the model")

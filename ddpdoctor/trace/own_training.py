@@ -43,7 +43,6 @@ def _without(recording: Recording, not_shared: set[int]) -> Recording:
         recording,
         steps=steps,
         step_count=recording.step_count - len(recording.steps) + len(steps),
-        optimizers=tuple(one for one in recording.optimizers if one.index not in own),
     )
 
 
