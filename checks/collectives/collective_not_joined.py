@@ -9,7 +9,7 @@ from ddpdoctor.blame.causes import (
     NoPartner,
     Unseen,
 )
-from ddpdoctor.blame.frames import where_of
+from ddpdoctor.blame.frames import where_in
 from ddpdoctor.blame.standings import late_ranks
 from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
@@ -242,4 +242,4 @@ def _place(rank: RankRecord) -> str:
 
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
     stack = next((rank.stack for rank in stopped if rank.rank in late and rank.stack), ())
-    return where_of(stack[-1]) if stack else None
+    return where_in(stack)

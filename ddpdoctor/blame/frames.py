@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,12 @@ def where_of(frame: Frame) -> Where:
 def is_of_script(frame: Frame) -> bool:
     """Whether a frame is the script's own: not torch's, Python's, an installed package's or the recorder's."""
     return not _FOREIGN.search(frame.file)
+
+
+def where_in(stack: Sequence[Frame]) -> Where | None:
+    """The innermost line of the script's own, of frames with the outermost first; the innermost where none is."""
+    of_script = [frame for frame in stack if is_of_script(frame)]
+    return where_of((of_script or stack)[-1]) if stack else None
 
 
 def function(frame: Frame) -> str:

@@ -13,7 +13,7 @@ from ddpdoctor.blame.causes import (
     GroupMadeAlone,
     OutOfBatches,
 )
-from ddpdoctor.blame.frames import where_of
+from ddpdoctor.blame.frames import where_in
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.blame.standings import Standings
@@ -116,7 +116,7 @@ class RecordedJob(Standings):
         first, *_ = ranks = sorted(handled)
         place, frames = self.ranks[first].place, handled[first].frames
         texts = by_state(handled, lambda error: shorten(f"{error.type}: {error.message}", 200))
-        where = where_of(frames[-1]) if frames else self.ranks[first].where
+        where = where_in(frames) or self.ranks[first].where
         return self.tell(
             FailedAndWaits, ranks, states=texts, handled=handled[first], own_wait=place, where=where
         )
