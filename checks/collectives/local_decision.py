@@ -13,12 +13,12 @@ from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
     is_in_a_step,
-    last_pass,
     leavers,
     loop_left,
     skippers,
     steps_of,
     training_forwards,
+    training_passes,
 )
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -126,6 +126,6 @@ def _calls(recording: Recording) -> str:
 
 
 def _steps(recording: Recording, steps: int) -> str:
-    last = last_pass(recording)
-    passes = f" in {plural(last.number + 1, 'pass')}, {last.drawn} batches of the last" if last else ""
+    made = training_passes(recording)
+    passes = f" in {plural(len(made), 'pass')}, {made[-1].drawn} batches of the last" if made else ""
     return f"{plural(steps, 'training step')}{passes}"

@@ -38,16 +38,17 @@ def out_of_batches(recordings: Mapping[int, Recording]) -> list[int]:
 
 
 def _furthest(recordings: Mapping[int, Recording]) -> dict[int, int]:
-    """The most batches that a rank took of the last pass that it made, by the number of the pass."""
+    """The most batches that a rank took of the last pass that it made, by how many it made."""
     most: dict[int, int] = {}
-    for last in filter(None, map(last_pass, recordings.values())):
-        most[last.number] = max(last.drawn, most.get(last.number, 0))
+    for passes in map(training_passes, recordings.values()):
+        if passes:
+            most[len(passes)] = max(passes[-1].drawn, most.get(len(passes), 0))
     return most
 
 
 def _is_behind_in_pass(recording: Recording, furthest: Mapping[int, int], ended: str) -> bool:
-    last = last_pass(recording)
-    return last is not None and last.ended == ended and last.drawn < furthest[last.number]
+    passes = training_passes(recording)
+    return bool(passes) and passes[-1].ended == ended and passes[-1].drawn < furthest[len(passes)]
 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:
@@ -148,8 +149,10 @@ def is_in_a_step(recording: Recording) -> bool:
 
 def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:
     """How many training steps fewer than another a rank began in the same batches; 0 where it drew fewer."""
-    last = last_pass(recordings[rank])
-    if last is None or last.ended not in _TO_ITS_END or last.drawn < _furthest(recordings)[last.number]:
+    passes, furthest = training_passes(recordings[rank]), _furthest(recordings)
+    if not passes or passes[-1].ended not in _TO_ITS_END:
+        return 0
+    if len(passes) < max(furthest) or passes[-1].drawn < furthest[len(passes)]:
         return 0
     return max(map(begun, recordings.values())) - begun(recordings[rank])
 
@@ -162,8 +165,18 @@ def _left_out_at(recording: Recording) -> Where | None:
 
 
 def last_pass(recording: Recording) -> Pass | None:
-    """The last one in which an optimizer stepped."""
-    return next(reversed(recording.training_passes), None)
+    """The last one in which it trained."""
+    return next(reversed(training_passes(recording)), None)
+
+
+def training_passes(recording: Recording) -> list[Pass]:
+    """Those in which an optimizer stepped, and one in which the first step was begun."""
+    begun = (
+        [forward.time for forward in recording.trailing.forwards if forward.grad]
+        if recording.trailing
+        else []
+    )
+    return [pass_ for pass_ in recording.passes if pass_.training or any(map(pass_.covers, begun))]
 
 
 def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
