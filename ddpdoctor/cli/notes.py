@@ -67,7 +67,9 @@ def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
         return
     parts = []
     if short.passes:
-        parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {plural(short.batches, 'batch')}")
+        fewest = "" if short.fewest is None else f"{short.fewest} to "
+        batches = f"{fewest}{plural(short.batches, 'batch')}"
+        parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {batches}")
     if short.steps is not None:
         parts.append(f"the script to {plural(short.steps, 'training step')}")
     undecided = sorted(verdict.code for verdict in verdicts if verdict.cut_short)

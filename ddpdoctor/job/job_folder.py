@@ -166,11 +166,14 @@ def _world_size(recorded: Recorded) -> int | None:
 
 def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
     ranks = recorded.ranks.values()
-    passes = max((sum(p.ended == "shortened" for p in rank.passes) for rank in ranks), default=0)
+    drawn = [[pass_.drawn for pass_ in rank.passes if pass_.ended == "shortened"] for rank in ranks]
+    passes = max(map(len, drawn), default=0)
     ended = [rank.step_count for rank in ranks if rank.exit and rank.exit.how == "shortened"]
     if not passes and not ended:
         return None
-    return Shortened(job.recorder.batches, passes, max(ended, default=None))
+    given = {batches for own in drawn for batches in own} or {job.recorder.batches}
+    fewest = min(given) if len(given) > 1 else None
+    return Shortened(max(given), passes, max(ended, default=None), fewest)
 
 
 class _RankOutput:

@@ -21,6 +21,8 @@ class Loader:
         """In order of first iteration."""
         self.passes = 0
         self.batch_size: int | None = None
+        self.cut = 0
+        """Passes that were cut short."""
         self.workers: list[int | None] = []
         """Their pids, of the last that were started."""
         self.endless = False

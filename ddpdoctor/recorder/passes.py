@@ -274,6 +274,7 @@ class Passes:
     def finish(self, now: Pass, *, cut: bool = False) -> None:
         """The iterator came to its end, or fast-forward ended it."""
         now.cut = cut
+        now.loader.cut += cut
         if cut and now.driver == FOR and self.session.steps > now.steps:
             self.cut_training = True
         self._tell_end(now, "shortened" if cut else "exhausted")

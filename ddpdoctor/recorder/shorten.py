@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BACKWARDS_STEPPED = "backwards stepped"
 """What the session shares under this name: the backwards of the run that an optimizer's step has followed."""
 _FULL_PASSES = 3
-"""Passes of a loader that get all the batches; later ones get just enough for two training steps."""
+"""Passes of a loader that are cut after all the batches; later ones get just enough for two training steps."""
 _LATER_BATCHES = 2
 _MOST_TURNS = 16
 """Ranks that may take turns at batches without one getting fewer."""
@@ -72,7 +72,7 @@ def _is_enough(session: Session, now: Pass) -> bool:
 
 
 def _limit(session: Session, now: Pass) -> int:
-    every = now.number < _FULL_PASSES or now.driver == loops.CYCLE
+    every = now.loader.cut < _FULL_PASSES or now.driver == loops.CYCLE
     batches = session.options.batches if every else min(_LATER_BATCHES, session.options.batches)
     # Ranks may take turns at the batches of one loader: each is to have as many.
     ranks = _ranks(session)

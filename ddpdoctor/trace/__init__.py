@@ -78,11 +78,13 @@ class Shortened:
     """What fast-forward left out."""
 
     batches: int
-    """Batches that each pass over a DataLoader was given."""
+    """The most batches that a pass over a DataLoader was given."""
     passes: int
     """Passes that were cut short."""
     steps: int | None = None
     """Training steps after which the script was ended; None where it came to its own end."""
+    fewest: int | None = None
+    """The fewest batches that such a pass was given; None where all were given as many."""
 
 
 @dataclass(frozen=True)
