@@ -6,6 +6,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.joint_training import dividing_groups
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
@@ -95,8 +96,8 @@ def _wrong(shared: Round) -> dict[int, Sampler]:
 
 
 def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
-    """The rank's number in, and the size of, each further group that it made."""
-    return {(event.rank, event.size) for event in recording.group_events("new_group")}
+    """The rank's number in, and the size of, each further group that may divide the data."""
+    return {(group.rank, group.size) for group in dividing_groups(recording)}
 
 
 def _repeats(shared: Round) -> bool:

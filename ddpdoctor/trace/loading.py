@@ -19,11 +19,12 @@ from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
-from ddpdoctor.trace.joint_training import train_one_model
+from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model
 from ddpdoctor.trace.recording import Recording
 
 _Key: TypeAlias = tuple[object, ...]
 _Drawn: TypeAlias = list[tuple[Loader, Pass]]
+_Row: TypeAlias = Mapping[int, tuple[Loader, Pass]]
 _T = TypeVar("_T")
 
 
@@ -161,12 +162,26 @@ def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool])
         common = set.intersection(*(set(own) for own in kinds.values()))
         for kind in (kind for kind in kinds[group[0]] if kind in common):
             for number, row in _side_by_side({rank: kinds[rank][kind] for rank in group}):
-                yield Round(
-                    {rank: pass_ for rank, (_, pass_) in row.items()},
-                    {rank: loader for rank, (loader, _) in row.items()},
-                    {rank: recordings[rank] for rank in group},
-                    number,
-                )
+                for ranks in _data_groups(row, recordings):
+                    yield Round(
+                        {rank: row[rank][1] for rank in ranks},
+                        {rank: row[rank][0] for rank in ranks},
+                        {rank: recordings[rank] for rank in ranks},
+                        number,
+                    )
+
+
+def _data_groups(row: _Row, recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
+    """The ranks among which the samplers of a pass divide, where the others share their batches as one group."""
+    everybody = tuple(row)
+    groups: set[tuple[int, ...]] = set()
+    for rank, (loader, pass_) in row.items():
+        sampler = pass_.sampler or loader.sampler
+        place = (sampler.rank, sampler.replicas) if sampler and sampler.distributed else None
+        made = (group for group in dividing_groups(recordings[rank]) if (group.rank, group.size) == place)
+        groups.add(next((group.ranks for group in made if group.ranks), everybody))
+    several = [group for group in groups if len(group) > 1 and set(group) <= set(everybody)]
+    return [everybody] if everybody in groups else sorted(several)
 
 
 def _by_kind(recording: Recording, wanted: Callable[[Pass], bool]) -> dict[_Key, _Drawn]:
@@ -241,5 +256,5 @@ def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
 
 
 def _group_of(rank: int, recording: Recording, recordings: Mapping[int, Recording]) -> tuple[int, ...]:
-    members = next((wrapper.ranks for wrapper in recording.wrappers if wrapper.ranks), None)
+    members = averaging_group(recording)
     return tuple(peer for peer in sorted(recordings) if members is None or peer in members or peer == rank)

@@ -15,7 +15,7 @@ from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import optimizer_steps
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
-from ddpdoctor.trace.joint_training import train_one_model
+from ddpdoctor.trace.joint_training import averaging_group, train_one_model
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
@@ -108,7 +108,7 @@ class Unaveraged:
 def replicas(trace: Trace) -> list[dict[int, Recording]]:
     """The recordings of training, divided into groups of ranks that hold one model.
 
-    Where wrappers work in process groups of their own, the smallest of those divide the ranks.
+    Where gradients are averaged in process groups of fewer ranks, those divide the ranks.
 
     Raises:
         NotMeasured: no training was recorded, or no rank has another to compare it with.
@@ -116,9 +116,7 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
     recordings = trace.training_of_several()
     groups: dict[tuple[int, ...], dict[int, Recording]] = {}
     for rank, recording in recordings.items():
-        parts = [wrapper.ranks for wrapper in recording.wrappers if wrapper.ranks is not None]
-        members = min(parts, key=len, default=tuple(recordings))
-        groups.setdefault(tuple(members), {})[rank] = recording
+        groups.setdefault(averaging_group(recording) or tuple(recordings), {})[rank] = recording
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
         raise NotMeasured("each process group has one rank, which has no other to differ from")

@@ -55,6 +55,8 @@ class GroupEvent(Event):
     """What it raised: ``Type: message``."""
     local: bool = False
     """Whether only the members of a new group have to call for it (``use_local_synchronization``)."""
+    mesh: str | None = None
+    """The dimension of a device mesh whose group this is, by its name; None of one that the script made."""
     id: int = 0
     """Of the call, in order."""
     returned: bool = False

@@ -96,7 +96,7 @@ class _Groups:
         everybody = range(self.session.torch.distributed.get_world_size())
         ranks = tuple(everybody if given is None else (int(rank) for rank in given))
         local = bool(kwargs.get("use_local_synchronization"))
-        event = self._begun("making", ranks=ranks, size=len(ranks), local=local)
+        event = self._begun("making", ranks=ranks, size=len(ranks), local=local, mesh=_dimension(kwargs))
         self._tell(event)
         return event
 
@@ -111,17 +111,18 @@ class _Groups:
         @functools.wraps(original)
         def split_group(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            self.split(result)
+            self.split(result, kwargs)
             return result
 
         return split_group
 
     @guarded
-    def split(self, group: Any) -> None:
+    def split(self, group: Any, given: dict[str, Any]) -> None:
         dist = self.session.torch.distributed
         if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
             ranks = tuple(dist.get_process_group_ranks(group))
-            self.made(self._begun("making", ranks=ranks, size=len(ranks), local=True), group)
+            mesh = _dimension(given)
+            self.made(self._begun("making", ranks=ranks, size=len(ranks), local=True, mesh=mesh), group)
 
     def watch_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -149,6 +150,11 @@ class _Groups:
     def destroyed(self, destroying: GroupEvent | None) -> None:
         if destroying is not None:
             self._tell(replace(destroying, returned=True))
+
+
+def _dimension(given: dict[str, Any]) -> str | None:
+    description = str(given.get("group_desc"))
+    return description.removeprefix("mesh_") if description.startswith("mesh_") else None
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
