@@ -1,14 +1,18 @@
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ddpdoctor.blame.causes import BusyInOutput, WorkInOutput, WorksAlone
+from ddpdoctor.blame.frames import where_of
 from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.frameworks import Framework
+from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.trace import Trace
+from ddpdoctor.outliers import by_state
+from ddpdoctor.text import shorten
+from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 
@@ -64,8 +68,30 @@ class LongWorkOnOneRank(StandstillCheck):
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:
+        ended, given_up = trace.overdue()
+        if ended:
+            return self._overdue(ended, given_up)
         trace.require_end()
         return Passed(f"no rank kept the others waiting in {trace.seconds:.1f} s")
+
+    def _overdue(self, ended: Sequence[RankTrace], given_up: Sequence[RankTrace]) -> Finding:
+        late, waiting = tuple(rank.rank for rank in ended), tuple(rank.rank for rank in given_up)
+        beats = {rank.rank: beat.at for rank in ended if (beat := _last_heartbeat(rank)) and beat.at}
+        failures = {rank.rank: shorten(rank.failure.message, 200) for rank in given_up if rank.failure}
+        return self.fail(
+            f"{who(late)} {verb(late, 'was', 'were')} still at work when {who(waiting)} gave up waiting, at the "
+            "timeout of the process group",
+            why=f"The launcher ended {who(late)} by SIGTERM after {who(waiting)} had failed. A collective fails when a "
+            "rank does not join it within the timeout.",
+            fix="do the work before the launch, or a part of it on every rank; or raise the timeout:\n"
+            "dist.init_process_group(timeout=timedelta(hours=2))",
+            ranks=late,
+            where=next((where_of(frame) for frame in beats.values()), None),
+            evidence=(
+                *by_state({rank: f"at {frame}" for rank, frame in beats.items()}),
+                *by_state(failures),
+            ),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         return judge_stall(self, log)
@@ -92,3 +118,9 @@ class LongWorkOnOneRank(StandstillCheck):
             f"{cause.what} for the rank that shows it.",
             **cause_fields(cause),
         )
+
+
+def _last_heartbeat(rank: RankTrace) -> Heartbeat | None:
+    """Where the rank said last that it is."""
+    file = rank.recording.record.file if rank.recording else None
+    return read_heartbeat(file.with_suffix(NOW)) if file else None

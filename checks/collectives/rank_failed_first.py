@@ -26,7 +26,7 @@ _CONNECTION_WARNING = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
 )
 """Lines of torch's warnings about connections, and the C++ frames below them."""
-_PEER_MISSING = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD308", "DD309")
+_PEER_MISSING = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD306", "DD308", "DD309")
 """Problems that leave a rank alone in a collective."""
 _FILE_CHANGED = ("DD401", "DD402", "DD020")
 """Problems in which a rank finds no file, a partial one or an unexpected one, because of another rank."""

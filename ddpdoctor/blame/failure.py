@@ -13,6 +13,14 @@ _OF_A_VICTIM = re.compile(
 """What gloo, NCCL and the store say on a healthy rank whose peer went away, or did not come."""
 
 
+_AT_A_TIMEOUT = re.compile(
+    r"Timed out waiting \d+ ?ms|wait timeout after \d+ ?ms|caught collective operation timeout"
+    r"|Timed out after \d+ ?ms waiting|collective operation timed out",
+    re.IGNORECASE,
+)
+"""What they say where the peer did not come in time, and was not seen to go away."""
+
+
 def tells_of_a_peer(message: str) -> bool:
     """Whether an exception says no more than that a peer was gone or did not come."""
     return bool(_OF_A_VICTIM.search(message))
@@ -27,6 +35,11 @@ class Failure:
     traceback: str
     time: float
     """Seconds since the epoch, to tell who failed first."""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it waited in a collective until the timeout of the group."""
+        return bool(_AT_A_TIMEOUT.search(self.message))
 
     @property
     def of_a_victim(self) -> bool:

@@ -205,9 +205,17 @@ class Trace:
         Who says no more than that a peer is gone is the victim of one that was killed without a word, and
         among those who failed by themselves the clock tells.
         """
-        somebody_left = any(rank.finished for rank in self.ranks)
+        # Who gave up at a timeout has not seen its peer go away: that was ended after it.
+        ended_later = any(rank.finished or (rank.failure and rank.failure.timed_out) for rank in self.ranks)
         broke = (rank for rank in self.ranks if rank.broke)
-        return min(broke, key=lambda rank: _order_of_blame(rank, somebody_left), default=None)
+        return min(broke, key=lambda rank: _order_of_blame(rank, ended_later), default=None)
+
+    def overdue(self) -> tuple[list[RankTrace], list[RankTrace]]:
+        """The ranks that the launcher ended at work, and those that had given up waiting for them; or none."""
+        given_up = [rank for rank in self.ranks if rank.failure and rank.failure.timed_out]
+        ended = [rank for rank in self.ranks if rank.killed_by == signal.SIGTERM]
+        complete = len(given_up) + len(ended) == len(self.ranks) and not self.timed_out
+        return (ended, given_up) if complete and given_up else ([], [])
 
     def values(self, name: str) -> dict[int, Any]:
         """One value of the summaries by rank, complete.
@@ -232,10 +240,10 @@ def several(recordings: dict[int, Recording]) -> dict[int, Recording]:
     return recordings
 
 
-def _order_of_blame(rank: RankTrace, somebody_left: bool) -> tuple[bool, float, int]:
+def _order_of_blame(rank: RankTrace, ended_later: bool) -> tuple[bool, float, int]:
     if rank.failure is None:
         # A launcher's SIGTERM ends the others when one has broken; any other signal came before them all.
         terminated = rank.exit_code == -signal.SIGTERM
         # Victims of a rank that had left break before the launcher ends who still waits; else somebody sent it.
-        return terminated, math.inf if terminated and somebody_left else 0.0, rank.rank
+        return terminated, math.inf if terminated and ended_later else 0.0, rank.rank
     return rank.failure.of_a_victim, rank.failure.time, rank.rank

@@ -53,3 +53,10 @@ def test_values_of_a_broken_run_are_not_there(trace, reason):
 def test_values_that_the_script_does_not_tell_are_not_there():
     with pytest.raises(NotMeasured, match="does not report its grad norm"):
         healthy().values("grad_norm")
+
+
+def test_a_rank_that_was_waited_for_until_the_timeout_was_ended_after_it():
+    gave_up = failed(1, "[pair.cc:537] Timed out waiting 4000ms for recv operation to complete", time=1.0)
+    trace = broken(RankTrace(0, exit_code=-15), gave_up)
+    assert trace.first_to_break() == trace.ranks[1]
+    assert [[rank.rank for rank in ranks] for ranks in trace.overdue()] == [[0], [1]]
