@@ -18,7 +18,8 @@ class SameRandomStream(Check):
     What it finds:
         Training forwards with active dropout that begin with the same random state on every rank, and DataLoader
         workers that augment samples from the same random numbers on every rank: all ranks were given one seed.
-        This is information only.
+        This is information only. Random numbers that the training step itself draws, as noise or time steps, and
+        augmentation in the main process (num_workers=0) are not compared.
 
     Why it matters:
         Dropout masks, noise and augmentations are meant to differ between the samples of a batch. Where ranks share
@@ -49,7 +50,10 @@ class SameRandomStream(Check):
         if alike:
             return [self._augmentation(shared, stream) for shared, stream in alike]
         if not active:
-            return Skipped("no dropout is active, and no workers draw random numbers")
+            return Skipped(
+                "no dropout is active and no workers draw random numbers; what the script itself draws, or a dataset "
+                "in the main process, is not compared"
+            )
         return Passed("each rank enters its dropout layers with its own random state")
 
     def _dropout(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
