@@ -66,6 +66,24 @@ def watch(
     return make
 
 
+def after_call(
+    look: Callable[[Any, tuple[Any, ...], dict[str, Any]], object],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a patch that looks, guarded, at the result and the arguments of calls that returned."""
+    guarded_look = guarded(look)
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            guarded_look(result, args, kwargs)
+            return result
+
+        return call
+
+    return make
+
+
 def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:
     """What torch may call in every training step: guarded, and nothing while torch.compile traces."""
     is_compiling = torch.compiler.is_compiling

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..options import KEEP
+from ..patch import after_call
 
 if TYPE_CHECKING:
     from ..exact import Keep, Replay
@@ -25,7 +26,7 @@ def install(session: Session) -> None:
     make: Make
     if wanted == KEEP:
         exact = keep = Keep(session)
-        make = functools.partial(_keep, keep)
+        make = after_call(lambda batch, args, kwargs: keep.took(args[0], batch))
     else:
         exact = replay = Replay(session, wanted)
         make = functools.partial(_replace, replay)
@@ -35,16 +36,6 @@ def install(session: Session) -> None:
     session.install("optimizer")  # what is about to be compared is looked at first
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
     session.on_undo(register(lambda optimizer, *_: exact.updating(optimizer)).remove)
-
-
-def _keep(exact: Keep, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _next_data(self: Any) -> Any:
-        batch = original(self)
-        exact.took(self, batch)
-        return batch
-
-    return _next_data
 
 
 def _replace(exact: Replay, original: Callable[..., Any]) -> Callable[..., Any]:

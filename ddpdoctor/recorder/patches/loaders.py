@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import loops, shorten
 from ..guard import guarded
 from ..passes import Passes
+from ..patch import after_call
 from ..training import Training
 
 if TYPE_CHECKING:
@@ -32,15 +33,17 @@ def install(session: Session) -> None:
     passes = Passes(session)
     data = session.torch.utils.data
     iterator = data.dataloader._BaseDataLoaderIter
-    session.patch(data.DataLoader, "__init__", functools.partial(_watch_loader, session, passes))
-    session.patch(iterator, "__init__", functools.partial(_watch_begin, session, passes))
-    session.patch(iterator, "_reset", functools.partial(_watch_reset, session, passes))
+    session.patch(data.DataLoader, "__init__", after_call(_constructing(session, passes)))
+    session.patch(iterator, "__init__", after_call(_beginning(session, passes, with_workers=False)))
+    session.patch(iterator, "_reset", after_call(_beginning(session, passes, with_workers=True)))
     session.patch(iterator, "_next_index", functools.partial(_watch_draw, session, passes))
     session.patch(iterator, "__next__", functools.partial(_watch_next, session, passes))
+    sampler_made = after_call(lambda _, args, kwargs: passes.sampler_made(args[0], session.here()))
     for name in _SAMPLERS:
-        session.patch(getattr(data, name), "__init__", functools.partial(_watch_sampler, session, passes))
+        session.patch(getattr(data, name), "__init__", sampler_made)
     _watch_lengths(session, passes)
-    session.patch(data.Subset, "__init__", functools.partial(_watch_subset, session, passes))
+    subset_made = after_call(lambda _, args, kwargs: passes.splits.made(args[0], session.here()))
+    session.patch(data.Subset, "__init__", subset_made)
     splitters = ("torch.utils.data.dataset", "torch.utils.data")
     session.patch_function(splitters, "random_split", functools.partial(_watch_split, passes))
     session.writer.ticks.append(passes.drain)
@@ -48,49 +51,35 @@ def install(session: Session) -> None:
     shorten.install(session, passes)
 
 
-def _watch_loader(session: Session, passes: Passes, original: Callable[..., None]) -> Callable[..., None]:
-    signature = inspect.signature(original)
+def _constructing(session: Session, passes: Passes) -> Callable[..., None]:
+    signature = inspect.signature(session.torch.utils.data.DataLoader.__init__)
 
-    @guarded
-    def tell(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = signature.bind(self, *args, **kwargs).arguments
+    def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = signature.bind(*args, **kwargs).arguments
         batches = given.get("batch_sampler")
-        passes.construct(self, session.here(), given.get("sampler") if batches is None else batches)
+        passes.construct(args[0], session.here(), given.get("sampler") if batches is None else batches)
 
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        tell(self, args, kwargs)
-
-    return init
+    return look
 
 
-def _watch_begin(session: Session, passes: Passes, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def init(self: Any, loader: Any) -> None:
-        original(self, loader)
-        if not self._num_workers:  # one with workers goes through _reset
-            passes.begin(self, loader, session.here())
+def _beginning(session: Session, passes: Passes, *, with_workers: bool) -> Callable[..., None]:
+    """An iterator with workers begins a pass by its _reset, and one without by being made."""
 
-    return init
+    def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        iterator, loader = args[:2]
+        if with_workers or not iterator._num_workers:
+            passes.begin(iterator, loader, session.here())
 
-
-def _watch_reset(session: Session, passes: Passes, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def _reset(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, loader, *args, **kwargs)
-        passes.begin(self, loader, session.here())
-
-    return _reset
+    return look
 
 
 def _watch_lengths(session: Session, passes: Passes) -> None:
     """Note what datasets answer when torch's samplers ask for their length, so that nobody has to ask again."""
 
     def length(sized: Any) -> int:
-        found = len(sized)
-        passes.lengths.note(sized, found)
-        return found
+        count = len(sized)
+        passes.lengths.note(sized, count)
+        return count
 
     for name in ("sampler", "distributed"):
         module = sys.modules[f"torch.utils.data.{name}"]
@@ -148,24 +137,6 @@ def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) 
         return batch
 
     return take
-
-
-def _watch_sampler(session: Session, passes: Passes, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        passes.sampler_made(self, session.here())
-
-    return init
-
-
-def _watch_subset(session: Session, passes: Passes, original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        passes.splits.made(self, session.here())
-
-    return init
 
 
 def _watch_split(passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:

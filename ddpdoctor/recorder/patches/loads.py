@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoints, path_of
 from ..events.files import Load
-from ..guard import guarded
+from ..patch import watch
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..session import Make, Session
 
 
 def install(session: Session) -> None:
     """Watch torch.load, and load_file of safetensors where the script uses it."""
-    watch = functools.partial(_watch, Checkpoints.of(session))
-    session.patch_function(("torch.serialization", "torch"), "load", functools.partial(watch, "map_location"))
+    checkpoints = Checkpoints.of(session)
+    end = functools.partial(_end, checkpoints)
+
+    def watched(place: str) -> Make:
+        return watch(session.torch, functools.partial(_begin, checkpoints, place), end)
 
     def watch_safetensors() -> None:
-        session.patch_function(("safetensors.torch",), "load_file", functools.partial(watch, "device"))
+        session.patch_function(("safetensors.torch",), "load_file", watched("device"))
 
+    session.patch_function(("torch.serialization", "torch"), "load", watched("map_location"))
     session.when_imported("safetensors.torch", watch_safetensors)
 
 
-def _watch(checkpoints: Checkpoints, place: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def load(*args: Any, **kwargs: Any) -> Any:
-        begun = _begin(checkpoints, place, args, kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _failed(checkpoints, begun, error)
-            raise
-        _end(checkpoints, begun, result)
-        return result
-
-    return load
-
-
-@guarded
 def _begin(checkpoints: Checkpoints, place: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Load:
     where = args[1] if len(args) > 1 else kwargs.get(place)
     shown = None if where is None else "function" if callable(where) else str(where)
@@ -53,18 +40,12 @@ def _begin(checkpoints: Checkpoints, place: str, args: tuple[Any, ...], kwargs: 
     return load
 
 
-@guarded
-def _failed(checkpoints: Checkpoints, load: Load | None, error: BaseException) -> None:
-    if load is not None:
-        load.end, load.error = time.monotonic(), f"{type(error).__name__}: {error}"[:2000]
-        checkpoints.session.event(load, now=True)
-
-
-@guarded
-def _end(checkpoints: Checkpoints, load: Load | None, result: Any) -> None:
-    if load is None:
-        return
+def _end(checkpoints: Checkpoints, load: Load, result: Any, error: BaseException | None) -> None:
     load.end = time.monotonic()
+    if error is not None:
+        load.error = f"{type(error).__name__}: {error}"[:2000]
+        checkpoints.session.event(load, now=True)
+        return
     described = checkpoints.describe(result)
     load.entries, load.prefix = described["entries"], described["prefix"]
     load.numbers, load.states = checkpoints.numbers(result), checkpoints.states(result)

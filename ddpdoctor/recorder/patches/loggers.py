@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..events.files import LogWriter
-from ..guard import guarded
+from ..patch import after_call
 
 if TYPE_CHECKING:
-    from ..session import Session
+    from ..session import Make, Session
     from ..where import Where
 
 _WARNINGS = 3
@@ -26,8 +26,8 @@ Target = Callable[[Any, tuple[Any, ...], dict[str, Any]], str]
 def install(session: Session) -> None:
     """Watch SummaryWriter, wandb.init, mlflow.start_run and what goes through logging's FileHandler."""
     files = _LogFiles(session)
-    session.patch(logging.FileHandler, "__init__", files.watch_opening)
-    session.patch(logging.FileHandler, "emit", files.watch_lines)
+    session.patch(logging.FileHandler, "__init__", after_call(files.note))
+    session.patch(logging.FileHandler, "emit", after_call(files.look))
     for module in ("torch.utils.tensorboard.writer", "tensorboardX.writer"):
         session.when_imported(module, functools.partial(_watch_summary, session, module))
     for module, name, target in (("wandb", "init", _project), ("mlflow", "start_run", _run)):
@@ -45,61 +45,36 @@ class _LogFiles:
         self.opened: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
         self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def watch_opening(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @guarded
-        def note(handler: Any) -> None:
-            self.opened[handler] = self.session.here()
+    def note(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A handler was made."""
+        self.opened[args[0]] = self.session.here()
 
-        @functools.wraps(original)
-        def init(handler: Any, *args: Any, **kwargs: Any) -> None:
-            original(handler, *args, **kwargs)
-            note(handler)
-
-        return init
-
-    def watch_lines(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @guarded
-        def look(handler: Any, level: int) -> None:
-            if handler not in self.opened:
-                return
-            self.warned[handler] = self.warned.get(handler, 0) + 1
-            if level >= logging.WARNING and self.warned[handler] < _WARNINGS:
-                return
-            at, path = self.opened.pop(handler), os.path.realpath(str(handler.baseFilename))
-            self.session.event(LogWriter("logging", path, at, time.monotonic()))
-
-        @functools.wraps(original)
-        def emit(handler: Any, record: Any) -> None:
-            original(handler, record)
-            look(handler, record.levelno)
-
-        return emit
+    def look(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A handler wrote a line."""
+        handler, record = args
+        if handler not in self.opened:
+            return
+        self.warned[handler] = self.warned.get(handler, 0) + 1
+        if record.levelno >= logging.WARNING and self.warned[handler] < _WARNINGS:
+            return
+        at, path = self.opened.pop(handler), os.path.realpath(str(handler.baseFilename))
+        self.session.event(LogWriter("logging", path, at, time.monotonic()))
 
 
 def _watch_summary(session: Session, module: str) -> None:
     writer = sys.modules[module].SummaryWriter
-    make = functools.partial(_watch, session, "tensorboard", _summary_folder)
-    session.patch(writer, "__init__", make)
+    session.patch(writer, "__init__", _watch(session, "tensorboard", _summary_folder))
 
 
 def _watch_init(session: Session, module: str, name: str, target: Target) -> None:
-    make = functools.partial(_watch, session, module, target)
-    session.patch_function((module,), name, make)
+    session.patch_function((module,), name, _watch(session, module, target))
 
 
-def _watch(session: Session, kind: str, target: Target, original: Callable[..., Any]) -> Callable[..., Any]:
-    @guarded
-    def tell(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        place = target(result, args, kwargs)
-        session.event(LogWriter(kind, place, session.here(), time.monotonic()))
+def _watch(session: Session, kind: str, target: Target) -> Make:
+    def look(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        session.event(LogWriter(kind, target(result, args, kwargs), session.here(), time.monotonic()))
 
-    @functools.wraps(original)
-    def opened(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        tell(result, args, kwargs)
-        return result
-
-    return opened
+    return after_call(look)
 
 
 def _summary_folder(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ What is printed goes its way unchanged; the line is noted afterwards, and only f
 from __future__ import annotations
 
 import builtins
-import functools
 import logging
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..events.files import Printed
 from ..guard import guarded
 from ..passes import ENDED_WITHOUT_TRAINING
+from ..patch import after_call
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -28,8 +28,8 @@ _LONGEST = 200
 def install(session: Session) -> None:
     """Watch print and logging."""
     watch = _Watch(session)
-    session.patch(builtins, "print", watch.wrap_print)
-    session.patch(logging.Logger, "handle", watch.wrap_handle)
+    session.patch(builtins, "print", after_call(watch.look_at_print))
+    session.patch(logging.Logger, "handle", after_call(watch.look_at_record))
 
 
 class _Watch:
@@ -37,25 +37,15 @@ class _Watch:
         self.session = session
         self.left = _MOST
 
-    def wrap_print(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def print(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            if self.listens() and kwargs.get("file") in (None, sys.stdout, sys.stderr):
-                self.tell(lambda: " ".join(self.show(arg) for arg in args))
-            return result
+    def look_at_print(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Something was printed."""
+        if self.listens() and kwargs.get("file") in (None, sys.stdout, sys.stderr):
+            self.tell(lambda: " ".join(self.show(arg) for arg in args))
 
-        return print
-
-    def wrap_handle(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def handle(logger: Any, record: Any) -> Any:
-            result = original(logger, record)
-            if self.listens():
-                self.tell(record.getMessage)
-            return result
-
-        return handle
+    def look_at_record(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Something was logged."""
+        if self.listens():
+            self.tell(args[1].getMessage)
 
     def listens(self) -> bool:
         """Whether a pass ended a moment ago in which nothing was trained."""
