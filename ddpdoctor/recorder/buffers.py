@@ -23,8 +23,8 @@ def tell_buffers(
             named = [(name.replace("_orig_mod.", ""), buffer) for name, buffer in ddp.module.named_buffers()]
             if named and not (when == "end" and _is_busy(training.torch, named)):
                 values = digests(training.torch, [buffer for _, buffer in named])
-                own = by_name((name for name, _ in named), values)
-                session.event(Buffers(wrapper.index, when, time.monotonic(), own, at))
+                of_buffers = by_name((name for name, _ in named), values)
+                session.event(Buffers(wrapper.index, when, time.monotonic(), of_buffers, at))
 
 
 def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:

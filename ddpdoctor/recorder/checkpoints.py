@@ -57,7 +57,9 @@ class Checkpoints:
     def _prefix(self, value: Any) -> str | None:
         tensor = self.torch.Tensor
         for mapping in mappings(value):
-            names = [key for key, one in mapping.items() if isinstance(one, tensor) and isinstance(key, str)]
+            names = [
+                key for key, entry in mapping.items() if isinstance(entry, tensor) and isinstance(key, str)
+            ]
             for prefix in _PREFIXES:
                 if names and all(name.startswith(prefix) for name in names):
                     return prefix
@@ -66,20 +68,23 @@ class Checkpoints:
     def numbers(self, value: Any) -> dict[str, float]:
         """The top-level entries that are plain numbers."""
         entries = value.items() if isinstance(value, Mapping) else ()
-        plain = {key: one for key, one in entries if isinstance(key, str) and type(one) in (int, float)}
+        plain = {key: n for key, n in entries if isinstance(key, str) and type(n) in (int, float)}
         return dict(list(plain.items())[:_MOST_ENTRIES])
 
     def states(self, value: Any) -> tuple[str, ...]:
         """Of what kinds it holds the state."""
         held = list(mappings(value))
-        return tuple(kind for kind, keys in _STATES.items() if any(keys <= one.keys() for one in held))
+        return tuple(kind for kind, keys in _STATES.items() if any(keys <= state.keys() for state in held))
 
     def tensors(self, value: Any) -> list[Any]:
         """The first tensors in it."""
-        found = (
-            one for part in mappings(value) for one in part.values() if isinstance(one, self.torch.Tensor)
+        held = (
+            tensor
+            for part in mappings(value)
+            for tensor in part.values()
+            if isinstance(tensor, self.torch.Tensor)
         )
-        first = [one for _, one in zip(range(_MOST_TENSORS), found, strict=False)]
+        first = [tensor for _, tensor in zip(range(_MOST_TENSORS), held, strict=False)]
         return [value] if isinstance(value, self.torch.Tensor) else first
 
     def remember(self, value: Any, load: int) -> None:
@@ -89,7 +94,7 @@ class Checkpoints:
         for tensor in self.tensors(value):
             self._tensors[id(tensor)] = weakref.ref(tensor), load
         for mapping in mappings(value):
-            if not any(isinstance(one, self.torch.Tensor) for one in mapping.values()):
+            if not any(isinstance(element, self.torch.Tensor) for element in mapping.values()):
                 self._plain[id(mapping)] = mapping, load
 
     def came_from(self, state: Any) -> int | None:
@@ -108,8 +113,8 @@ def mappings(value: Any, depth: int = 0) -> Iterator[Mapping[Any, Any]]:
     """A mapping and the mappings that it holds, not very deep."""
     if isinstance(value, Mapping) and depth < _DEEPEST:
         yield value
-        for one in value.values():
-            yield from mappings(one, depth + 1)
+        for element in value.values():
+            yield from mappings(element, depth + 1)
 
 
 def path_of(file: Any) -> str:

@@ -50,16 +50,16 @@ def content(dataset: Any, torch: Any, lengths: Lengths) -> str | None:
 
 
 def _of_one(dataset: Any, torch: Any, lengths: Lengths) -> list[str]:
-    found = []
+    parts = []
     for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
         if is_plain(value) and (name in _NAMES or _same_length(value, dataset, lengths)):
-            found += [f"{name}={part}" for part in _parts(value, torch)]
-    return found
+            parts += [f"{name}={part}" for part in _parts(value, torch)]
+    return parts
 
 
-def _same_length(one: Any, other: Any, lengths: Lengths) -> bool:
-    length = lengths.of(one)
-    return length is not None and length == lengths.of(other)
+def _same_length(value: Any, dataset: Any, lengths: Lengths) -> bool:
+    length = lengths.of(value)
+    return length is not None and length == lengths.of(dataset)
 
 
 def _parts(value: Any, torch: Any) -> Iterator[str]:

@@ -34,17 +34,17 @@ def unseen(torch: Any) -> Iterator[None]:
 
 def digests(torch: Any, tensors: Sequence[Any]) -> list[Digest]:
     """The digest of each tensor."""
-    found: list[Digest] = []
+    values: list[Digest] = []
     folded: dict[int, Any] = {}
     with unseen(torch):
         for position, tensor in enumerate(tensors):
-            own = None if tensor is None else _of_tensor(torch, tensor)
-            if own is not None and not isinstance(own, int):
-                folded[position] = own
-            found.append(own if own is None or isinstance(own, int) else False)
-        for position, value in zip(folded, _read(torch, list(folded.values())), strict=True):
-            found[position] = value
-    return found
+            digest = None if tensor is None else _of_tensor(torch, tensor)
+            if digest is not None and not isinstance(digest, int):
+                folded[position] = digest
+            values.append(digest if digest is None or isinstance(digest, int) else False)
+        for position, number in zip(folded, _read(torch, list(folded.values())), strict=True):
+            values[position] = number
+    return values
 
 
 def sample(torch: Any, tensor: Any, most: int = 1 << 20) -> Digest:
@@ -78,8 +78,8 @@ def named(keys: Iterable[str], values: Iterable[Digest]) -> dict[str, Any]:
 def few(tensor: Any) -> list[float]:
     """Some values of a tensor, evenly spaced: to compare by size, where bits may rightly differ."""
     flat = tensor.detach().reshape(-1)
-    found: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
-    return found
+    values: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
+    return values
 
 
 def _of_tensor(torch: Any, tensor: Any) -> Any:
@@ -148,9 +148,9 @@ def _fold(torch: Any, tensor: Any) -> Any:
 
 def _read(torch: Any, values: list[Any]) -> list[int]:
     """Integers that lie on devices, with one synchronisation for each device."""
-    found: dict[int, int] = {}
+    integers: dict[int, int] = {}
     for device in {value.device for value in values}:
         here = [position for position, value in enumerate(values) if value.device == device]
         read: Iterable[int] = torch.stack([values[position] for position in here]).tolist()
-        found.update(zip(here, (value & _UNSIGNED for value in read), strict=True))
-    return [found[position] for position in range(len(values))]
+        integers.update(zip(here, (value & _UNSIGNED for value in read), strict=True))
+    return [integers[position] for position in range(len(values))]

@@ -45,15 +45,15 @@ def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
     for _ in range(_MOST_NODES):
         if not waiting:
             return
-        one, so_far = waiting.pop()
-        name = type(one).__name__
-        above = [function for function, _ in one.next_functions if function is not None] if one else []
+        node, so_far = waiting.pop()
+        name = type(node).__name__
+        above = [function for function, _ in node.next_functions if function is not None] if node else []
         if name in _TERMS:
             waiting.extend((function, so_far) for function in reversed(above))
         elif name in _SAME:
             waiting.extend((function, so_far) for function in above)
         elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
-            divided = _scaled(torch, one, so_far, wait)
+            divided = _scaled(torch, node, so_far, wait)
             waiting.extend([(above[0], divided)] if divided else [])
         elif name in _SUMS:
             divided = so_far
@@ -61,8 +61,8 @@ def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
                 divided = _scaled(torch, above[0], so_far, wait) or so_far
             if divided.count:
                 yield divided
-        elif name == "MeanBackward0" and _is_of_selected(one):
-            yield so_far.divided(int(one._saved_self_sym_numel))
+        elif name == "MeanBackward0" and _is_of_selected(node):
+            yield so_far.divided(int(node._saved_self_sym_numel))
 
 
 def _is_of_selected(mean: Any) -> bool:
@@ -70,13 +70,13 @@ def _is_of_selected(mean: Any) -> bool:
     sizes = tuple(mean._saved_self_sym_sizes)
     waiting = [function for function, _ in mean.next_functions]
     for _ in range(_MOST_OF_MEAN):
-        one: Any = waiting.pop() if waiting else None
-        results = getattr(one, "_input_metadata", None)
+        node: Any = waiting.pop() if waiting else None
+        results = getattr(node, "_input_metadata", None)
         if not results or tuple(results[0].shape) != sizes:
             continue
-        if type(one).__name__ in _SELECTIONS:
+        if type(node).__name__ in _SELECTIONS:
             return True
-        waiting.extend(function for function, _ in one.next_functions)
+        waiting.extend(function for function, _ in node.next_functions)
     return False
 
 
@@ -86,15 +86,15 @@ def factor_of_mean(torch: Any, node: Any, scales: list[float]) -> float | None:
     for _ in range(_MOST_NODES):
         if not waiting:
             return None
-        one, factor = waiting.pop()
-        name = type(one).__name__
-        if name == "MeanBackward0" or getattr(one, "_saved_reduction", None) == 1:
+        node, factor = waiting.pop()
+        name = type(node).__name__
+        if name == "MeanBackward0" or getattr(node, "_saved_reduction", None) == 1:
             return factor
-        above = [function for function, _ in one.next_functions if function is not None] if one else []
+        above = [function for function, _ in node.next_functions if function is not None] if node else []
         if name in (*_TERMS, *_SAME):
             waiting.extend((function, factor) for function in reversed(above))
         elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
-            scaled = _scaled(torch, one, Divisor(), wait=False)
+            scaled = _scaled(torch, node, Divisor(), wait=False)
             if scaled:
                 more = scaled.factor / (scaled.count or 1)
                 waiting.append((above[0], factor if more in scales else factor * more))

@@ -104,7 +104,7 @@ class Replay:
         names = sorted(name for name in os.listdir(folder) if name.startswith("exact-batches-"))
         kept = [read(os.path.join(folder, name)) for name in names]
         self.number: int = kept[0]["iterator"]
-        self.taken = [one["batches"] for one in kept]
+        self.taken = [rank_batches["batches"] for rank_batches in kept]
         """The batches of each rank."""
         self.update = read(os.path.join(folder, _UPDATE))
 
@@ -127,25 +127,28 @@ class Replay:
             raise
 
     def _next_batch(self) -> Any:
-        counts = {len(own) for own in self.taken}
+        counts = {len(batches) for batches in self.taken}
         if len(counts) > 1:
             raise NotComparable("the ranks took different numbers of batches for their first update")
         if self._given == len(self.taken[0]):
             raise NotComparable("one process takes more batches for its first update than each rank did")
         self._given += 1
         with unseen(self.session.torch):
-            return join(self.session.torch, tuple(own[self._given - 1] for own in self.taken))
+            return join(self.session.torch, tuple(batches[self._given - 1] for batches in self.taken))
 
     def _set_weights(self) -> None:
         shapes = [tuple(tensor.shape) for tensor in self.update["weights"]]
         made = list(self.session.shared["training"].optimizers)
-        own = next((one for one in made if [tuple(p.shape) for p in _parameters(one)] == shapes), None)
-        if own is None:
+        optimizer = next(
+            (candidate for candidate in made if [tuple(p.shape) for p in _parameters(candidate)] == shapes),
+            None,
+        )
+        if optimizer is None:
             raise NotComparable(
                 "one process makes no optimizer of the same parameters before its first batch"
             )
         with unseen(self.session.torch):
-            for parameter, weight in zip(_parameters(own), self.update["weights"], strict=True):
+            for parameter, weight in zip(_parameters(optimizer), self.update["weights"], strict=True):
                 parameter.detach().copy_(weight)
 
     @guarded
@@ -174,12 +177,12 @@ class Replay:
         end_process(0)
 
     def _compare(self, optimizer: Any) -> Exact:
-        own = [
+        of_process = [
             None if p.grad is None else p.grad.to("cpu").double().flatten() for p in _parameters(optimizer)
         ]
         of_ranks = [None if g is None else g.double().flatten() for g in self.update["gradients"]]
         keys = self.update["keys"]
-        rows = zip(keys, of_ranks, own, strict=True)
+        rows = zip(keys, of_ranks, of_process, strict=True)
         pairs = [(key, a, b) for key, a, b in rows if a is not None and b is not None]
         if not pairs:
             raise NotComparable("no parameter has a gradient in both runs")

@@ -21,9 +21,9 @@ _DEEPEST = 4
 
 def of(value: Any, torch: Any, limit: int = _WHOLE) -> str | None:
     """The fingerprint of a sample or a batch; None where it holds nothing that can be read cheaply."""
-    found = _Fingerprint(torch, limit)
-    found.add(value, 0)
-    return f"{found.crc:08x}" if found.parts else None
+    fingerprint = _Fingerprint(torch, limit)
+    fingerprint.add(value, 0)
+    return f"{fingerprint.crc:08x}" if fingerprint.parts else None
 
 
 def rows(batch: Any, torch: Any, most: int) -> list[str | None]:
@@ -38,8 +38,8 @@ def _first_tensor(value: Any, torch: Any, depth: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value
     inner = _elements(value) if depth < _DEEPEST else ()
-    found = (_first_tensor(element, torch, depth + 1) for element in inner)
-    return next((tensor for tensor in found if tensor is not None), None)
+    tensors = (_first_tensor(element, torch, depth + 1) for element in inner)
+    return next((tensor for tensor in tensors if tensor is not None), None)
 
 
 def _elements(value: Any) -> Iterable[Any]:

@@ -19,11 +19,14 @@ def first_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
         tensor: one that is about to be reduced.
         parameters: those that are known, in the order of their optimizer or wrapper, some of them twice perhaps.
     """
-    known = list({id(one): one for one in parameters if one.grad is not None}.values())
-    if tensor.dim() != 1 or tensor.numel() != sum(one.numel() for one in known):
+    known = list(
+        {id(parameter): parameter for parameter in parameters if parameter.grad is not None}.values()
+    )
+    if tensor.dim() != 1 or tensor.numel() != sum(parameter.numel() for parameter in known):
         return None
     # Scripts take them from the first to the last or, as DDP's buckets do, from the last to the first.
-    return next((one for one in known[:1] + known[-1:] if _begins_with(torch, tensor, one.grad)), None)
+    ends = known[:1] + known[-1:]
+    return next((parameter for parameter in ends if _begins_with(torch, tensor, parameter.grad)), None)
 
 
 def _begins_with(torch: Any, tensor: Any, gradient: Any) -> bool:
@@ -35,5 +38,5 @@ def _begins_with(torch: Any, tensor: Any, gradient: Any) -> bool:
         return False
     with unseen(torch):
         values = gradient.detach().reshape(-1)
-        own = values.numel() >= min(_FEWEST, tensor.numel()) and bool(values.any())
-        return own and bool(torch.equal(tensor.detach()[: values.numel()], values))
+        enough = values.numel() >= min(_FEWEST, tensor.numel()) and bool(values.any())
+        return enough and bool(torch.equal(tensor.detach()[: values.numel()], values))

@@ -55,7 +55,7 @@ class HandClips:
             return
         with unseen(self.session.torch):
             known = [(self._after_backward.get(id(p)), few(p.grad)) for p in _largest(optimizer)]
-            pairs = [(seen[1], now) for seen, now in known if seen is not None]
+            pairs = [(before[1], now) for before, now in known if before is not None]
             factor = _factor(pairs)
             last = self._last.pop(id(optimizer), None)
             if factor is None or not 0 < factor < 1 - _SAME:

@@ -39,13 +39,13 @@ def handled(thread: int, is_foreign: Callable[[str], bool]) -> dict[str, Any] | 
 
 def _own(trace: TracebackType | None, is_foreign: Callable[[str], bool]) -> list[list[Any]]:
     """The script's own lines through which it came, outermost first."""
-    found = []
+    places = []
     while trace is not None:
         code = trace.tb_frame.f_code
         if not is_foreign(code.co_filename):
-            found.append(_place(code, trace.tb_lineno))
+            places.append(_place(code, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    return places
 
 
 def _place(code: CodeType, line: int | None) -> list[Any]:
@@ -55,7 +55,7 @@ def _place(code: CodeType, line: int | None) -> list[Any]:
 def _message(error: Exception) -> str:
     """Its first line. A ``__str__`` of the script's own is not for another thread to run."""
     if isinstance(type(error).__str__, FunctionType):
-        text = ", ".join(one for one in error.args if type(one) is str)
+        text = ", ".join(argument for argument in error.args if type(argument) is str)
     else:
         text = str(error)
     return text.strip().partition("\n")[0]

@@ -94,12 +94,12 @@ class Heartbeat:
 
 def _innermost(frame: FrameType | None) -> list[FrameType]:
     """The innermost frames, innermost first, without the recorder's."""
-    found: list[FrameType] = []
-    while frame is not None and len(found) < _MOST_FRAMES:
+    frames: list[FrameType] = []
+    while frame is not None and len(frames) < _MOST_FRAMES:
         if not frame.f_code.co_filename.startswith(_HERE):
-            found.append(frame)
+            frames.append(frame)
         frame = frame.f_back
-    return found
+    return frames
 
 
 def _plain(frame: FrameType) -> list[Any]:

@@ -28,7 +28,7 @@ _MOST = 8
 
 
 @dataclass
-class _Seen:
+class _HookedParameter:
     parameter: Any
     wrapper: int | None
     given: list[float]
@@ -41,7 +41,7 @@ class Hooked:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.training = Training.of(session)
-        self.seen: dict[int, _Seen] = {}
+        self.records: dict[int, _HookedParameter] = {}
         self.factor: float | None = None
         """Of the last loss, as far as it is a mean."""
 
@@ -72,8 +72,8 @@ class Hooked:
         with unseen(self.session.torch):
             pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
             parameter, gradient = max(pairs, key=lambda pair: pair[0].numel())
-            if id(parameter) in self.seen or len(self.seen) < _MOST:
-                self.seen[id(parameter)] = _Seen(parameter, wrapper.index, few(gradient))
+            if id(parameter) in self.records or len(self.records) < _MOST:
+                self.records[id(parameter)] = _HookedParameter(parameter, wrapper.index, few(gradient))
 
     @guarded
     def begin(self, loss: Any) -> None:
@@ -86,39 +86,44 @@ class Hooked:
     @guarded
     def end(self) -> None:
         """A backward has ended."""
-        if not self.seen and self.session.steps >= _UPDATES:
+        if not self.records and self.session.steps >= _UPDATES:
             return
         with unseen(self.session.torch):
             if not self.training.wrappers:
                 self._look_at_own()
-            for one in self.seen.values():
-                if one.got is None and one.parameter.grad is not None:
-                    one.got = few(one.parameter.grad)
+            for record in self.records.values():
+                if record.got is None and record.parameter.grad is not None:
+                    record.got = few(record.parameter.grad)
 
     def _look_at_own(self) -> None:
         torch, dist = self.session.torch, self.session.torch.distributed
         if self.session.steps >= _UPDATES or not dist.is_available() or not dist.is_initialized():
             return
-        held = (p for one in self.training.optimizers for group in one.param_groups for p in group["params"])
+        held = (
+            p
+            for optimizer in self.training.optimizers
+            for group in optimizer.param_groups
+            for p in group["params"]
+        )
         plain = [p for p in held if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
         for parameter in sorted(plain, key=lambda p: -p.numel())[:_MOST]:
-            self.seen[id(parameter)] = _Seen(parameter, None, few(parameter.grad))
+            self.records[id(parameter)] = _HookedParameter(parameter, None, few(parameter.grad))
 
     @guarded
     def updating(self) -> None:
         """An optimizer is about to step."""
-        seen, self.seen = self.seen, {}
-        for one in seen.values():
-            if one.got is None or one.parameter.grad is None:
+        records, self.records = self.records, {}
+        for record in records.values():
+            if record.got is None or record.parameter.grad is None:
                 continue
             with unseen(self.session.torch):
-                used = few(one.parameter.grad)
+                used = few(record.parameter.grad)
             gradient = HookedGradient(
                 self.session.steps,
-                one.wrapper,
-                str(self.training.keys.get(one.parameter)),
-                tuple(one.given),
-                tuple(used if one.wrapper is None else one.got),
+                record.wrapper,
+                str(self.training.keys.get(record.parameter)),
+                tuple(record.given),
+                tuple(used if record.wrapper is None else record.got),
                 tuple(used),
                 self.factor,
                 self.training.backwards,
@@ -149,11 +154,11 @@ def watch_hook(
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
-            own = ours(args, kwargs)
-            if not own:
+            arguments = ours(args, kwargs)
+            if not arguments:
                 return original(*args, **kwargs)
-            result = original(**own)
-            restore(own["self"], own["hook"])
+            result = original(**arguments)
+            restore(arguments["self"], arguments["hook"])
             return result
 
         return register_comm_hook

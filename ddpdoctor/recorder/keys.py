@@ -25,13 +25,13 @@ class Keys:
 
     def get(self, parameter: Any) -> str | None:
         """Its key, where it has one."""
-        found = self._known.get(id(parameter))
-        return found[1] if found and found[0]() is parameter else None
+        known = self._known.get(id(parameter))
+        return known[1] if known and known[0]() is parameter else None
 
     def is_wrapped(self, parameter: Any) -> bool:
         """Whether a wrapper knows it."""
-        found = self._known.get(id(parameter))
-        return bool(found and found[2] and found[0]() is parameter)
+        known = self._known.get(id(parameter))
+        return bool(known and known[2] and known[0]() is parameter)
 
     def of_groups(self, groups: Sequence[Sequence[Any]]) -> list[str]:
         """The keys of an optimizer's parameters, group by group; those that have none get one."""
@@ -87,10 +87,10 @@ class _Holders:
 def _modules(torch: Any) -> Iterator[Any]:
     """All modules but those that only stand for another one."""
     base = torch.nn.Module
-    for one in gc.get_objects():
+    for candidate in gc.get_objects():
         # Not isinstance: that asks objects for their __class__, which may be the user's code.
-        if issubclass(type(one), base) and not _stands_for(one):
-            yield one
+        if issubclass(type(candidate), base) and not _stands_for(candidate):
+            yield candidate
 
 
 def _stands_for(module: Any) -> bool:

@@ -33,12 +33,12 @@ def driver(frame: FrameType) -> str:
     expects = str(frame.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
     if code.co_name == "__next__" and above is not None and not expects:
         return driver(above)  # an iterator around ours: its end is ours
-    found = FOR if expects else _of_instruction(code, frame.f_lasti)
-    if found == FOR and code.co_flags & inspect.CO_GENERATOR and above is not None:
-        found = driver(above)  # a generator around ours, which ends with it
-        takes_all = found == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
-        return FOR if takes_all else found
-    return CYCLE if found == HAND and _handles_the_end(code.co_filename, frame.f_lineno) else found
+    taken_by = FOR if expects else _of_instruction(code, frame.f_lasti)
+    if taken_by == FOR and code.co_flags & inspect.CO_GENERATOR and above is not None:
+        taken_by = driver(above)  # a generator around ours, which ends with it
+        takes_all = taken_by == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
+        return FOR if takes_all else taken_by
+    return CYCLE if taken_by == HAND and _handles_the_end(code.co_filename, frame.f_lineno) else taken_by
 
 
 @lru_cache(maxsize=4096)
@@ -61,7 +61,11 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
         if instruction.offset < offset and instruction.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
     ]
     begin = begins[-1] if begins else offset
-    jumps = (one for one in instructions if one.offset >= end and "JUMP" in one.opname)
+    jumps = (
+        instruction
+        for instruction in instructions
+        if instruction.offset >= end and "JUMP" in instruction.opname
+    )
     return any(isinstance(jump.argval, int) and jump.argval <= begin for jump in jumps)
 
 

@@ -51,10 +51,10 @@ class Parts:
     @guarded
     def begin(self, module: Any, given: Any) -> Any:
         """A module of a watched class is called; None where that is nothing new."""
-        found = self.known.get(id(module))
-        if found is None or found[0]() is not module:
+        known = self.known.get(id(module))
+        if known is None or known[0]() is not module:
             return self._look_at_copy(module)
-        _, wrapper, whole = found
+        _, wrapper, whole = known
         ddp = wrapper.ref()
         if wrapper.depth or self.training.in_backward or ddp is None:
             return None
@@ -94,8 +94,8 @@ class Parts:
         self.told_shadows[id(module)] = steps
         named = [*names_inside(module), *module.named_buffers()]
         values = digests(self.training.torch, [tensor for _, tensor in named])
-        own, at = by_name((name for name, _ in named), values), self.training.session.here()
-        self.training.session.event(Shadow(shadow[1].index, shadow[2], time.monotonic(), at, own))
+        weights, at = by_name((name for name, _ in named), values), self.training.session.here()
+        self.training.session.event(Shadow(shadow[1].index, shadow[2], time.monotonic(), at, weights))
 
     def _shadow(self, module: Any, candidates: list[Wrapper]) -> tuple[weakref.ref[Any], Wrapper, int] | None:
         known = self.shadows.get(id(module))

@@ -105,8 +105,8 @@ class Passes:
 
     @guarded
     def _look_up(self, iterator: Any) -> Pass | None:
-        found = self._last = self._current.get(iterator)
-        return found
+        current = self._last = self._current.get(iterator)
+        return current
 
     def _leave(self, now: Pass) -> None:
         # Called by the garbage collector, which may run anywhere: what is to be written has to wait.
@@ -221,19 +221,19 @@ class Passes:
         if now.indices is None or now.settled:
             return
         now.asked += 1
-        seen: array[int] = array("q")
+        indices: array[int] = array("q")
         try:
-            order.add_indices(seen, index)
+            order.add_indices(indices, index)
         except order.Unforeseen:
             now.indices = None
             return
         if not now.foreseen:
-            now.indices.extend(seen)
+            now.indices.extend(indices)
             now.indices = None if len(now.indices) > _LEARNT else now.indices
             return
-        expected = now.indices[now.position : now.position + len(seen)]
-        now.position += len(seen)
-        if seen != expected:
+        expected = now.indices[now.position : now.position + len(indices)]
+        now.position += len(indices)
+        if indices != expected:
             if now.event is not None:
                 now.event.indices = now.event.batches = None
                 self.session.event(now.event)

@@ -126,16 +126,11 @@ def hide_package(torch: Any, package: str) -> None:
     if hasattr(dynamo, "set_code_exec_strategy") or not hasattr(dynamo, "skip_code"):
         return
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(package)]
-    held = [
-        one
-        for module in modules
-        for one in vars(module).values()
-        if getattr(one, "__module__", "") in sys.modules
-    ]
-    own = [one for one in held if str(one.__module__).startswith(package)]
-    own += [one for kind in own if isinstance(kind, type) for one in vars(kind).values()]
-    own += [one.__wrapped__ for one in own if hasattr(one, "__wrapped__")]
-    waiting = [code for one in own if (code := getattr(one, "__code__", None)) is not None]
+    held = [value for module in modules for value in vars(module).values()]
+    ours = [value for value in held if str(getattr(value, "__module__", "")).startswith(package)]
+    ours += [value for kind in ours if isinstance(kind, type) for value in vars(kind).values()]
+    ours += [value.__wrapped__ for value in ours if hasattr(value, "__wrapped__")]
+    waiting = [code for value in ours if (code := getattr(value, "__code__", None)) is not None]
     while waiting:
         code = waiting.pop()
         dynamo.skip_code(code)

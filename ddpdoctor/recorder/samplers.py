@@ -18,12 +18,12 @@ _DEEPEST = 5
 
 def chain(sampler: Any) -> Iterator[Any]:
     """A sampler and those that it wraps, the outermost first."""
-    seen: list[int] = []
-    while sampler is not None and id(sampler) not in seen and len(seen) < _DEEPEST:
+    passed: list[int] = []
+    while sampler is not None and id(sampler) not in passed and len(passed) < _DEEPEST:
         yield sampler
-        seen.append(id(sampler))
+        passed.append(id(sampler))
         inner = (attribute(sampler, name) for name in _INNER)
-        sampler = next((one for one in inner if _samples(one)), None)
+        sampler = next((candidate for candidate in inner if _samples(candidate)), None)
 
 
 def _samples(value: Any) -> bool:
@@ -36,8 +36,10 @@ def _samples(value: Any) -> bool:
 
 def drawing(loader: Any) -> Any:
     """The sampler that matters: the one that divides among ranks, or else the innermost."""
-    wrapped = [one for one in chain(loader._index_sampler) if not hasattr(type(one), "__getitem__")]
-    return next((one for one in wrapped if _place(one) is not None), wrapped[-1])
+    wrapped = [
+        sampler for sampler in chain(loader._index_sampler) if not hasattr(type(sampler), "__getitem__")
+    ]
+    return next((sampler for sampler in wrapped if _place(sampler) is not None), wrapped[-1])
 
 
 def describe(sampler: Any) -> dict[str, Any]:

@@ -129,8 +129,8 @@ class Session:
         """What patches of one area know together, made for the first of them that asks."""
         if name not in self.shared:
             self.shared[name] = make(self)
-        found: _Part = self.shared[name]
-        return found
+        known: _Part = self.shared[name]
+        return known
 
     def event(self, event: Event, *, now: bool = False) -> None:
         """Write an event down.
@@ -163,18 +163,18 @@ class Session:
         original = getattr(owner, name, None)
         if original is None or hasattr(original, MARK):
             return
-        own = vars(owner).get(name, MARK)
+        defined = vars(owner).get(name, MARK)
         replacement = make(original)
         hide_from_compiler(self.torch, replacement)
         setattr(replacement, MARK, True)
         setattr(owner, name, replacement)
         # What was inherited is inherited again.
-        self._undo.append(lambda: delattr(owner, name) if own is MARK else setattr(owner, name, own))
+        self._undo.append(lambda: delattr(owner, name) if defined is MARK else setattr(owner, name, defined))
 
     def patch_function(self, modules: Iterable[str | ModuleType], name: str, make: Make) -> None:
         """Replace a function in every module that holds it under its name, by one replacement."""
-        found = [sys.modules.get(one) if isinstance(one, str) else one for one in modules]
-        holders = [module for module in found if module is not None and hasattr(module, name)]
+        loaded = [sys.modules.get(module) if isinstance(module, str) else module for module in modules]
+        holders = [module for module in loaded if module is not None and hasattr(module, name)]
         if not holders:
             return
         original = getattr(holders[0], name)

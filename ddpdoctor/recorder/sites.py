@@ -85,9 +85,9 @@ class Sites:
 
     def of_traceback(self, trace: TracebackType | None) -> Site | None:
         """The innermost place of the user's in a traceback."""
-        found = None
+        innermost = None
         while trace is not None:
             if not self.is_foreign(trace.tb_frame.f_code.co_filename):
-                found = self.site(trace.tb_frame.f_code, trace.tb_lineno)
+                innermost = self.site(trace.tb_frame.f_code, trace.tb_lineno)
             trace = trace.tb_next
-        return found
+        return innermost

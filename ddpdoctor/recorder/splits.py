@@ -72,12 +72,12 @@ class Splits:
 
 def _layers(dataset: Any) -> Iterator[Any]:
     """A dataset and all that it holds inside."""
-    waiting, seen = [dataset], 0
-    while waiting and seen < 50:
-        one, seen = waiting.pop(), seen + 1
-        if hasattr(one, "__dict__"):
-            yield one
-            held = vars(one)
+    waiting, count = [dataset], 0
+    while waiting and count < 50:
+        layer, count = waiting.pop(), count + 1
+        if hasattr(layer, "__dict__"):
+            yield layer
+            held = vars(layer)
             waiting += [held[name] for name in ("dataset", "subset") if name in held]
             several = held.get("datasets")
             waiting += several if type(several) in (list, tuple) else ()

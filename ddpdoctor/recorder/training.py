@@ -42,7 +42,7 @@ class Wrapper:
     """Whether its reducer waits for a backward."""
     evaluated: int = -1
     """The training step before which its buffers were last looked at for evaluation."""
-    told: float = 0.0
+    written: float = 0.0
     """When a forward without autograd was last written down."""
     counted: int = 0
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
@@ -115,12 +115,12 @@ class Training:
 
     def wrapper(self, ddp: Any) -> Wrapper | None:
         """What is known of a wrapper; None of one that was copied, not constructed."""
-        found = self._by_id.get(id(ddp))
-        return found if found and found.ref() is ddp else None
+        wrapper = self._by_id.get(id(ddp))
+        return wrapper if wrapper and wrapper.ref() is ddp else None
 
     def living(self) -> list[tuple[Wrapper, Any]]:
         """The wrappers that still exist."""
-        return [(one, ddp) for one in self.wrappers if (ddp := one.ref()) is not None]
+        return [(wrapper, ddp) for wrapper in self.wrappers if (ddp := wrapper.ref()) is not None]
 
     @property
     def number(self) -> int:

@@ -123,7 +123,7 @@ def _list_of(convert: _Convert) -> _Convert:
     def all_of(value: Any, sites: Sites) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise Malformed(f"{type(value).__name__} in place of a list")
-        return tuple([convert(one, sites) for one in value])
+        return tuple([convert(element, sites) for element in value])
 
     return all_of
 
@@ -132,7 +132,7 @@ def _mapping_of(convert: _Convert) -> _Convert:
     def all_of(value: Any, sites: Sites) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Malformed(f"{type(value).__name__} in place of a mapping")
-        return {key: convert(one, sites) for key, one in value.items()}
+        return {key: convert(element, sites) for key, element in value.items()}
 
     return all_of
 

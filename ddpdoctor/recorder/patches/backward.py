@@ -66,26 +66,26 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if training.updated:
         training.open_step()
     training.own_collectives.clear()
-    seen: dict[str, Any] = {"began": time.monotonic(), "nested": False}
+    begun: dict[str, Any] = {"began": time.monotonic(), "nested": False}
     if training.session.detailed:
         wrappers = training.living()
-        seen |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
-        seen["grads"] = _gradients(wrappers)
+        begun |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
+        begun["grads"] = _gradients(wrappers)
         loss = args[0] if args else kwargs.get("tensors")
-        seen["loss"] = _look_at_loss(training, loss)
-        _tell_means(training, seen["at"], loss)
+        begun["loss"] = _look_at_loss(training, loss)
+        _tell_means(training, begun["at"], loss)
         if training.hooks or not training.wrappers:
             Hooked.of(training.session).begin(loss)
-        seen["began"] = time.monotonic()
-    return seen
+        begun["began"] = time.monotonic()
+    return begun
 
 
-def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> None:
+def _end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     training.in_backward -= 1
     training.busy -= 1
-    if seen["nested"]:
+    if begun["nested"]:
         return
-    seconds = time.monotonic() - seen["began"]
+    seconds = time.monotonic() - begun["began"]
     training.spend("backward", seconds)
     training.backwards += 1
     training.session.backwards += 1
@@ -94,14 +94,14 @@ def _end(training: Training, seen: Any, _: Any, error: BaseException | None) -> 
         training.scales.clear()
     if training.hooks or not training.wrappers:
         Hooked.of(training.session).end()
-    if "at" in seen:
-        _tell(training, seen, seconds, error)
+    if "at" in begun:
+        _tell(training, begun, seconds, error)
 
 
-def _tell(training: Training, seen: dict[str, Any], seconds: float, error: BaseException | None) -> None:
+def _tell(training: Training, begun: dict[str, Any], seconds: float, error: BaseException | None) -> None:
     wrappers = training.living()
-    issued = _issued(training, seen["numbers"], wrappers)
-    touched = _touched(seen["grads"], _gradients(wrappers))
+    issued = _issued(training, begun["numbers"], wrappers)
+    touched = _touched(begun["grads"], _gradients(wrappers))
     reduced = [
         wrapper.index
         for wrapper, _ in wrappers
@@ -116,7 +116,7 @@ def _tell(training: Training, seen: dict[str, Any], seconds: float, error: BaseE
         wrapper.armed &= wrapper.index not in reduced
         wrapper.around.clear()
     count, seconds = issued.get(-1, 0), round(seconds, 6)
-    began, at, loss = seen["began"], seen["at"], seen["loss"] or {}
+    began, at, loss = begun["began"], begun["at"], begun["loss"] or {}
     training.session.event(Backward(began, at, tuple(reduced), count, seconds, missed=missed, **loss))
 
 
@@ -150,19 +150,19 @@ def _issued(
     for key, (group, number) in before.items():
         now = sequence_number(group)
         if now:
-            own = 0 if key == -1 else training.own_collectives[id(group)]
-            issued[key] = now - number - own
+            of_script = 0 if key == -1 else training.own_collectives[id(group)]
+            issued[key] = now - number - of_script
     return issued
 
 
 def _gradients(wrappers: list[tuple[Wrapper, Any]]) -> dict[int, list[tuple[int, int]]]:
     """Identity and version of some gradients of each wrapper: what a backward comes to changes."""
-    found = {}
+    versions = {}
     for wrapper, _ in wrappers:
-        own = [p for ref in list(wrapper.trainable.values()) if (p := ref()) is not None]
-        some = own[:: max(1, len(own) // _LOOKED_AT)]
-        found[wrapper.index] = [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in some]
-    return found
+        parameters = [p for ref in list(wrapper.trainable.values()) if (p := ref()) is not None]
+        some = parameters[:: max(1, len(parameters) // _LOOKED_AT)]
+        versions[wrapper.index] = [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in some]
+    return versions
 
 
 def _touched(before: dict[int, list[tuple[int, int]]], after: dict[int, list[tuple[int, int]]]) -> set[int]:
@@ -173,16 +173,16 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
     torch = training.torch
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return None
-    seen: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     with unseen(torch):
         factor = _factor(loss.grad_fn, training.scales)
         if factor is not None:
-            seen["factor"] = factor
+            facts["factor"] = factor
         if is_digested(training.number):
-            seen["loss"] = text(sample(torch, loss.detach()))
+            facts["loss"] = text(sample(torch, loss.detach()))
     if training.gathered:
-        seen["gathered"] = _holds(loss.grad_fn, training.gathered)
-    return seen
+        facts["gathered"] = _holds(loss.grad_fn, training.gathered)
+    return facts
 
 
 @guarded
@@ -193,9 +193,9 @@ def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
         return
     wait = is_digested(training.number)
     with unseen(torch):
-        found = list(divisors(torch, loss.grad_fn, wait=wait))
-    for one in found:
-        training.session.event(MeanLoss(at, None, one.count, one.count, done, factor=one.factor))
+        means = list(divisors(torch, loss.grad_fn, wait=wait))
+    for mean in means:
+        training.session.event(MeanLoss(at, None, mean.count, mean.count, done, factor=mean.factor))
 
 
 def _factor(node: Any, scales: list[float]) -> float | None:
@@ -225,16 +225,16 @@ def _holds(node: Any, lengths: set[int]) -> bool | None:
 
     None where this torch's nodes do not tell, as 2.4's.
     """
-    seen, waiting = set[Any](), [node]
-    told = False
-    while waiting and len(seen) < _MOST_NODES:
-        one = waiting.pop()
-        if one is None or one in seen:
+    visited, waiting = set[Any](), [node]
+    has_metadata = False
+    while waiting and len(visited) < _MOST_NODES:
+        current = waiting.pop()
+        if current is None or current in visited:
             continue
-        seen.add(one)
-        results = getattr(one, "_input_metadata", None)
-        told |= results is not None
+        visited.add(current)
+        results = getattr(current, "_input_metadata", None)
+        has_metadata |= results is not None
         if any(length in lengths for result in results or () for length in result.shape):
             return True
-        waiting.extend(above for above, _ in one.next_functions)
-    return False if told else None
+        waiting.extend(above for above, _ in current.next_functions)
+    return False if has_metadata else None

@@ -34,9 +34,9 @@ def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callab
         if not isinstance(parameters, session.torch.Tensor):
             # An iterator can be read only once, and clipping makes a list of it as well.
             parameters = list(parameters)
-        seen = _look(training, parameters)
+        begun = _look(training, parameters)
         result = original(parameters, *args, **kwargs)
-        _tell(training, seen, args[0] if args else kwargs.get(limit), result)
+        _tell(training, begun, args[0] if args else kwargs.get(limit), result)
         Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
         return result
 

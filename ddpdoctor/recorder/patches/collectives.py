@@ -126,7 +126,7 @@ class _Collectives:
     def _look(self, name: str, args: Any, kwargs: Any, differentiable: bool) -> dict[str, Any]:
         tensor = self._given(name, args, kwargs)
         fields: dict[str, Any] = {"differentiable": differentiable}
-        peer = next((kwargs[one] for one in _PEERS if one in kwargs), None)
+        peer = next((kwargs[key] for key in _PEERS if key in kwargs), None)
         if peer is None and name in _PEER_SECOND:
             peer = args[1] if len(args) > 1 else None
         if isinstance(peer, int):
@@ -142,8 +142,8 @@ class _Collectives:
     def _given(self, name: str, args: Any, kwargs: Any) -> Any:
         """The tensor that the rank gives."""
         listed = [*(args[1:2] if name.startswith(_GIVEN_FIRST) and len(args) > 1 else ()), *args]
-        for one in (*listed, *(kwargs[key] for key in _TENSORS if key in kwargs)):
-            first = one[0] if isinstance(one, list | tuple) and one else one
+        for value in (*listed, *(kwargs[key] for key in _TENSORS if key in kwargs)):
+            first = value[0] if isinstance(value, list | tuple) and value else value
             first = first.tensor if type(first).__name__ == "P2POp" else first
             if isinstance(first, self.torch.Tensor):
                 return first
@@ -188,7 +188,7 @@ class _Collectives:
         if keys.get(parameter) is None:
             for optimizer in self.training.optimizers:
                 groups = [group["params"] for group in optimizer.param_groups]
-                if any(parameter is one for group in groups for one in group):
+                if any(parameter is member for group in groups for member in group):
                     keys.of_groups(groups)
         return keys.get(parameter)
 
@@ -199,15 +199,16 @@ class _Collectives:
         self.training.gathered.add(int(tensor.shape[0]) * size)
 
     def _operation(self, args: Any, kwargs: Any) -> str:
-        found = kwargs.get(
-            "op", next((one for one in args if type(one).__name__ in ("ReduceOp", "RedOpType")), None)
+        given = [value for value in args if type(value).__name__ in ("ReduceOp", "RedOpType")]
+        operation = kwargs.get("op", given[0] if given else None)
+        return (
+            "sum" if operation is None else str(operation).rpartition(".")[2].strip("<>:0123456789 ").lower()
         )
-        return "sum" if found is None else str(found).rpartition(".")[2].strip("<>:0123456789 ").lower()
 
     def _group(self, args: Any, kwargs: Any) -> Any:
         """The process group that was given; None for the default group."""
         dist = self.torch.distributed
-        given = [one for one in (*args, kwargs.get("group")) if isinstance(one, dist.ProcessGroup)]
+        given = [value for value in (*args, kwargs.get("group")) if isinstance(value, dist.ProcessGroup)]
         return given[0] if given and given[0] is not dist.group.WORLD else None
 
     def end(self, call: _Call) -> None:
@@ -291,17 +292,17 @@ def _watch(
             return original(*args, **kwargs)
         caller = sys._getframe(1)
         if training.in_backward:
-            own = before_own(args, kwargs, caller)
+            issued = before_own(args, kwargs, caller)
             result = original(*args, **kwargs)
-            if own is not None:
-                after_own(own)
+            if issued is not None:
+                after_own(issued)
             return result
-        seen = begin(name, caller, args, kwargs, differentiable)
-        if seen is None:
+        begun = begin(name, caller, args, kwargs, differentiable)
+        if begun is None:
             return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)
         finally:
-            end(seen)
+            end(begun)
 
     return call

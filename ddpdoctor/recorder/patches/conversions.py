@@ -25,18 +25,18 @@ class _Conversions:
         if self.depth > 1 or module is None:
             return {}
         nn = self.session.torch.nn
-        norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._BatchNorm)]
+        norms = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
         layers = sum(not isinstance(norm, nn.SyncBatchNorm) for norm in norms)
         return {"layers": layers, "wrapped": self._is_wrapped(module)}
 
     def _is_wrapped(self, module: Any) -> bool:
         return any(module is part for _, ddp in self.training.living() for part in ddp.modules())
 
-    def end(self, seen: dict[str, Any], _: Any, error: BaseException | None) -> None:
+    def end(self, begun: dict[str, Any], _: Any, error: BaseException | None) -> None:
         """Write it down."""
         self.depth -= 1
-        if seen and error is None:
-            self.session.event(Conversion(time.monotonic(), self.session.here(), **seen))
+        if begun and error is None:
+            self.session.event(Conversion(time.monotonic(), self.session.here(), **begun))
 
 
 def install(session: Session) -> None:

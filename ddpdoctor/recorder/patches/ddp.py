@@ -77,8 +77,10 @@ def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException |
         wrapper.failed = f"{type(error).__name__}: {error}"[:2000]
         training.session.event(wrapper, now=True)
         return
-    own = [parameter for _, parameter in _own_parameters(module)]
-    wrapper.digests = named([parameter.key for parameter in wrapper.parameters], digests(training.torch, own))
+    parameters = [parameter for _, parameter in _own_parameters(module)]
+    wrapper.digests = named(
+        [parameter.key for parameter in wrapper.parameters], digests(training.torch, parameters)
+    )
     # What the constructor made of it: its default stands in no signature of newer versions.
     wrapper.flags = {**wrapper.flags, "broadcast_buffers": bool(ddp.broadcast_buffers)}
     wrapper.ready = True
@@ -101,8 +103,8 @@ def _own_parameters(module: Any, index: int = 0) -> Iterator[tuple[str, Any]]:
 
 def _families(module: Any) -> dict[str, int]:
     counted: dict[str, int] = {}
-    for one in module.modules():
-        names = [kind.__name__ for kind in type(one).__mro__]
+    for layer in module.modules():
+        names = [kind.__name__ for kind in type(layer).__mro__]
         for name in {_FAMILIES.get(name) for name in names if name in _FAMILIES} - {None}:
             if name != "BatchNorm" or "SyncBatchNorm" not in names:
                 counted[str(name)] = counted.get(str(name), 0) + 1
@@ -120,7 +122,7 @@ def _members(training: Training, group: Any) -> tuple[int, ...] | None:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else str(value)
+    return [_plain(element) for element in value] if isinstance(value, list | tuple) else str(value)
 
 
 def _inside(module: Any) -> Any:

@@ -66,8 +66,8 @@ class _Watch:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.checkpoints = Checkpoints.of(session)
-        self.own = os.path.realpath(session.folder) + os.sep
-        self.told: Counter[tuple[Where | None, str]] = Counter()
+        self.records = os.path.realpath(session.folder) + os.sep
+        self.counts: Counter[tuple[Where | None, str]] = Counter()
         self.busy = False
         self.stopped = False
 
@@ -92,7 +92,7 @@ class _Watch:
             frame is None
             or self.session.in_worker
             or self.checkpoints.saving
-            or sum(self.told.values()) >= _MOST
+            or sum(self.counts.values()) >= _MOST
         ):
             return
         if event in _LOCKS:
@@ -109,7 +109,7 @@ class _Watch:
             # Only one process can make it: a lock, or a temporary file.
             self._tell_once("lock", path if "lock" in os.path.basename(path) else "")
             return
-        if path and not path.startswith((*_NOT_FILES, self.own)) and self._is_the_scripts(frame):
+        if path and not path.startswith((*_NOT_FILES, self.records)) and self._is_the_scripts(frame):
             self._tell(_EVENTS[event], path)
 
     def _is_the_scripts(self, frame: FrameType | None) -> bool:
@@ -119,21 +119,21 @@ class _Watch:
             if module.startswith(("logging", "_ddpdoctor_recorder", "importlib")):
                 return False
             if module == "__main__" or module.partition(".")[0] not in sys.stdlib_module_names:
-                own = not self.session.sites.is_foreign(frame.f_code.co_filename)
-                return own or module.startswith(_ACT_FOR_THE_SCRIPT)
+                is_scripts = not self.session.sites.is_foreign(frame.f_code.co_filename)
+                return is_scripts or module.startswith(_ACT_FOR_THE_SCRIPT)
             frame = frame.f_back
         return False
 
     def _tell_once(self, action: str, path: str) -> None:
         """Tell of a path the first time; a lock is taken again and again, by packages on the script's behalf too."""
-        if path and not self.told[None, path]:
-            self.told[None, path] += 1
+        if path and not self.counts[None, path]:
+            self.counts[None, path] += 1
             self.session.event(FileEvent(action, path, time.monotonic(), self.session.here()))
 
     def _tell(self, action: str, path: str) -> None:
         at = self.session.here()
-        self.told[at, action] += 1
-        if self.told[at, action] <= _MOST_OF_A_LINE:
+        self.counts[at, action] += 1
+        if self.counts[at, action] <= _MOST_OF_A_LINE:
             self.session.event(FileEvent(action, path, time.monotonic(), at))
 
 

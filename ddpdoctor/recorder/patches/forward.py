@@ -72,19 +72,19 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
     synced = bool(ddp.require_backward_grad_sync)
     if grad and training.updated:
         training.open_step()
-    seen = None
+    event = None
     if training.session.detailed if grad else _is_told(training, wrapper):
         at = caller_of(training.session, ddp.module) if around else training.session.here()
-        seen = Forward(0.0, at, wrapper.index, around, grad, synced=synced)
-        _look(training, wrapper, ddp, given, seen)
+        event = Forward(0.0, at, wrapper.index, around, grad, synced=synced)
+        _look(training, wrapper, ddp, given, event)
         if grad and not around and not training.session.steps:
-            _tell_weights(training, wrapper, ddp, seen)
+            _tell_weights(training, wrapper, ddp, event)
     if not grad and wrapper.evaluated != training.session.steps:
         wrapper.evaluated = training.session.steps
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
     wrapper.depth += 1
     training.busy += 1
-    return wrapper, seen, time.monotonic(), grad and synced and not around
+    return wrapper, event, time.monotonic(), grad and synced and not around
 
 
 def caller_of(session: Session, module: Any) -> Where | None:
@@ -109,34 +109,34 @@ def _is_told(training: Training, wrapper: Wrapper) -> bool:
     now = time.monotonic()
     if (
         training.session.steps == wrapper.evaluated
-        and now - wrapper.told < _OFTEN
+        and now - wrapper.written < _OFTEN
         and not training.session.detailed
     ):
         return False
-    wrapper.told = now
+    wrapper.written = now
     return True
 
 
 @guarded
-def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, seen: Forward) -> None:
+def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: Forward) -> None:
     torch = training.torch
-    seen.training = bool(ddp.module.training)
+    event.training = bool(ddp.module.training)
     first = next(_tensors(torch, given), None)
     digested = is_digested(training.number)
     if first is not None:
-        seen.batch = int(first.shape[0]) if first.dim() else 1
+        event.batch = int(first.shape[0]) if first.dim() else 1
         if digested:
             with unseen(torch):
-                seen.input = text(sample(torch, first))
-    if seen.grad:
-        seen.unknown = _unknown(wrapper, ddp)
-        seen.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
+                event.input = text(sample(torch, first))
+    if event.grad:
+        event.unknown = _unknown(wrapper, ddp)
+        event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
         if digested:
-            _look_at_layers(torch, ddp, first, seen)
+            _look_at_layers(torch, ddp, first, event)
 
 
 @guarded
-def _tell_weights(training: Training, wrapper: Wrapper, ddp: Any, seen: Forward) -> None:
+def _tell_weights(training: Training, wrapper: Wrapper, ddp: Any, event: Forward) -> None:
     """Write down the weights at the second forward, the fourth, the eighth: no optimizer's step shows them."""
     wrapper.trained += 1
     number = wrapper.trained
@@ -147,15 +147,15 @@ def _tell_weights(training: Training, wrapper: Wrapper, ddp: Any, seen: Forward)
         parameters = parameters[:_FEW]
     keys = [training.keys.get(parameter) or "" for parameter in parameters]
     weights = named(keys, digests(training.torch, parameters))
-    training.session.event(ForwardWeights(wrapper.index, number, time.monotonic(), seen.at, weights))
+    training.session.event(ForwardWeights(wrapper.index, number, time.monotonic(), event.at, weights))
 
 
 def _tensors(torch: Any, given: Any, depth: int = 0) -> Iterator[Any]:
     if isinstance(given, torch.Tensor):
         yield given
     elif depth < 4 and isinstance(given, list | tuple | dict):
-        for one in given.values() if isinstance(given, dict) else given:
-            yield from _tensors(torch, one, depth + 1)
+        for element in given.values() if isinstance(given, dict) else given:
+            yield from _tensors(torch, element, depth + 1)
 
 
 def _unknown(wrapper: Wrapper, ddp: Any) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _unused(wrapper: Wrapper, ddp: Any) -> int | None:
     return int(statistics.get("unused_parameter_size") or 0)
 
 
-def _look_at_layers(torch: Any, ddp: Any, first: Any, seen: Forward) -> None:
+def _look_at_layers(torch: Any, ddp: Any, first: Any, event: Forward) -> None:
     norms = drops = 0
     plain, synced = torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm
     for module in ddp.module.modules():
@@ -189,8 +189,8 @@ def _look_at_layers(torch: Any, ddp: Any, first: Any, seen: Forward) -> None:
             continue
         norms += isinstance(module, plain) and not isinstance(module, synced)
         drops += _draws(torch, module)
-    seen.batch_norms = norms
-    seen.random = _random(torch, first) if drops else None
+    event.batch_norms = norms
+    event.random = _random(torch, first) if drops else None
 
 
 def _draws(torch: Any, module: Any) -> bool:
@@ -213,7 +213,7 @@ def _random(torch: Any, first: Any) -> str | None:
 
 def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     """The forward returned, or raised."""
-    wrapper, seen, since, arms = begun
+    wrapper, event, since, arms = begun
     wrapper.depth -= 1
     training.busy -= 1
     seconds = time.monotonic() - since
@@ -221,6 +221,6 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
         training.spend("forward", seconds)
     if arms and error is None:
         wrapper.armed = True
-    if seen:
-        seen.time, seen.seconds = since, round(seconds, 6)
-        training.session.event(seen)
+    if event:
+        event.time, event.seconds = since, round(seconds, 6)
+        training.session.event(event)

@@ -36,7 +36,7 @@ class _Known:
     keys: list[str] = field(default_factory=list)
     at: Where | None = None
     """Its first step."""
-    told: tuple[dict[str, Any], ...] | None = None
+    hyperparameters: tuple[dict[str, Any], ...] | None = None
     """Its hyperparameters as they were last written down."""
 
 
@@ -68,7 +68,7 @@ class _Optimizers:
         if self.training.quiet and not self.under_way:
             return
         if self.under_way:
-            self.under_way = [one for one in self.under_way if one.optimizer is not optimizer]
+            self.under_way = [other for other in self.under_way if other.optimizer is not optimizer]
         step = _Step(optimizer)
         if len(args) > 1 or kwargs:
             step.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
@@ -80,7 +80,7 @@ class _Optimizers:
         optimizer = step.optimizer
         self._tell_made(optimizer, known)
         hooked = Hooked.of(self.session)
-        if hooked.seen:
+        if hooked.records:
             hooked.updating()
         parameters = list(_parameters(optimizer))
         number = self.training.number - self.training.updated
@@ -124,8 +124,8 @@ class _Optimizers:
             taken.before = named(known.keys, step.before or ())
             taken.after = named(known.keys, digests(self.torch, list(_parameters(step.optimizer))))
         hyperparameters = self._hyperparameters(step.optimizer)
-        if hyperparameters != known.told:
-            known.told = taken.hyperparameters = hyperparameters
+        if hyperparameters != known.hyperparameters:
+            known.hyperparameters = taken.hyperparameters = hyperparameters
 
     def _taken(
         self, known: _Known, began: float, number: int, phases: dict[str, float] | None
@@ -156,7 +156,9 @@ class _Optimizers:
             device = "cpu" if first is None else first.device.type
             ration = Ration(full=self.session.options.full, device=device)
             sharded = _is_sharded(optimizer) or any(
-                self._know(one.optimizer).sharded for one in self.under_way if one.optimizer is not optimizer
+                self._know(step.optimizer).sharded
+                for step in self.under_way
+                if step.optimizer is not optimizer
             )
             known = _Known(len(self.known), weakref.ref(optimizer), ration, sharded)
             self.known.append(known)
@@ -194,13 +196,13 @@ class _Optimizers:
     def _norms(self) -> dict[str, float]:
         """Norms of the gradients that the script gave to a collective."""
         exchanged, self.training.exchanged = self.training.exchanged, {}
-        found = {}
+        norms = {}
         with unseen(self.torch):
             for parameter in exchanged.values():
                 key = self.training.keys.get(parameter)
                 if key is not None and parameter.grad is not None:
-                    found[key] = float(parameter.grad.norm())
-        return found
+                    norms[key] = float(parameter.grad.norm())
+        return norms
 
     def _hyperparameters(self, optimizer: Any) -> tuple[dict[str, Any], ...]:
         with unseen(self.torch):
@@ -218,7 +220,7 @@ class _Optimizers:
         if isinstance(value, bool | int | float):
             return value
         if isinstance(value, list | tuple) and len(value) <= 4:
-            return [self._plain(one) for one in value]
+            return [self._plain(element) for element in value]
         if isinstance(value, self.torch.Tensor) and value.dim() == 0 and value.device.type == "cpu":
             return value.item()
         return None

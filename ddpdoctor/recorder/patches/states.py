@@ -89,7 +89,7 @@ class _Watch:
     def _wrapper(self, module: Any) -> int | None:
         training = self.session.shared.get("training")
         for wrapper, ddp in training.living() if training is not None else ():
-            if any(one is module for one in ddp.modules()):
+            if any(part is module for part in ddp.modules()):
                 return int(wrapper.index)
         return None
 
@@ -101,7 +101,7 @@ def _left_out(kind: str, owner: Any, state: Any, result: Any) -> tuple[list[str]
     if hasattr(result, "missing_keys"):
         return list(result.missing_keys), list(result.unexpected_keys)
     # It raised. Not by state_dict(), whose hooks are the script's.
-    own = [name for name, _ in owner.named_parameters(remove_duplicate=False)]
-    extra = [name for name, _ in owner.named_buffers(remove_duplicate=False)]
-    missing = [name for name in (*own, *extra) if name not in state]
-    return missing, [key for key in state if key not in {*own, *extra}]
+    parameters = [name for name, _ in owner.named_parameters(remove_duplicate=False)]
+    buffers = [name for name, _ in owner.named_buffers(remove_duplicate=False)]
+    missing = [name for name in (*parameters, *buffers) if name not in state]
+    return missing, [key for key in state if key not in {*parameters, *buffers}]

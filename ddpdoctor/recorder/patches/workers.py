@@ -77,9 +77,9 @@ class _Worker:
         torch, event = self.session.torch, self.event
         if event is None:
             return
-        found = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
-        self.left -= len(found)
+        fingerprints = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
+        self.left -= len(fingerprints)
         states = randomness.states(torch)
         event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
-        event.samples = (*event.samples, *(one for one in found if one is not None))
+        event.samples = (*event.samples, *(digest for digest in fingerprints if digest is not None))
         self.session.event(event, now=True)

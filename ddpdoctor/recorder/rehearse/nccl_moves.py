@@ -39,10 +39,10 @@ def all_gather(call: Call, outputs: Any, inputs: Any, *args: Any) -> Any:
 
 
 def _broadcast_each(call: Call, results: Sequence[Tensor], given: Tensor) -> Any:
-    own = results[call.rank]
-    if own.numel() != given.numel():
+    result_of_rank = results[call.rank]
+    if result_of_rank.numel() != given.numel():
         refuse(ValueError("Tensor input and output of _broadcast_oop must have the same number of elements"))
-    own.copy_(given.view_as(own))
+    result_of_rank.copy_(given.view_as(result_of_rank))
     written = [flat(result.contiguous()) for result in results]
     works = []
     for root, part in enumerate(written):

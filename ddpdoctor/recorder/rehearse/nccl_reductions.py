@@ -126,7 +126,7 @@ def reduce_scatter_list(call: Call, outputs: Any, inputs: Any, opts: Any = None,
     if sizes[call.rank] != result.numel():
         refuse(RuntimeError("All tensor operands to scatter/gather must have the same number of elements"))
     whole = torch.cat([operation.summand(part).reshape(-1) for part in parts])
-    own = torch.split(whole, sizes)[call.rank]
+    of_rank = torch.split(whole, sizes)[call.rank]
     with operation.for_gloo() as changed:
         work = call.group.allreduce([whole], getattr(changed, "reduceOp", changed))
-    return Works([work], [result], lambda: operation.bring(own, result))
+    return Works([work], [result], lambda: operation.bring(of_rank, result))
