@@ -57,6 +57,7 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -
         *_on_length(trace, verdicts),
         *_on_time(trace, time_limit),
         *_on_rehearsal(trace),
+        *_on_restarts(trace),
         *_on_recorder(trace),
     ]
 
@@ -95,6 +96,13 @@ def _what_ended(trace: Trace) -> str:
     failures = (rank.failure for rank in trace.ranks if rank.failure)
     output: Sequence[str] = [line for rank in trace.ranks if rank.broke for line in rank.output]
     return "\n".join([*(f"{failure.type}: {failure.message}" for failure in failures), *output])
+
+
+def _on_restarts(trace: Trace) -> Iterator[str]:
+    environs = [rank.recording.environ for rank in trace.ranks if rank.recording]
+    restarts = max((int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) for environ in environs), default=0)
+    if restarts:
+        yield f"the launcher restarted the ranks {plural(restarts, 'time')} after a failure; the last attempt is judged"
 
 
 def _on_recorder(trace: Trace) -> Iterator[str]:

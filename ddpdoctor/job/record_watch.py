@@ -18,6 +18,7 @@ from ddpdoctor.recorder.where import Site
 
 _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, Raised, Exit)
 """What is of interest; the other lines need not be read."""
+_RESTARTS = ("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT")
 _NO_PROGRESS = (Site, Note)
 """What the background thread may write while the script stands still."""
 
@@ -36,6 +37,8 @@ class Process:
     joined: bool = False
     ended: bool = False
     failed: bool = False
+    restarts_left: int = 0
+    """How often the launcher still starts the ranks anew where one fails."""
     given_local: int | None = None
     """LOCAL_WORLD_SIZE in its environment when it started."""
     written: float = 0.0
@@ -89,6 +92,8 @@ class Watch:
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
             made = Process(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
+            most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
+            made.restarts_left = most - made_before
             self._processes[file] = made
         elif process := self._processes.get(file):
             _take_further(process, event)
@@ -113,7 +118,12 @@ class Watch:
         """
         ranks = list(self.ranks().values())
         expected = nproc or max((rank.local_world_size or 1 for rank in ranks), default=1)
-        return len(ranks) >= expected and all(rank.ended or is_gone(rank.pid) for rank in ranks)
+        over = len(ranks) >= expected and all(rank.ended or is_gone(rank.pid) for rank in ranks)
+        return over and not (self.may_restart() and any(rank.failed or not rank.ended for rank in ranks))
+
+    def may_restart(self) -> bool:
+        """Whether the launcher starts the ranks anew where one fails."""
+        return any(rank.restarts_left > 0 for rank in self.ranks().values())
 
     def somebody_failed(self) -> bool:
         """Whether the script of a rank has ended badly."""

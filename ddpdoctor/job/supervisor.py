@@ -64,6 +64,9 @@ class Supervisor:
         observations = self._ranks.look(now, ranks, self._expected(ranks))
         ended = self.all_ended()
         failed = self.watch.somebody_failed() or (not ended and self._ranks.vanished(ranks))
+        if failed and self.watch.may_restart():
+            self.failed_at = None
+            return Judgement(JobState.MOVES)
         # The launcher may have started the ranks anew.
         self.failed_at = (self.failed_at or now) if failed else None
         if not ranks or self.failed_at or ended:
