@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.group.launch_variables import contradictions as contradictions_of_group
+from ddpdoctor.group.rank_variables import contradictions as contradictions_of_group
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import Launch

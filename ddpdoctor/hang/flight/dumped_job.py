@@ -32,8 +32,8 @@ from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standings import Standings
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.blame.wording import at
+from ddpdoctor.hang.flight.dumped_groups import ProcessGroup, process_groups_of
 from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
-from ddpdoctor.hang.flight.process_groups import ProcessGroup, process_groups_of
 from ddpdoctor.hang.flight.reading import entry as read_again
 from ddpdoctor.model import Confidence, Evidence, Where
 

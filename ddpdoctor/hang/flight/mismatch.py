@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.hang.flight.process_groups import ProcessGroup
+from ddpdoctor.hang.flight.dumped_groups import ProcessGroup
 from ddpdoctor.text import listing, shorten
 
 _SIGNATURE = re.compile(r"(\S+) \[(.*)\] \[(.*)\]")
