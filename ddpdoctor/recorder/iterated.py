@@ -68,6 +68,12 @@ class Pass:
         self.driver = HAND
         self.steps = self.backwards = 0
         """Training steps and backwards of the whole run when it began."""
+        self.trained = 0
+        """Training steps between its batches: what another pass is drawn for is none of its own."""
+        self.given = 0
+        """Training steps of the whole run when it gave its last batch."""
+        self.until: int | None = None
+        """The same when another pass gave a batch since then."""
         self.at_limit: int | None = None
         """Training steps of the whole run when it had its batches."""
         self.clock: tuple[Any, ...] = ()

@@ -14,10 +14,10 @@ from types import CellType, CodeType, FrameType, GeneratorType
 from typing import Any
 
 FOR = "for"
-"""A ``for`` statement, also through enumerate, zip or tqdm: an early end leaves it."""
+"""A ``for`` statement, also through enumerate, zip or tqdm, or ``next`` by code that leaves its loop at the end: an
+early end leaves it."""
 CYCLE = "cycle"
-"""A ``for`` inside another loop of a generator, or ``next`` by code that handles its end: an early end may begin the
-next pass, and the user's loop goes on."""
+"""A ``for`` inside another loop of a generator: an early end may begin the next pass, and the user's loop goes on."""
 HAND = "hand"
 """``next`` by hand: an early end would be an exception that the script may not expect."""
 _EXPECT_THE_END = ("accelerate.data_loader", "lightning.", "pytorch_lightning.", "lightning_fabric.")
@@ -38,7 +38,7 @@ def driver(frame: FrameType) -> str:
         taken_by = driver(above)  # a generator around ours, which ends with it
         takes_all = taken_by == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
         return FOR if takes_all else taken_by
-    return CYCLE if taken_by == HAND and _handles_the_end(code.co_filename, frame.f_lineno) else taken_by
+    return FOR if taken_by == HAND and _leaves_at_the_end(code.co_filename, frame.f_lineno) else taken_by
 
 
 @lru_cache(maxsize=4096)
@@ -124,13 +124,23 @@ def _is_way_out(node: ast.AST, *, inner: bool) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _handles_the_end(file: str, line: int) -> bool:
-    """Whether the source around a line catches StopIteration, or gives ``next`` a value to return instead."""
+def _leaves_at_the_end(file: str, line: int) -> bool:
+    """Whether the source around a line leaves its loop at StopIteration, or at the value that ``next`` returns instead.
+
+    Code that goes on, with an iterator begun anew, may count its batches: an early end would be an epoch of two halves.
+    """
     around = _around(file, line)
-    handled = any(
-        isinstance(node, ast.Try) and _spans_any(node.body, line) and _catches(node) for node in around
-    )
-    return handled or any(_gives_a_default(node) for node in around)
+    handlers = [
+        handler
+        for node in around
+        if isinstance(node, ast.Try) and _spans_any(node.body, line)
+        for handler in node.handlers
+        if _catches(handler)
+    ]
+    if handlers:
+        return all(isinstance(handler.body[-1], ast.Break | ast.Return | ast.Raise) for handler in handlers)
+    tests = [node.test for node in around if isinstance(node, ast.While) and _spans(node.test, line)]
+    return any(_gives_a_default(part) for test in tests for part in ast.walk(test))
 
 
 @lru_cache(maxsize=1024)
@@ -158,8 +168,8 @@ def _spans_any(nodes: list[ast.stmt], line: int) -> bool:
     return any(_spans(node, line) for node in nodes)
 
 
-def _catches(node: ast.Try) -> bool:
-    named = [part for handler in node.handlers if handler.type for part in ast.walk(handler.type)]
+def _catches(handler: ast.ExceptHandler) -> bool:
+    named = ast.walk(handler.type) if handler.type else ()
     return any(isinstance(part, ast.Name) and part.id == "StopIteration" for part in named)
 
 

@@ -252,8 +252,22 @@ class Passes:
         except Exception:  # noqa: BLE001 - of the script's sampler; the pass was to end here
             now.indices = None
 
+    @guarded
+    def asked(self, now: Pass) -> None:
+        """The loop asks for a batch: the steps since the last one were of this pass."""
+        if now.taken and self.session.steps > now.given:
+            first, now.trained = not now.trained, now.trained + self.session.steps - now.given
+            now.given = self.session.steps
+            if first and now.event is not None:
+                now.event.steps = now.trained
+                self.session.event(now.event)
+
     def took(self, now: Pass, waited: float, batch: Any) -> None:
         """The loop was given a batch, after so many seconds."""
+        for other in self.open.values():
+            if other is not now and other.until is None:
+                other.until = self.session.steps
+        now.given, now.until = self.session.steps, None
         now.wait += waited
         self.session.waited += waited
         now.taken = taken = now.taken + 1
@@ -302,7 +316,9 @@ class Passes:
             event.indices, event.batches = self._store(now), now.asked
         event.end, event.ended = time.monotonic() if when is None else when, how
         event.taken, event.wait = now.taken, round(now.wait, 6)
-        event.steps = (self.session.steps if steps is None else steps) - now.steps
+        ended = self.session.steps if steps is None else steps
+        rest = (ended if now.until is None else now.until) - now.given if now.taken else 0
+        event.steps = now.trained + max(0, rest)
         self.session.event(event)
 
 

@@ -86,10 +86,12 @@ def passes_of(
         batches[batch.iteration].append(batch)
     workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
     pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
-    for iteration in record.events(Iteration):
+    iterations = record.events(Iteration)
+    for iteration in iterations:
         drawn = batches[iteration.id]
         digested = _digested(drawn)
-        training, evaluation = _purpose(iteration, record.last, steps)
+        open_last = iteration.end is None and iteration is iterations[-1]
+        training, evaluation = _purpose(iteration, record.last, steps, unknown=open_last)
         yield Pass(
             loader=iteration.loader,
             number=iteration.number,
@@ -110,11 +112,17 @@ def passes_of(
         )
 
 
-def _purpose(iteration: Iteration, last: float, steps: Sequence[TrainingStep]) -> tuple[bool, bool]:
-    """Whether a pass trains, and whether it evaluates."""
+def _purpose(
+    iteration: Iteration, last: float, steps: Sequence[TrainingStep], *, unknown: bool
+) -> tuple[bool, bool]:
+    """Whether a pass trains, and whether it evaluates.
+
+    Args:
+        unknown: whether its training steps were not counted to the end.
+    """
     begin, end = iteration.begin, last if iteration.end is None else iteration.end
     updates = (update.time for step in steps for update in step.optimizer_steps)
-    if iteration.steps > 0 or any(begin <= time <= end for time in updates):
+    if iteration.steps > 0 or (unknown and any(begin <= time <= end for time in updates)):
         return True, False
     forwards = (forward for step in steps for forward in step.forwards if begin <= forward.time <= end)
     return False, any(not forward.grad or not forward.training for forward in forwards)

@@ -67,6 +67,16 @@ def by_next_until_its_end(items):
             break
 
 
+def by_next_begun_anew(items):
+    for _ in range(3):
+        try:
+            next(items)
+        except StopIteration:
+            if items is None:
+                break
+            items = iter([])
+
+
 def by_next_with_a_default(items):
     while next(items, None) is not None:
         pass
@@ -160,14 +170,15 @@ def framework_by_next(items):
         (a_comprehension, loops.FOR),
         (like_tqdm, loops.FOR),
         (by_next, loops.HAND),
-        (by_next_until_its_end, loops.CYCLE),
-        (by_next_with_a_default, loops.CYCLE),
+        (by_next_until_its_end, loops.FOR),
+        (by_next_with_a_default, loops.FOR),
+        (by_next_begun_anew, loops.HAND),
         (through_an_iterator_around_it, loops.FOR),
         (as_a_list, loops.HAND),
         (cycled, loops.CYCLE),
         (cycled_by_yield_from, loops.CYCLE),
         (generator_by_next, loops.HAND),
-        (generator_by_next_until_its_end, loops.CYCLE),
+        (generator_by_next_until_its_end, loops.FOR),
         (generator_in_a_for, loops.FOR),
         (generator_summed, loops.FOR),
         (generator_by_yield_from, loops.HAND),

@@ -125,6 +125,7 @@ def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) 
         now = passes.of(self)
         if now is None:
             return original(self)
+        passes.asked(now)
         if not full and cuts(self, now, sys._getframe(1)):
             raise StopIteration
         began = time.monotonic()
