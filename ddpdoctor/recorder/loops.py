@@ -10,6 +10,7 @@ import linecache
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import pairwise
 from types import CellType, CodeType, FrameType, GeneratorType
 from typing import Any
 
@@ -61,10 +62,11 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
         if instruction.offset < offset and instruction.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
     ]
     begin = begins[-1] if begins else offset
+    # From Python 3.12 on, what cleans up after a yield from stands at the end, and jumps back to it.
     jumps = (
-        instruction
-        for instruction in instructions
-        if instruction.offset >= end and "JUMP" in instruction.opname
+        jump
+        for before, jump in pairwise(instructions)
+        if jump.offset >= end and "JUMP" in jump.opname and before.opname != "CLEANUP_THROW"
     )
     return any(isinstance(jump.argval, int) and jump.argval <= begin for jump in jumps)
 
