@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ddpdoctor.recorder.events.training import Optimizer, OptimizerStep
+from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.trace.align import identities
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
 
 def without_own_training(recordings: Mapping[int, Recording]) -> dict[int, Recording]:
-    """The recordings without what optimizers do that only some ranks have, or that were done with before the wrap.
+    """The recordings without the steps of optimizers that have nothing to do with what the ranks train together.
 
-    Such an optimizer holds no parameter of a wrapper, and neither its gradients nor its weights are exchanged.
+    Such an optimizer holds no parameter of a wrapper, neither its gradients nor its weights are exchanged, and either
+    only some ranks have it, or no wrapped model trains between its first and its last step: a range test on a copy,
+    a classifier on frozen features, the inner loop of meta-learning.
     """
     known = {rank: identities(recording) for rank, recording in recordings.items() if recording.optimizers}
-    shared = set.intersection(*(set(own.values()) for own in known.values())) if known else set()
+    shared = set.intersection(*(set(named.values()) for named in known.values())) if known else set()
     return {
         rank: _without(
             recording, {index for index, what in known.get(rank, {}).items() if what not in shared}
@@ -29,16 +31,17 @@ def without_own_training(recordings: Mapping[int, Recording]) -> dict[int, Recor
 
 
 def _without(recording: Recording, not_shared: set[int]) -> Recording:
-    own = {
-        optimizer.index
-        for optimizer in recording.optimizers
-        if _is_unwrapped(recording, optimizer)
-        and (optimizer.index in not_shared or _ends_before_the_wrap(recording, optimizer))
+    wrapped = {parameter.key for wrapper in recording.wrappers for parameter in wrapper.parameters}
+    apart = {optimizer.index for optimizer in recording.optimizers if wrapped.isdisjoint(optimizer.keys)}
+    apart &= not_shared | _outside_wrapped_training(recording)
+    apart -= {
+        update.optimizer for step in recording.steps if _exchanges(step) for update in step.optimizer_steps
     }
-    own -= {taken.optimizer for step in recording.steps if _exchanges(step) for taken in step.optimizer_steps}
-    if not own:
+    if not apart:
         return recording
-    steps = tuple(step for step in recording.steps if {t.optimizer for t in step.optimizer_steps} - own)
+    steps = tuple(
+        step for step in recording.steps if {update.optimizer for update in step.optimizer_steps} - apart
+    )
     return replace(
         recording,
         steps=steps,
@@ -46,16 +49,25 @@ def _without(recording: Recording, not_shared: set[int]) -> Recording:
     )
 
 
-def _is_unwrapped(recording: Recording, optimizer: Optimizer) -> bool:
-    wrapped = {parameter.key for wrapper in recording.wrappers for parameter in wrapper.parameters}
-    return wrapped.isdisjoint(optimizer.keys)
-
-
-def _ends_before_the_wrap(recording: Recording, optimizer: Optimizer) -> bool:
-    last = max(
-        (one.time for one in recording.events(OptimizerStep) if one.optimizer == optimizer.index), default=0.0
-    )
-    return any(wrapper.time > last for wrapper in recording.wrappers[:1])
+def _outside_wrapped_training(recording: Recording) -> set[int]:
+    """Optimizers between whose first and last step no wrapped model was trained, where there is one."""
+    if not recording.wrappers:
+        return set()
+    forwards = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
+    spans: dict[int, tuple[float, float]] = {}
+    for step in recording.steps:
+        for update in step.optimizer_steps:
+            begin, _ = spans.get(update.optimizer, (step.time, 0.0))
+            spans[update.optimizer] = begin, update.time
+    for update in recording.events(OptimizerStep):  # also of steps that were not told in full
+        if update.optimizer in spans:
+            begin, end = spans[update.optimizer]
+            spans[update.optimizer] = begin, max(end, update.time)
+    return {
+        optimizer
+        for optimizer, (begin, end) in spans.items()
+        if not any(begin <= time <= end for time in forwards)
+    }
 
 
 def _exchanges(step: TrainingStep) -> bool:

@@ -129,37 +129,15 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
 def updates(group: Group) -> Iterator[Update]:
     """The steps of every optimizer under which replicas have to stay equal.
 
-    Left out are steps inside a Join, optimizers whose ranks differ by design, and those of a rank's own.
+    Left out are steps inside a Join, and optimizers whose ranks differ by design.
     """
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
     unequal = {(rank, one.index) for rank, one in optimizers if one.sharded or one.averages}
-    unequal |= {(rank, index) for rank, recording in group.items() for index in _of_the_ranks_own(recording)}
     for index, optimizer, taken, row in optimizer_steps(group):
         if any(step.joined for step in row.values()):
             continue
         if unequal.isdisjoint((rank, step.optimizer) for rank, step in taken.items()):
             yield Update(index, optimizer, taken, row)
-
-
-def _of_the_ranks_own(recording: Recording) -> set[int]:
-    """Optimizers without a wrapped parameter between whose first and last step no wrapped model trains.
-
-    A range test on a copy before the wrap, a classifier on frozen features, the inner loop of meta-learning.
-    """
-    forwards = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
-    wrapped = {parameter.key for wrapper in recording.wrappers for parameter in wrapper.parameters}
-    apart = {optimizer.index for optimizer in recording.optimizers if not wrapped & set(optimizer.keys)}
-    spans: dict[int, tuple[float, float]] = {}
-    for step in recording.steps if forwards else ():
-        for taken in step.optimizer_steps:
-            if taken.optimizer in apart:
-                begin, _ = spans.get(taken.optimizer, (step.time, 0.0))
-                spans[taken.optimizer] = begin, taken.time
-    return {
-        optimizer
-        for optimizer, (begin, end) in spans.items()
-        if not any(begin <= time <= end for time in forwards)
-    }
 
 
 def differing(digests: Mapping[int, Digests | None]) -> tuple[str, ...]:
