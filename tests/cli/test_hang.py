@@ -171,7 +171,7 @@ def test_a_job_of_two_hosts_is_judged_from_what_both_kept(tmp_path):
             done = ddpdoctor("hang", job.pids[0], "--dump", str(tmp_path / "kept"), cwd=tmp_path)
             assert done.status == 1, done.err
             missing = "2-3" if host == "node-a" else "0-1"
-            assert f"ranks {missing} not seen" in " ".join(done.out.split())
+            assert f"ranks {missing} not found" in " ".join(done.out.split())
     done = ddpdoctor("hang", "kept", "--format", "json", cwd=tmp_path)
     (finding,) = done.report["findings"]
     assert (finding["code"], finding["ranks"]) == ("DD307", [0])

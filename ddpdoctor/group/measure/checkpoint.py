@@ -82,7 +82,8 @@ def _write(path: Path, _stop: threading.Event) -> None:
 
 
 def _look(path: Path, stop: threading.Event) -> None:
-    while not stop.wait(LOOK_EVERY):
+    # Whoever reads on is at work, and a hang of this very rank would not be seen.
+    while "whole" not in _saw and not stop.wait(LOOK_EVERY):
         state = _state(path)[0]
         if state not in _saw:
             _saw.append(state)
