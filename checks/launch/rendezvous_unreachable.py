@@ -1,6 +1,7 @@
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from ddpdoctor.blame.tree import lines, merge
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
@@ -113,6 +114,7 @@ class RendezvousUnreachable(Check):
             evidence=(
                 *((Evidence("joined", joined),) if joined else ()),
                 *(Evidence(_last_line(message), (rank,)) for rank, message in failures.items()),
+                *_where_they_wait(ranks),
             ),
         )
 
@@ -182,6 +184,15 @@ def _place(event: GroupEvent) -> str:
         return show_value("init_method", method)
     address, port = (event.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
     return f"{show_value('MASTER_ADDR', address)} port {show_value('MASTER_PORT', port)[1:-1]}"
+
+
+def _where_they_wait(ranks: GroupRecord) -> Iterator[Evidence]:
+    """The stacks of the ranks that have not joined, and which processes never said that they run."""
+    missing = [rank for rank in ranks.ranks if not rank.joined]
+    if silent := tuple(rank.rank for rank in missing if not rank.pid):
+        yield Evidence("its process has not begun to run", silent)
+    if stacks := {rank.rank: rank.stack for rank in missing if rank.stack}:
+        yield Evidence("stacks, innermost call last:\n" + "\n".join(lines(merge(stacks))))
 
 
 def _last_line(message: str) -> str:

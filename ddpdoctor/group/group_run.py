@@ -27,7 +27,7 @@ from ddpdoctor.text import quote_command
 POLL_SECONDS = 0.01
 PRELOAD_SECONDS = 60.0
 """For the import of torch, which takes a second from a warm disk and half a minute from a cold network one."""
-JOIN_SECONDS = 30.0
+JOIN_SECONDS = 60.0
 """For all ranks to be forked and to have joined the process group."""
 LEAVE_SECONDS = 10.0
 """For the engine to end after its last rank finished."""

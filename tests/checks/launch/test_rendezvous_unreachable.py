@@ -50,6 +50,18 @@ def test_the_ranks_that_did_not_join_are_named():
     assert any("timed out" in evidence.text for evidence in finding.evidence)
 
 
+def test_where_ranks_wait_that_do_not_join_is_shown():
+    waits = (
+        Frame("run", "/venv/ddpdoctor/worker.py", 3),
+        Frame("init_process_group", "/venv/torch/c10d.py", 9),
+    )
+    ranks = (RankRecord(0, 41, stack=waits), RankRecord(1, 42, stack=waits), RankRecord(2))
+    record = GroupRecord(Launch(), ranks, stage=Stage.JOIN, broken="the group stopped answering")
+    silent, stacks = only_finding("DD004", Source.GROUP, record).evidence
+    assert (silent.text, silent.ranks) == ("its process has not begun to run", (2,))
+    assert stacks.text.splitlines()[1:] == ["ranks 0-1:", f"  {waits[0]}", f"  {waits[1]}"]
+
+
 def test_a_group_that_met_passes_and_one_without_torch_is_skipped():
     assert "ranks met" in passed("DD004", Source.GROUP, GroupRecord(Launch())).text
     broken = GroupRecord(Launch(), stage=Stage.IMPORT, broken="torch was not imported")
