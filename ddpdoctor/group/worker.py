@@ -30,6 +30,8 @@ from ddpdoctor.launch import Launch
 DRAIN_SECONDS = 0.2
 """Pause before the process group goes. The destructor of ProcessGroupGloo joins its worker thread with the GIL
 held while that thread may want the GIL (pytorch/pytorch#190489); a short pause lets the thread finish first."""
+_FORK_SECONDS = 30.0
+_POLL = 0.002
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 
@@ -43,6 +45,7 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
     # The engine's handlers were inherited by the fork; a rank ends at SIGTERM as any program does.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=launch.backend)
+    _wait_for_forks(launch, folder)
     try:
         _join(launch)
         events.write("joined")
@@ -66,6 +69,19 @@ def _allow_stacks(path: Path) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     faulthandler.register(signal.SIGUSR2, file=descriptor, all_threads=False)
+
+
+def _wait_for_forks(launch: Launch, folder: Path) -> None:
+    """Wait until every rank of this host has been forked; the file of each is there from its first moment.
+
+    The parent holds the store. A thread of it that answers the first ranks may hold a lock, of glibc's resolver for
+    instance, while a later one is forked, which then waits for that lock for ever.
+    """
+    first = launch.node_rank * launch.nproc
+    files = [rank_files.rank_file(folder, rank) for rank in range(first, first + launch.nproc)]
+    end = time.monotonic() + _FORK_SECONDS
+    while not all(file.exists() for file in files) and time.monotonic() < end:
+        time.sleep(_POLL)
 
 
 def _join(launch: Launch) -> None:
