@@ -11,7 +11,7 @@ from ddpdoctor.blame.causes import (
 )
 from ddpdoctor.blame.frames import where_in
 from ddpdoctor.blame.standings import late_ranks
-from ddpdoctor.blame.tree import lines, merge
+from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
@@ -225,8 +225,7 @@ def _stacks(stopped: list[RankTrace]) -> tuple[Evidence, ...]:
 
 
 def _merged_stacks(ranks: Sequence[RankRecord | RankTrace]) -> Evidence:
-    tree = merge({rank.rank: rank.stack for rank in ranks if rank.stack})
-    return Evidence("stacks of all ranks, innermost call last:\n" + "\n".join(lines(tree)))
+    return Evidence(show({rank.rank: rank.stack for rank in ranks if rank.stack}))
 
 
 def _waited_for(stopped: list[RankRecord], late: tuple[int, ...]) -> str:

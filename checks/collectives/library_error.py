@@ -205,9 +205,8 @@ class LibraryError(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(*(message.pattern for message in _KNOWN))
-        if reason:
-            patterns = [message.pattern for message in _KNOWN]
+        patterns = [message.pattern for message in _KNOWN]
+        if reason := log.search(*patterns):
             known = _KNOWN[patterns.index(reason.match.re.pattern)]
             return self._reported(reason.match.string, known.meaning, known.fix, log_fields(reason))
         for source, text in _unexplained(log):

@@ -1,7 +1,7 @@
 import ipaddress
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.blame.tree import lines, merge
+from ddpdoctor.blame.tree import show
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
@@ -192,7 +192,7 @@ def _where_they_wait(ranks: GroupRecord) -> Iterator[Evidence]:
     if silent := tuple(rank.rank for rank in missing if not rank.pid):
         yield Evidence("its process has not begun to run", silent)
     if stacks := {rank.rank: rank.stack for rank in missing if rank.stack}:
-        yield Evidence("stacks, innermost call last:\n" + "\n".join(lines(merge(stacks))))
+        yield Evidence(show(stacks, "stacks"))
 
 
 def _last_line(message: str) -> str:

@@ -25,7 +25,7 @@ from ddpdoctor.blame.graph import WaitGraph
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.standing import Standing
 from ddpdoctor.blame.standstill import Process, Standstill
-from ddpdoctor.blame.tree import lines, merge
+from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import doing, place_phrase
 from ddpdoctor.model import Confidence, Evidence
 from ddpdoctor.outliers import by_state
@@ -103,11 +103,10 @@ class Standings:
             for rank, worker in stuck
             if worker
         ]
-        tree = "stacks of all ranks, innermost call last:\n" + "\n".join(lines(merge(stacks)))
         unseen = {rank: shorten(process.unseen, 200) for rank, process in processes.items() if process.unseen}
         return (
             *self.short_states,
-            *((Evidence(tree),) if stacks else ()),
+            *((Evidence(show(stacks)),) if stacks else ()),
             *workers[:1],
             *by_state(unseen),
             *(Evidence(sentence) for sentence in self.standstill.unseen),

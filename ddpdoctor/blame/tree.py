@@ -41,6 +41,11 @@ def lines(root: Node) -> Iterator[str]:
     yield from _lines(root, 0)
 
 
+def show(stacks: Mapping[int, Sequence[Frame]], whose: str = "stacks of all ranks") -> str:
+    """The stacks by rank as a finding shows them: merged, under a line that says whose they are."""
+    return "\n".join((f"{whose}, innermost call last:", *lines(merge(stacks))))
+
+
 def _lines(node: Node, depth: int) -> Iterator[str]:
     pad = "  " * depth
     for frame, child in sorted(node.calls.items(), key=lambda pair: pair[1].ranks):

@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ddpdoctor.blame.failure import Failure
@@ -185,11 +186,15 @@ class Trace:
         Raises:
             NotMeasured: no rank took a step of an optimizer.
         """
-        recordings = without_own_training(self.recordings())
-        trained = {rank: recording for rank, recording in recordings.items() if recording.all_steps}
+        trained = {rank: recording for rank, recording in self._together.items() if recording.all_steps}
         if not any(recording.steps for recording in trained.values()):
             raise NotMeasured("no optimizer took a step")
         return trained
+
+    @cached_property
+    def _together(self) -> dict[int, Recording]:
+        """The recordings without what ranks trained by themselves; most checks of a run ask for them."""
+        return without_own_training(self.recordings())
 
     def training_of_several(self) -> dict[int, Recording]:
         """:meth:`training` of several ranks, for what only a comparison can show.

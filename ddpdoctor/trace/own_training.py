@@ -54,19 +54,18 @@ def _outside_wrapped_training(recording: Recording) -> set[int]:
     if not recording.wrappers:
         return set()
     forwards = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
-    spans: dict[int, tuple[float, float]] = {}
+    begins: dict[int, float] = {}
+    ends: dict[int, float] = {}
     for step in recording.steps:
         for update in step.optimizer_steps:
-            begin, _ = spans.get(update.optimizer, (step.time, 0.0))
-            spans[update.optimizer] = begin, update.time
-    for update in recording.events(OptimizerStep):  # also of steps that were not told in full
-        if update.optimizer in spans:
-            begin, end = spans[update.optimizer]
-            spans[update.optimizer] = begin, max(end, update.time)
+            begins.setdefault(update.optimizer, step.time)
+            ends[update.optimizer] = update.time
+    # Those of steps that were not told in full, too.
+    ends |= {update.optimizer: update.time for update in recording.events(OptimizerStep)}
     return {
         optimizer
-        for optimizer, (begin, end) in spans.items()
-        if not any(begin <= time <= end for time in forwards)
+        for optimizer, begin in begins.items()
+        if not any(begin <= time <= ends[optimizer] for time in forwards)
     }
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..passes import LIMITED
-from ..patch import watch
+from ..patch import after_call
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -29,13 +29,11 @@ def install(session: Session) -> None:
 
 
 def _watch(session: Session, module: str) -> None:
-    made = watch(session.torch, lambda args, _: args[0], functools.partial(_limit, session))
-    session.patch(sys.modules[module].Trainer, "__init__", made)
+    limit = after_call(lambda _, args, kwargs: _limit(session, args[0]))
+    session.patch(sys.modules[module].Trainer, "__init__", limit)
 
 
-def _limit(session: Session, trainer: Any, _: Any, error: BaseException | None) -> None:
-    if error is not None:
-        return
+def _limit(session: Session, trainer: Any) -> None:
     batches = max(session.options.batches, _UPDATES * int(trainer.accumulate_grad_batches))
     between = trainer.val_check_interval
     if isinstance(between, int) and between > batches:
