@@ -12,7 +12,7 @@ from ddpdoctor import registry
 from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
-from ddpdoctor.cli.report_output import ReportOutput, open_output, write_text
+from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.judge import Verdict, compose
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import UnreadableInput, streams
@@ -35,16 +35,13 @@ def run_explain(options: ExplainOptions) -> int:
     output = ReportOutput(options)
     try:
         if options.facts:
-            write_text(
-                _facts_text(clean(_facts(options), os.environ), options.format), open_output(options.output)
-            )
+            facts = clean(_facts(options), os.environ)
+            output.write_each(lambda format, _: _facts_text(facts, format))
             return 0
         report = _report(options)
     except UnreadableInput as unreadable:
         raise UsageError(str(unreadable)) from None
-    output.write(
-        report if options.verbose or options.format is not Format.TERMINAL else _in_one_screen(report)
-    )
+    output.write(report, for_person=report if options.verbose else _in_one_screen(report))
     return report.exit_status
 
 
@@ -80,7 +77,7 @@ def _to_stderr(text: str) -> None:
 
 def _facts(options: ExplainOptions) -> Report:
     """A report that holds nothing but the facts."""
-    if options.format not in (Format.TERMINAL, Format.JSON):
+    if any(format not in (Format.TERMINAL, Format.JSON) for format, _ in options.reports):
         raise UsageError("--facts supports --format terminal and json only")
     facts = read_facts(streams(options.subjects))
     if not facts.by_rank:

@@ -25,6 +25,8 @@ SHORTEST_HANG = 2.0
 WORDS = "[SCRIPT ARGS... | -m MODULE ARGS... | -- COMMAND LINE]"
 LINE = "--"
 """The word before a whole command line."""
+STDOUT = "-"
+"""The output file that is stdout."""
 
 
 class OnHang(str, Enum):
@@ -137,6 +139,14 @@ def _output() -> Any:
     return _text("FILE", "Write the report to this file instead of stdout.")
 
 
+def _formats() -> Any:
+    return _field(None, typer.Option(help="Format of the report; may be repeated. [default: terminal]"))
+
+
+def _outputs() -> Any:
+    return _text("FILE", "Write the report of the --format before it to this file; - is stdout.")
+
+
 def _timeline() -> Any:
     return _text("FILE", "Write a timeline of what each rank did, for ui.perfetto.dev.")
 
@@ -197,11 +207,19 @@ class SelectionOptions:
 class ReportOptions:
     """How and where the report is written."""
 
-    format: Format = _choice(Format.TERMINAL, "Format of the report.")
-    output: str | None = _output()
+    format: list[Format] | None = _formats()
+    output: list[str] | None = _outputs()
+    """One for each format, in their order; ``command.py`` sees to that."""
     verbose: bool = _flag(
         "Also show checks that passed or were skipped, and what they saw.", "--verbose", "-v"
     )
+
+    @property
+    def reports(self) -> tuple[tuple[Format, str], ...]:
+        """Each report to write: its format and its file."""
+        formats = self.format or [Format.TERMINAL]
+        outputs = [*(self.output or ()), *[STDOUT] * len(formats)]
+        return tuple(zip(formats, outputs, strict=False))
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.options import ReportOptions
+from ddpdoctor.cli.options import STDOUT, ReportOptions
 from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.job.run import Follow
 from ddpdoctor.model import Report
@@ -100,44 +101,83 @@ def write_timeline(trace: Trace, file: Path | None) -> None:
 
 
 class ReportOutput:
-    """Where a report goes, and around it what the job writes itself.
+    """Where the reports go, and around them what the job writes itself.
 
     Raises:
-        UsageError: the file cannot be written; so it is refused before anything else is done.
+        UsageError: a file cannot be written, or two reports go to the same place; so it is refused before anything
+            else is done.
     """
 
     def __init__(self, options: ReportOptions) -> None:
-        self._options, self._file = options, open_output(options.output)
+        _verify_places(options)
+        self._reports = [
+            (format, None if file == STDOUT else open_output(file)) for format, file in options.reports
+        ]
+        self._verbose = options.verbose
         self._job: Output | None = None
-        # Where the report goes to stdout for a program, nothing else may.
-        self._has_stdout = options.format is not Format.TERMINAL and self._file is None
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether a person reads it on stdout."""
-        return self._options.format is Format.TERMINAL and self._file is None
+        self._on_stdout = next((format for format, file in self._reports if file is None), None)
 
     def follow(self, before_first: Callable[[], object]) -> Follow:
         """What passes the output of a job on; ``before_first`` is called before it writes anything."""
 
         def begin(find: Callable[[], Iterable[Stream]]) -> Output:
-            out = sys.stderr if self._has_stdout else sys.stdout
+            # Where a report goes to stdout for a program, nothing else may.
+            out = sys.stdout if self._on_stdout in (None, Format.TERMINAL) else sys.stderr
             self._job = Output(find, out.buffer, sys.stderr.buffer, before_first)
             return self._job
 
         return begin
 
-    def write(self, report: Report) -> None:
-        """Write a report, with what is secret masked.
+    def write(self, report: Report, *, for_person: Report | None = None, silent: bool = False) -> None:
+        """Write a report in each format, with what is secret masked.
+
+        Args:
+            for_person: what the terminal's format shows of it, where that is less.
+            silent: whether a person who reads stdout is told nothing.
 
         Raises:
             UsageError: it cannot be written.
         """
-        if self.is_terminal and self._job and self._job.said_something:
+        cleaned = clean(report, os.environ)
+        shown = cleaned if for_person is None else clean(for_person, os.environ)
+
+        def text(format: Format, to_terminal: bool) -> str:
+            of_format = shown if format is Format.TERMINAL else cleaned
+            return render(of_format, format, verbose=self._verbose, to_terminal=to_terminal)
+
+        self.write_each(text, silent=silent)
+
+    def write_each(self, text: Callable[[Format, bool], str], *, silent: bool = False) -> None:
+        """Write a text in each format, to stdout last.
+
+        Args:
+            text: makes it, for a format, and for stdout or not.
+            silent: whether a person who reads stdout is told nothing.
+
+        Raises:
+            UsageError: it cannot be written.
+        """
+        for format, file in self._reports:
+            if file is not None:
+                write_text(text(format, False), file)
+        if self._on_stdout is None or (silent and self._on_stdout is Format.TERMINAL):
+            return
+        if self._on_stdout is Format.TERMINAL and self._job and self._job.said_something:
             write_out("\n")
-        cleaned, to_terminal = clean(report, os.environ), self._file is None
-        text = render(cleaned, self._options.format, verbose=self._options.verbose, to_terminal=to_terminal)
-        write_text(text, self._file)
+        write_out(text(self._on_stdout, True))
+
+
+def _verify_places(options: ReportOptions) -> None:
+    """Refuse two reports in the same place.
+
+    Raises:
+        UsageError: there are.
+    """
+    place, count = Counter(file for _, file in options.reports).most_common(1)[0]
+    if count > 1 and place == STDOUT:
+        raise UsageError("only one report can go to stdout; put --output FILE after the others' --format")
+    if count > 1:
+        raise UsageError(f"--output {quote(place)} is given for two reports")
 
 
 def write_text(text: str, output: Path | None) -> None:

@@ -115,8 +115,7 @@ class _Watched:
 
     def _write(self, report: Report) -> None:
         says_nothing = not report.findings and report.exit_status == 0 and not self._options.verbose
-        if not (says_nothing and self._output.is_terminal):
-            self._output.write(report)
+        self._output.write(report, silent=says_nothing)
 
     def _passed_on(self, job: JobRun) -> AbstractContextManager[None]:
         """The first signal is the job's; another ends everything."""

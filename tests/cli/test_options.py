@@ -3,13 +3,14 @@
 import pytest
 from typer.testing import CliRunner
 
-from ddpdoctor.cli import options
+from ddpdoctor.cli import options, run
 from ddpdoctor.cli.app import app
 from ddpdoctor.cli.options import BenchOptions, CheckOptions, LaunchOptions, TrainOptions, WatchOptions
 
 COMMANDS = [kind for name, kind in vars(options).items() if name.endswith("Options")]
-DIFFERENT = {"fail_on", "format", "subjects", "timeout"}
-"""What has one name and is something else in each command: formats of other things, limits of other times."""
+DIFFERENT = {"fail_on", "format", "output", "subjects", "timeout"}
+"""What has one name and is something else in each command: formats and files of other things, limits of
+other times."""
 
 
 def test_an_option_is_declared_once():
@@ -47,3 +48,39 @@ def test_commands_share_their_groups():
     assert issubclass(WatchOptions, LaunchOptions)
     assert issubclass(TrainOptions, LaunchOptions)
     assert not issubclass(BenchOptions, LaunchOptions)  # on one node, of its own ranks
+
+
+@pytest.mark.parametrize(
+    ("line", "reports"),
+    [
+        ("", ["terminal -"]),
+        ("--output a.txt", ["terminal a.txt"]),
+        ("--format json", ["json -"]),
+        ("--output a.json --format json", ["json a.json"]),
+        ("--format github --format junit --output a.xml", ["github -", "junit a.xml"]),
+        ("--format junit --output a.xml --format github", ["junit a.xml", "github -"]),
+        ("--output a --format json --format sarif --output b", ["json a", "sarif b"]),
+        ("--format=json --output=- --format=terminal --output=a", ["json -", "terminal a"]),
+    ],
+)
+def test_an_output_belongs_to_the_format_before_it(line, reports, monkeypatch):
+    given = []
+    monkeypatch.setattr("ddpdoctor.cli.explain.run_explain", lambda options: given.append(options) or 0)
+    assert run(["explain", *line.split(), __file__]) == 0
+    (options,) = given
+    assert [f"{format.value} {file}" for format, file in options.reports] == reports
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--format json --output a --output b", "--output 'b' requires a --format of its own before it"),
+        ("--format json --format junit", "only one report can go to stdout"),
+        ("--format json --output a --format junit --output a", "--output 'a' is given for two reports"),
+    ],
+)
+def test_two_reports_in_one_place_are_refused(line, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["explain", *line.split(), __file__]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
