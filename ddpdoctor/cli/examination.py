@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.job.guarded import new_run_id
-from ddpdoctor.job.job_folder import read_job, read_trace
+from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source
@@ -68,14 +70,14 @@ class _Examination(Judging):
             self._examine_run(broken, started)
         return self.compose()
 
-    def _judge_again(self, folder: Path) -> None:
-        """Judge an earlier job by its folder."""
-        recorded = read_job(folder)
-        assert recorded is not None, f"{folder} is no job's"
+    def _judge_again(self, folders: Sequence[Path]) -> None:
+        """Judge an earlier job by its folders."""
+        recorded = read_job(folders[0])
+        assert recorded is not None, f"{folders[0]} is no job's"
         job, launch = recorded
         self.run = {"nproc": launch.nproc, "nnodes": launch.nnodes, "backend": launch.backend}
         self.run["script"] = None if job.bundled else job.name
-        self.judge_run(read_trace(folder), folder)
+        self.judge_run(read_hosts(folders), folders)
 
     def _examine_host(self) -> None:
         self.progress.stage("examining this host")
@@ -133,7 +135,7 @@ class _Examination(Judging):
             trace = replay(
                 self.request.job, launch, folder, self._deadline_of_job(), self.request.host.torch_version
             )
-        self.judge_run(trace, self.folder / JOB_FOLDER)
+        self.judge_run(trace, [self.folder / JOB_FOLDER])
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:

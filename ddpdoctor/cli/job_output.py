@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.check import Check
+from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.torchrun import ERR, LOGS, OUT
 from ddpdoctor.judge import Verdict
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import streams
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.read import read
+from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Role
 from ddpdoctor.trace import Trace
@@ -22,7 +23,7 @@ from ddpdoctor.trace import Trace
 def with_output(
     verdicts: Sequence[Verdict],
     trace: Trace,
-    folder: Path,
+    folders: Sequence[Path],
     checks: Sequence[Check],
     on_error: Callable[[str], None],
 ) -> list[Verdict]:
@@ -31,13 +32,13 @@ def with_output(
     Args:
         verdicts: on what the ranks recorded.
         trace: the run.
-        folder: the job's.
+        folders: the job's, one for each host.
         checks: those that look at output.
         on_error: is given the traceback of a check that broke.
     """
     if any(verdict.failed and verdict.names_cause for verdict in verdicts):
         return list(verdicts)
-    log = read(streams(_files(folder)), root_cause.words(checks))
+    log = read([stream for folder in folders for stream in _streams(folder)], root_cause.words(checks))
     named = [
         verdict
         for verdict in root_cause.examine(log, checks, on_error)
@@ -59,6 +60,16 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
         for finding in verdict.findings
     )
     return only_death and first.rank != (died.local_rank if died.rank is None else died.rank)
+
+
+def _streams(folder: Path) -> list[Stream]:
+    """What was written on one host; torchrun names its files by the local rank."""
+    job = read_job(folder)
+    first = job[1].node_rank * job[1].nproc if job else 0
+    return [
+        stream if stream.rank is None else replace(stream, rank=first + stream.rank)
+        for stream in streams(_files(folder))
+    ]
 
 
 def _files(folder: Path) -> list[str]:

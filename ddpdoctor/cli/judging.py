@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
+from ddpdoctor.cli.host_names import hosts_line, with_hosts
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.report_output import write_timeline
@@ -30,6 +32,8 @@ class Judging:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
+        self.hosts: dict[int, str] = {}
+        """The host of each rank, as far as it is known."""
         self.unfinished: str | None = None
         """Why a source could not be examined to its end, where that is so."""
 
@@ -56,8 +60,12 @@ class Judging:
                 return verdict.code
         return None
 
-    def judge_run(self, trace: Trace, folder: Path) -> None:
-        """Judge a training run, and where it broke its output, too."""
+    def judge_run(self, trace: Trace, folders: Sequence[Path]) -> None:
+        """Judge a training run, and where it broke its output, too.
+
+        Args:
+            folders: the job's, one for each host.
+        """
         write_timeline(trace, self.request.timeline)
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.options.time_limit)
@@ -67,18 +75,19 @@ class Judging:
             self.verdicts += skip_all(Source.RUN, checks, f"{what} did not work, which {cause} explains")
         else:
             self.judge(Source.RUN, trace)
-            self._read_output(trace, folder)
+            self._read_output(trace, folders)
         of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
         self.notes += notes(trace, of_run, self.request.options.time_limit)
         self.run.update(facts(trace))
+        self.hosts |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}
 
-    def _read_output(self, trace: Trace, folder: Path) -> None:
+    def _read_output(self, trace: Trace, folders: Sequence[Path]) -> None:
         """Of a script that broke, what it printed may tell more than its exception."""
         checks = self.request.checks(Source.LOG)
         if trace.broken and not (trace.timed_out or trace.bundled) and checks:
             rest = [verdict for verdict in self.verdicts if verdict.source is not Source.RUN]
             run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
-            self.verdicts = [*rest, *with_output(run, trace, folder, checks, self.log)]
+            self.verdicts = [*rest, *with_output(run, trace, folders, checks, self.log)]
 
     def compose(self) -> Report:
         """All of it as one report."""
@@ -91,8 +100,10 @@ class Judging:
             "script": job.name if job else None,
             **self.run,
         }
+        if (line := hosts_line(self.hosts)) and any(verdict.findings for verdict in self.verdicts):
+            self.notes.append(line)
         return compose(
-            self.verdicts,
+            [with_hosts(verdict, self.hosts) for verdict in self.verdicts],
             run,
             self.started,
             fail_on=self.request.fail_on,

@@ -250,7 +250,9 @@ class CheckOptions(RunOptions):
     exact: bool = _flag(
         "Also run the script in a single process, and compare the first gradients.", "--exact"
     )
-    trace: str | None = _text("FOLDER", "Judge an earlier run again, from the run folder that was kept.")
+    trace: str | None = _text(
+        "FOLDER...", "Judge an earlier run again, from the run folders that were kept: one for each host."
+    )
     checkpoint_dir: str | None = _text(
         "FOLDER", "The folder that checkpoints will go to. [default: the temporary folder]"
     )

@@ -20,6 +20,7 @@ from ddpdoctor.host.gpus import default_backend
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.run import Follow
+from ddpdoctor.job.several_hosts import job_folders
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.options import KEEP, RecorderOptions
@@ -43,8 +44,8 @@ class Request:
     """With the launch."""
     job: Job | None = None
     """The user's; None for the bundled trainer."""
-    earlier: Path | None = None
-    """The folder of an earlier job, which is judged again; nothing is run then."""
+    earlier: tuple[Path, ...] = ()
+    """The job folders of an earlier run, one for each host, which are judged again; nothing is run then."""
     silencer: Silencer = field(default_factory=Silencer)
     timeline: Path | None = None
     """Where the timeline of the run goes, where it was asked for."""
@@ -85,7 +86,8 @@ def request_of(options: CheckOptions) -> Request:
         raise UsageError(str(unknown)) from None
     host = Host(Launch())
     host = host.with_launch(_launch(options, host))
-    job = job_of(options, _recorder(options))
+    # With --trace the words are further folders.
+    job = None if options.trace else job_of(options, _recorder(options))
     if job is None:
         _refuse_without_job(options)
     return Request(
@@ -132,19 +134,22 @@ def _refuse_without_job(options: CheckOptions) -> None:
             raise UsageError(f"{name} requires a script: ddpdoctor check {name} train.py")
 
 
-def _earlier(options: CheckOptions) -> Path | None:
+def _earlier(options: CheckOptions) -> tuple[Path, ...]:
     if options.trace is None:
-        return None
-    if options.words:
-        raise UsageError("--trace checks an earlier run and takes no script")
-    folder = Path(options.trace)
+        return ()
+    return tuple(folder for name in (options.trace, *(options.words or ())) for folder in _job_folders(name))
+
+
+def _job_folders(name: str) -> tuple[Path, ...]:
+    """The job folders of all hosts that a folder holds."""
+    folder = Path(name)
     for place in (folder / JOB_FOLDER, folder):
         try:
             if read_job(place):
-                return place
+                return job_folders(folder, place)
         except (KeyError, TypeError, ValueError, OSError):
             break
-    raise UsageError(f"--trace {quote(options.trace)} is not a run folder that ddpdoctor kept")
+    raise UsageError(f"--trace {quote(name)} is not a run folder that ddpdoctor kept")
 
 
 def _checkpoint_dir(options: CheckOptions) -> str:

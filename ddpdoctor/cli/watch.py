@@ -106,7 +106,7 @@ class _Watched:
         return False
 
     def _judge(self, judging: Judging, trace: Trace) -> Report:
-        judging.judge_run(trace, self._folder.path / JOB_FOLDER)
+        judging.judge_run(trace, [self._folder.path / JOB_FOLDER])
         if judging.unfinished and not trace.broken:
             # The job did what it was to do; that it is no training is for check to mind.
             judging.notes.append(f"nothing was checked: {judging.unfinished}")

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def read(*folders: Path) -> Standstill:
         raise Refused(f"no file ends with {ENDING}, as those of ddpdoctor hang --dump do")
     if len(files) > MOST_FILES:
         raise Refused(f"there are {len(files)} files; at most {MOST_FILES} are read")
-    return _merge([_read(file) for file in files])
+    return merge([_read(file) for file in files])
 
 
 def _files(folder: Path) -> Iterable[Path]:
@@ -118,7 +118,8 @@ def _files(folder: Path) -> Iterable[Path]:
         yield from (file for file in folder.glob(pattern) if file.is_file() and not file.is_symlink())
 
 
-def _merge(parts: list[Standstill]) -> Standstill:
+def merge(parts: Sequence[Standstill]) -> Standstill:
+    """What was seen on several hosts as one."""
     processes = {(process.host, process.pid): process for part in parts for process in part.processes}
     return Standstill(
         tuple(processes.values()),

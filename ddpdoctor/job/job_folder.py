@@ -6,7 +6,7 @@ import math
 import re
 import signal
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ddpdoctor.blame.failure import Failure
@@ -82,13 +82,20 @@ def read_job(folder: Path) -> tuple[Job, Launch] | None:
     return (from_plain(Job, values["job"]), Launch.from_json(values["launch"])) if values else None
 
 
-def read_trace(folder: Path) -> Trace:
-    """The run in this folder."""
+def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
+    """The run in this folder.
+
+    Args:
+        ended_at: when the job was ended on another host, on the clock of these records; None where it was not.
+    """
     known = read_job(folder)
     assert known is not None, f"{folder} is no job's"
     job, launch = known
-    stopped = _read_ending(folder)
+    stopped = read_ending(folder)
+    if ended_at is not None:
+        stopped = replace(stopped, ended_at=ended_at)
     recorded = read_run(folder / RECORD, math.inf if stopped.ended_at is None else stopped.ended_at)
+    launch = _as_numbered(launch, recorded)
     output = _RankOutput(folder, job, launch, stopped, recorded)
     numbers = _ranks_here(job, launch, recorded)
     alone = recorded.others[:1] if job.kind is JobKind.LINE and not recorded.ranks else ()
@@ -270,7 +277,16 @@ def _of_record(raised: Raised, clock: float) -> Failure:
     return Failure(raised.type, raised.message, text, raised.time + clock)
 
 
-def _read_ending(folder: Path) -> Stopped:
+def _as_numbered(launch: Launch, recorded: Recorded) -> Launch:
+    """The launch with the number that this node was given, which a rendezvous may choose."""
+    environs = [rank.environ for rank in recorded.ranks.values()]
+    given = {environ.get("GROUP_RANK", "") for environ in environs if launch.nnodes > 1}
+    number = given.pop() if len(given) == 1 else ""
+    return replace(launch, node_rank=int(number)) if number.isdigit() else launch
+
+
+def read_ending(folder: Path) -> Stopped:
+    """How the run in this folder ended."""
     values = read_json(folder / ENDING)
     if values is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)

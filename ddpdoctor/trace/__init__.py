@@ -90,7 +90,7 @@ class Shortened:
 
 @dataclass(frozen=True)
 class Trace:
-    """A training run on this host."""
+    """A training run: on this host, or on all of its hosts."""
 
     ranks: tuple[RankTrace, ...]
     status: int = 0

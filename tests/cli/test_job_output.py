@@ -25,7 +25,7 @@ def judged(folder: Path, printed: str, *ranks: RankTrace) -> list[str]:
     trace = broken(*(ranks or (REFUSED,)))
     exception = [check for check in registry.select(Source.RUN) if check.code == "DD304"]
     verdicts: list[Verdict] = judge(Source.RUN, exception, trace, print)
-    merged = merge(with_output(verdicts, trace, folder, registry.select(Source.LOG), print))
+    merged = merge(with_output(verdicts, trace, [folder], registry.select(Source.LOG), print))
     return [finding.code for finding in merged.findings]
 
 

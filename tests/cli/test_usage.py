@@ -43,7 +43,7 @@ from ddpdoctor.cli import run
         (["check", "--rehearse"], "--rehearse requires a script"),
         (["check", "--full"], "--full requires a script"),
         (["check", "--trace", "{folder}"], "is not a run folder that ddpdoctor kept"),
-        (["check", "--trace", "{folder}", "{file}"], "--trace checks an earlier run and takes no script"),
+        (["check", "--trace", "{folder}", "{file}"], "is not a run folder that ddpdoctor kept"),
         (["check", "--nosuch"], "--nosuch"),
         (["check", "--fail-on", "info"], "'info' is neither 'fail' nor 'warn'"),
         (["watch"], "watch requires a job"),

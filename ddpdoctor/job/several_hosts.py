@@ -1,0 +1,79 @@
+"""A run whose hosts each left a folder, as one Trace: brought together at its end, or copied by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ddpdoctor.hang import snapshots
+from ddpdoctor.job.job_folder import read_ending, read_trace
+from ddpdoctor.trace import RankTrace, Shortened, Trace
+
+HOSTS = "hosts"
+"""The folder, inside a run's own, with the job folders of the other hosts."""
+
+
+def job_folders(run: Path, job: Path) -> tuple[Path, ...]:
+    """The job folders of all hosts in a run folder: its own, and those that the others delivered."""
+    return (job, *sorted(path for path in (run / HOSTS).glob("*") if path.is_dir()))
+
+
+def read_hosts(folders: Sequence[Path]) -> Trace:
+    """The run in these folders, one for each host.
+
+    What a host wrote after another one's job was ended is left out: its ranks then only tell of peers that are gone.
+    """
+    if len(folders) == 1:
+        return read_trace(folders[0])
+    endings = [read_ending(folder) for folder in folders]
+    ended = [ending.ended_at + ending.clock for ending in endings if ending.ended_at is not None]
+    first = min(ended, default=None)
+    return united(
+        [
+            read_trace(folder, None if first is None else first - ending.clock)
+            for folder, ending in zip(folders, endings, strict=True)
+        ]
+    )
+
+
+def united(parts: Sequence[Trace]) -> Trace:
+    """The traces of several hosts as that of their job."""
+    standstills = [part.standstill for part in parts if part.standstill]
+    return Trace(
+        ranks=_ranks(parts),
+        status=next((part.status for part in parts if part.status), 0),
+        seconds=max(part.seconds for part in parts),
+        timed_out=any(part.timed_out for part in parts),
+        out_of_time=any(part.out_of_time for part in parts),
+        log=tuple(line for part in parts for line in part.log),
+        left_behind=tuple(process for part in parts for process in part.left_behind),
+        bundled=all(part.bundled for part in parts),
+        world_size=max((part.world_size for part in parts if part.world_size), default=None),
+        shortened=_shortened([part.shortened for part in parts if part.shortened]),
+        rehearsal=any(part.rehearsal for part in parts),
+        exact=next((part.exact for part in parts if part.exact), None),
+        others=tuple(recording for part in parts for recording in part.others),
+        standstill=snapshots.merge(standstills) if standstills else None,
+    )
+
+
+def _ranks(parts: Iterable[Trace]) -> tuple[RankTrace, ...]:
+    """Each rank once: a launch line without a record on one host stands for rank 0, which is another's."""
+    ranks: dict[int, RankTrace] = {}
+    for rank in (rank for part in parts for rank in part.ranks):
+        if rank.rank not in ranks or (rank.recording and not ranks[rank.rank].recording):
+            ranks[rank.rank] = rank
+    return tuple(ranks[number] for number in sorted(ranks))
+
+
+def _shortened(parts: Sequence[Shortened]) -> Shortened | None:
+    if not parts:
+        return None
+    most = max(part.batches for part in parts)
+    fewest = min(part.fewest or part.batches for part in parts)
+    return Shortened(
+        most,
+        max(part.passes for part in parts),
+        max((part.steps for part in parts if part.steps is not None), default=None),
+        fewest if fewest < most else None,
+    )
