@@ -64,11 +64,11 @@ def images(
     classes: int = 0,
     size: int = 32,
     kind: str = "jpg",
-    levels: int = 0,
+    values: tuple[int, ...] = (),
     names: str = "{number}",
     labels: tuple[str, ...] = (),
 ) -> None:
-    """Random pictures; with classes or labels, so many in a folder each; with levels, a mask of so many values."""
+    """Random pictures; with classes or labels, so many in a folder each; with values, masks of these."""
     import numpy
     from PIL import Image
 
@@ -76,9 +76,9 @@ def images(
     for place in folders:
         place.mkdir(parents=True, exist_ok=True)
         for number in range(count):
-            shape = (size, size) if levels else (size, size, 3)
-            values = [random.randrange(levels or 256) for _ in range(size * size * (1 if levels else 3))]
-            picture = Image.fromarray(numpy.array(values, dtype=numpy.uint8).reshape(shape))
+            shape = (size, size) if values else (size, size, 3)
+            pixels = random.choices(values or range(256), k=size * size * (1 if values else 3))
+            picture = Image.fromarray(numpy.array(pixels, dtype=numpy.uint8).reshape(shape))
             picture.save(place / f"{names.format(number=number)}.{kind}")
 
 
@@ -147,8 +147,21 @@ def coco(at: Path, pictures: str, count: int = 16, size: int = 64, categories: i
     at.write_text(json.dumps(content))
 
 
+def bert(at: Path, vocabulary: str = "", labels: int = 2) -> None:
+    """A tiny BERT in Hugging Face's format: these characters, a configuration, random weights."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    at.mkdir(parents=True, exist_ok=True)
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    words = [*special, *dict.fromkeys(vocabulary or "abcdefghijklmnopqrstuvwxyz")]
+    (at / "vocab.txt").write_text("\n".join(words) + "\n")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=len(words), num_labels=labels, **sizes)
+    BertForSequenceClassification(config).save_pretrained(at)
+
+
 MAKERS = {
-    maker.__name__: maker for maker in (mnist, cifar, folder, text, images, array, table, records, coco)
+    maker.__name__: maker for maker in (mnist, cifar, folder, text, images, array, table, records, coco, bert)
 }
 
 
