@@ -265,6 +265,7 @@ def compose(
     notes: Iterable[str] = (),
     unfinished: str | None = None,
     hides: Callable[[Finding], bool] = lambda finding: False,
+    since: float | None = None,
 ) -> Report:
     """The report of a command.
 
@@ -274,8 +275,10 @@ def compose(
         fail_on: the least level that makes the exit status 1.
         unfinished: why the examination did not come to its end, where it did not.
         hides: whether the user has silenced a finding.
+        since: when what was examined began, in seconds since the epoch; None where the command ran it.
     """
     merged = merge(verdicts, hides)
+    seconds = time.monotonic() - started
     status = exit_status(merged.findings, merged.results, fail_on, unfinished)
     remarks = [*notes, note_of(merged.silenced)]
     if unfinished and status != 1:  # else a finding tells why
@@ -284,11 +287,12 @@ def compose(
         version=__version__,
         command=tuple(sys.argv[1:]),
         exit_status=status,
-        seconds=time.monotonic() - started,
+        seconds=seconds,
         checks=merged.results,
         findings=merged.findings,
         run={**run, "fail_on": fail_on.value},
         notes=tuple(filter(None, remarks)),
+        since=time.time() - seconds if since is None else since,
     )
 
 

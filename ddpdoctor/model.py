@@ -139,6 +139,30 @@ class Evidence:
 
     text: str
     ranks: tuple[int, ...] = ()
+    where: Where | None = None
+    """The line of the user's that it is about, where that is one."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A line of an excerpt that a finding is about."""
+
+    line: int
+    ranks: tuple[int, ...] = ()
+    """That do there what the finding tells of; empty where that is not told."""
+    main: bool = False
+    """Whether it is the line that the finding names."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A few lines of a file of the user's, for a person to look at."""
+
+    file: str
+    first: int
+    """The number of the first line."""
+    lines: tuple[str, ...]
+    marks: tuple[Mark, ...]
 
 
 @dataclass(frozen=True)
@@ -161,6 +185,8 @@ class Finding:
     about: tuple[Subject, ...] = ()
     """The things that it is about. With the code they tell whether two sources found the same, and which finding
     explains which; without them the finding is about the job as a whole."""
+    excerpts: tuple[Excerpt, ...] = ()
+    """The lines that it is about, as they stand in their files; :mod:`ddpdoctor.excerpts` reads them for a report."""
 
     @property
     def more(self) -> str:
@@ -223,3 +249,5 @@ class Report:
     """What was run: nproc, backend, torch, folder (None where it was removed), and what else a source adds."""
     notes: tuple[str, ...] = ()
     """Sentences about this examination itself, for instance which log output a backend does not have."""
+    since: float = 0.0
+    """When what was examined began, in seconds since the epoch: files that changed later are not what ran."""

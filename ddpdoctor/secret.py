@@ -36,6 +36,10 @@ _SHAPES = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _ASSIGNMENT = re.compile(r"""([A-Za-z_][\w.-]*)(=["']?|["']\s*:\s*["'])([^\s"',;&]+)""")
+_LITERAL = re.compile(
+    r"""([A-Za-z_]\w*)((?:["']?\]?\s*(?::[^=:,"']+)?[=:]|["']\s*,)\s*[rRbBuUfF]{0,2}(\"{3}|'{3}|["']))((?:\\.|.)*?)(\3|$)"""
+)
+"""In source code, a string literal behind a name: assigned to it, its value in a mapping, or its default."""
 _LONG = re.compile(r"[A-Za-z0-9+=_]{32,}")
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]{32,}")
 _SYMBOL = re.compile(r"_+Z")
@@ -57,6 +61,14 @@ def mask_shapes(text: str) -> str:
     text = _SHAPES.sub(lambda match: f"{MASK}@" if match[0].endswith("@") else MASK, text)
     text = _ASSIGNMENT.sub(_mask_assignment, text)
     return _LONG.sub(lambda match: MASK if _random(match[0]) else match[0], text)
+
+
+def mask_source(line: str) -> str:
+    """A line of source code with ``***`` for the string literals that are given to a secret's name."""
+    return _LITERAL.sub(
+        lambda match: f"{match[1]}{match[2]}{MASK}{match[5]}" if is_secret(match[1], match[4]) else match[0],
+        line,
+    )
 
 
 def has_secret_shape(value: str) -> bool:

@@ -123,8 +123,8 @@ class CheckpointRace(Check):
             ranks=tuple(sorted(readers)),
             where=load.at,
             evidence=(
-                Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,)),
-                Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,)),
+                Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,), save.at),
+                Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,), load.at),
             ),
             about=Kind.PATH.of(*dict.fromkeys(paths)),
         )
@@ -138,8 +138,8 @@ class CheckpointRace(Check):
             ranks=tuple(sorted(readers)),
             where=raised.at,
             evidence=(
-                Evidence(f"writes it at {_line(event)}", (writer,)),
-                Evidence(last_line(raised), (reader,)),
+                Evidence(f"writes it at {_line(event)}", (writer,), event.at),
+                Evidence(last_line(raised), (reader,), raised.at),
             ),
             about=Kind.PATH.of(event.path),
         )

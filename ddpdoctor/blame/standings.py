@@ -115,7 +115,8 @@ class Standings:
     @property
     def short_states(self) -> tuple[Evidence, ...]:
         """What each rank does, equal states once."""
-        return by_state({rank: doing(standing) for rank, standing in self.ranks.items()})
+        places = {rank: standing.where for rank, standing in self.ranks.items()}
+        return by_state({rank: doing(standing) for rank, standing in self.ranks.items()}, places=places)
 
     @property
     def judged_already(self) -> bool:

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 
 from ddpdoctor import registry
 from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
@@ -18,7 +17,7 @@ from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import UnreadableInput, streams
 from ddpdoctor.logs.nccl_facts import read_facts, table
 from ddpdoctor.logs.read import read
-from ddpdoctor.model import Level, Outcome, Report, Source
+from ddpdoctor.model import Level, Report, Source
 from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
 from ddpdoctor.report.detail import evidence_lines
@@ -41,7 +40,7 @@ def run_explain(options: ExplainOptions) -> int:
         report = _report(options)
     except UnreadableInput as unreadable:
         raise UsageError(str(unreadable)) from None
-    output.write(report, for_person=report if options.verbose else _in_one_screen(report))
+    output.write(report)
     return report.exit_status
 
 
@@ -94,10 +93,3 @@ def _facts_text(report: Report, format: Format) -> str:
         return json.dumps({"facts": values, "notes": list(report.notes)}, indent=2) + "\n"
     lines = [*evidence_lines(rows, width_of_stdout()), *(f"note:  {note}" for note in report.notes)]
     return "\n".join(lines) + "\n"
-
-
-def _in_one_screen(report: Report) -> Report:
-    """The report without the lines of checks that the output does not speak of."""
-    return replace(
-        report, checks=tuple(check for check in report.checks if check.outcome is not Outcome.SKIP)
-    )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import STDOUT, ReportOptions
+from ddpdoctor.excerpts import with_excerpts
 from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.job.run import Follow
 from ddpdoctor.model import Report
@@ -128,24 +129,20 @@ class ReportOutput:
 
         return begin
 
-    def write(self, report: Report, *, for_person: Report | None = None, silent: bool = False) -> None:
-        """Write a report in each format, with what is secret masked.
+    def write(self, report: Report, *, silent: bool = False) -> None:
+        """Write a report in each format, with the lines that it is about, and with what is secret masked.
 
         Args:
-            for_person: what the terminal's format shows of it, where that is less.
             silent: whether a person who reads stdout is told nothing.
 
         Raises:
             UsageError: it cannot be written.
         """
-        cleaned = clean(report, os.environ)
-        shown = cleaned if for_person is None else clean(for_person, os.environ)
-
-        def text(format: Format, to_terminal: bool) -> str:
-            of_format = shown if format is Format.TERMINAL else cleaned
-            return render(of_format, format, verbose=self._verbose, to_terminal=to_terminal)
-
-        self.write_each(text, silent=silent)
+        shown = presentable(report)
+        self.write_each(
+            lambda format, to_terminal: render(shown, format, verbose=self._verbose, to_terminal=to_terminal),
+            silent=silent,
+        )
 
     def write_each(self, text: Callable[[Format, bool], str], *, silent: bool = False) -> None:
         """Write a text in each format, to stdout last.
@@ -165,6 +162,11 @@ class ReportOutput:
         if self._on_stdout is Format.TERMINAL and self._job and self._job.said_something:
             write_out("\n")
         write_out(text(self._on_stdout, True))
+
+
+def presentable(report: Report) -> Report:
+    """The report as the formats take it: with the lines that its findings are about, and with what is secret masked."""
+    return clean(with_excerpts(report, Path.cwd()), os.environ)
 
 
 def _verify_places(options: ReportOptions) -> None:

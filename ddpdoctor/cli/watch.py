@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
 import sys
 from contextlib import AbstractContextManager
@@ -14,14 +13,13 @@ from types import FrameType
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
-from ddpdoctor.cli.report_output import ReportOutput
+from ddpdoctor.cli.report_output import ReportOutput, presentable
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.cli.signals import handled
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
-from ddpdoctor.redact import clean
 from ddpdoctor.report import Format, render
 from ddpdoctor.trace import Trace
 
@@ -101,7 +99,7 @@ class _Watched:
     def _report(self, trace: Trace) -> bool:
         """Say why a job stands still that is left alone."""
         report = self._judge(Judging(self._request, self._folder.path), trace)
-        text = render(clean(report, os.environ), Format.TERMINAL)
+        text = render(presentable(report), Format.TERMINAL)
         print(f"\n{text}\nddpdoctor: the job is left alone\n", file=sys.stderr, flush=True)
         return False
 

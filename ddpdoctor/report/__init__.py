@@ -32,7 +32,8 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
         case Format.TERMINAL:
             width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
             colour = to_terminal and terminal.wants_colour(sys.stdout)
-            return terminal.render(report, width, verbose, colour=colour)
+            links = to_terminal and terminal.wants_links(sys.stdout)
+            return terminal.render(report, width, verbose, colour=colour, links=links)
         case Format.JSON:
             return json.render(report)
         case Format.JUNIT:

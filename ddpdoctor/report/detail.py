@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Report, Where
-from ddpdoctor.report.line import Line, Style, plain, styled
+from ddpdoctor.report.excerpt import excerpt_lines
+from ddpdoctor.report.line import Line, Part, Style, plain, styled
+from ddpdoctor.report.places import Places
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 
 _LABEL = 9
 """The width of ``  why:   ``."""
 _WIDEST_RANKS = 20
+_MOST_OTHERS = 5
+"""Further findings of a check that are named one by one."""
 _LEVELS = {
     Level.FAIL: ("FAIL", Style.FAIL),
     Level.WARN: ("warn", Style.WARN),
@@ -20,13 +24,16 @@ _LEVELS = {
 }
 
 
-def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
-    """A finding in full: headline, where, evidence, why, fix, more."""
+def finding_lines(finding: Finding, width: int, places: Places | None = None) -> Iterator[Line]:
+    """A finding in full: headline, where with its lines, evidence, why, fix, more."""
+    places = places or Places()
     word, style = _LEVELS[finding.level]
     label = f"{word}[{finding.code}]"
     yield from styled(hang(f"{label}: ", finding.headline, width, indent=4), style, len(label))
     if finding.where:
-        yield Line(f"  --> {place(finding.where)}", Style.LABEL, len("  -->"))
+        yield _arrow(finding.where, places)
+    if finding.excerpts:
+        yield from excerpt_lines(finding, width, places)
     if finding.evidence:
         yield Line("")
         yield from plain(evidence_lines(finding.evidence, width))
@@ -38,19 +45,38 @@ def finding_lines(finding: Finding, width: int) -> Iterator[Line]:
     yield from _labelled("more", finding.more, width)
 
 
-def block_lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
+def _arrow(where: Where, places: Places) -> Line:
+    arrow = "  --> "
+    link = Part(len(arrow), len(arrow) + len(places.line(where)), link=places.link(where.file))
+    return Line(arrow + places.place(where), (Part(0, len(arrow) - 1, Style.LABEL), link))
+
+
+def block_lines(findings: Sequence[Finding], width: int, places: Places) -> Iterator[Line]:
     """Findings of one check: the first in full, of the others where they are, on which ranks, and their headlines."""
     first, *others = findings
-    yield from finding_lines(first, width)
+    yield from finding_lines(first, width, places)
     if others:
         yield from _labelled("also", f"{len(others)} more of {first.code}", width)
-    for finding in others:
+    for finding in others[:_MOST_OTHERS]:
         word, style = _LEVELS[finding.level]
         label = f"{' ' * _LABEL}{word}  "
-        at = [place(finding.where)] if finding.where else []
+        at = [places.place(finding.where)] if finding.where else []
         at += [ranks_phrase(finding.ranks)] if finding.ranks else []
         text = ": ".join(filter(None, [", ".join(at), finding.headline]))
         yield from styled(hang(label, text, width), style, len(label))
+    if others[_MOST_OTHERS:]:
+        yield Line(f"{' ' * _LABEL}and {len(others) - _MOST_OTHERS} more, which --verbose lists")
+
+
+def summary_lines(blocks: Sequence[Sequence[Finding]], width: int, places: Places) -> Iterator[Line]:
+    """A line for each check that found something: where, and the first headline."""
+    for findings in blocks:
+        first, *others = findings
+        word, style = _LEVELS[first.level]
+        label = f"{word}[{first.code}]"
+        at = f"{places.line(first.where)}: " if first.where else ""
+        more = f" (and {len(others)} more)" if others else ""
+        yield from styled(hang(f"{label}  ", at + first.headline + more, width), style, len(label))
 
 
 def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -59,12 +85,6 @@ def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:
     for finding in findings:
         blocks.setdefault(finding.code, []).append(finding)
     return list(blocks.values())
-
-
-def place(where: Where) -> str:
-    """``train.py:88 in train_step``."""
-    line = f":{where.line}" if where.line is not None else ""
-    return f"{where.file}{line}" + (f" in {where.function}" if where.function else "")
 
 
 def verdict(report: Report) -> str:

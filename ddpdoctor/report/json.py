@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 _NAMES: dict[type, str] = {
     CheckResult: "code name family outcome text reason seconds evidence",
     Finding: "code level headline why fix ranks where evidence confidence more about",
-    Evidence: "ranks text",
+    Evidence: "ranks text where",
     Where: "file line function",
     Subject: "kind name",
 }

@@ -1,11 +1,11 @@
-"""The report for a person: findings in full, then a line for each check, then the verdict."""
+"""The report for a person: what passed in short, then findings in full, then the verdict above the prompt."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TextIO
 
@@ -16,10 +16,12 @@ from ddpdoctor.report.detail import (
     fold_evidence,
     hang,
     informing_codes,
+    summary_lines,
     verdict,
 )
-from ddpdoctor.report.line import Line, Style, plain, styled
-from ddpdoctor.text import plural, ranks_phrase, shorten
+from ddpdoctor.report.line import Line, Style, beginning, plain, styled
+from ddpdoctor.report.places import Places
+from ddpdoctor.text import plural, ranks_phrase
 
 DEFAULT_WIDTH = 80
 WIDEST = 110
@@ -28,11 +30,13 @@ NARROWEST = 50
 """Narrower than this a row has no room for words, and the terminal may wrap it."""
 _TIME = 9
 """The width of the column of times."""
-MOST_ROWS = 20
+MOST_ROWS = 8
 """Checks that are all listed; of more, those that merely passed or were skipped are counted, to keep one screen."""
 _MOST_REASONS = 4
-_SHORTEST_SCRIPT = 20
-_FAMILY = max(len(family.value) for family in Family) + 2
+_SILENT = (Outcome.PASS, Outcome.SKIP)
+"""What says nothing above info."""
+_TERMINALS = ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "Tabby")
+"""Values of TERM_PROGRAM that show hyperlinks."""
 _WORDS = {
     Outcome.FAIL: ("FAIL", Style.FAIL),
     Outcome.ERROR: ("error", Style.WARN),
@@ -57,26 +61,49 @@ def wants_colour(stream: TextIO) -> bool:
     )
 
 
-def render(report: Report, width: int = DEFAULT_WIDTH, verbose: bool = False, *, colour: bool = False) -> str:
-    """The report as text; information is told in full only where ``verbose``."""
+def wants_links(stream: TextIO) -> bool:
+    """Whether the terminal is one that shows hyperlinks (OSC 8), or ``FORCE_HYPERLINK`` asks for them."""
+    forced = os.environ.get("FORCE_HYPERLINK")
+    if forced or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return bool(forced) and forced != "0"
+    vte = os.environ.get("VTE_VERSION", "")
+    return (
+        (vte.isdecimal() and int(vte) >= 5000)
+        or os.environ.get("TERM_PROGRAM") in _TERMINALS
+        or any(name in os.environ for name in ("KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION"))
+        or os.environ.get("TERM", "").startswith(("xterm-kitty", "alacritty", "foot"))
+    )
+
+
+def render(
+    report: Report,
+    width: int = DEFAULT_WIDTH,
+    verbose: bool = False,
+    *,
+    colour: bool = False,
+    links: bool = False,
+) -> str:
+    """The report as text; every check, and information in full, only where ``verbose``."""
     lines = _lines(report, width, verbose)
-    return "".join(f"{line.painted if colour else line.text}\n" for line in lines)
+    return "".join(f"{line.painted(colour=colour, links=links)}\n" for line in lines)
 
 
 def _lines(report: Report, width: int, verbose: bool) -> Iterator[Line]:
-    yield Line(_header(report, width), Style.HEADING, len(_version(report)))
-    shown = [finding for finding in report.findings if finding.level is not Level.INFO or verbose]
-    for findings in [[finding] for finding in shown] if verbose else by_check(shown):
-        yield Line("")
-        yield from block_lines(findings, width)
+    places = Places.of(report)
+    yield from _header(report, width, places)
     yield Line("")
-    folded = len(report.checks) > MOST_ROWS and not verbose
-    yield from _folded_table(report, width) if folded else _table(report, width, verbose)
+    yield from _table(report, width) if verbose else _overview(report, width)
     yield from [Line("")] if report.checks else []
     for note in report.notes:
         lines = hang("note:  ", note, width)
         yield from styled(lines, Style.FAINT, len(lines[0]))
     yield from [Line("")] if report.notes else []
+    shown = [finding for finding in report.findings if finding.level is not Level.INFO or verbose]
+    blocks = by_check(shown)
+    for findings in [[finding] for finding in shown] if verbose else blocks:
+        yield from block_lines(findings, width, places)
+        yield Line("")
+    yield from summary_lines(blocks, width, places) if len(blocks) > 1 else ()
     yield Line(verdict(report))
     yield from _next_steps(report)
 
@@ -85,7 +112,8 @@ def _version(report: Report) -> str:
     return f"ddpdoctor {report.version}"
 
 
-def _header(report: Report, width: int) -> str:
+def _header(report: Report, width: int, places: Places) -> Iterator[Line]:
+    """What was examined, with what; the script at the right edge, or in lines of its own."""
     run = report.run
     parts = [_version(report)]
     if run.get("torch"):
@@ -95,57 +123,65 @@ def _header(report: Report, width: int) -> str:
         parts.append(f"{plural(run['nproc'] * hosts, 'rank')} on {plural(hosts, 'host')}")
     if run.get("backend"):
         parts.append(run["backend"])
-    left = ", ".join(parts)
-    right = shorten(str(run.get("script") or ""), max(width - len(left) - 2, _SHORTEST_SCRIPT))
-    return f"{left}{right:>{max(width - len(left), len(right) + 2)}}" if right else left
+    left, script = ", ".join(parts), places.file(str(run.get("script") or ""))
+    fits = len(left) + 2 + len(script) <= width
+    yield beginning(
+        f"{left}{script:>{width - len(left)}}" if script and fits else left,
+        Style.HEADING,
+        len(_version(report)),
+    )
+    if script and not fits:
+        yield from plain(hang("  ", script, width))
 
 
-def _table(report: Report, width: int, verbose: bool) -> Iterator[Line]:
-    order = list(Family)
-    rows = sorted(report.checks, key=lambda check: (order.index(check.family), check.code))
+def _table(report: Report, width: int) -> Iterator[Line]:
+    """A line for each check, and what it measured."""
     informing = informing_codes(report)
-    for family, checks in groupby(rows, key=lambda check: check.family):
-        yield _heading(family)
+    for family, checks in groupby(_in_order(report.checks), key=lambda check: check.family):
+        yield beginning(family.value, Style.HEADING, len(family.value))
         for check in checks:
             yield from _row(check, check.code in informing, width)
-            if verbose:
-                yield from plain(_measured(check, width))
+            yield from plain(_measured(check, width))
 
 
-def _folded_table(report: Report, width: int) -> Iterator[Line]:
-    """A line for each family, and a row for each of its checks that has something to say."""
+def _in_order(checks: Iterable[CheckResult]) -> list[CheckResult]:
+    order = list(Family)
+    return sorted(checks, key=lambda check: (order.index(check.family), check.code))
+
+
+def _overview(report: Report, width: int) -> Iterator[Line]:
+    """How many checks passed and were skipped, and a row for each that has something to say and no finding."""
     informing = informing_codes(report)
-    silent = {Outcome.PASS: "passed", Outcome.SKIP: "skipped"}
-    for family in Family:
-        checks = [check for check in report.checks if check.family is family]
-        shown = [check for check in checks if check.outcome not in silent or check.code in informing]
-        counts = Counter(check.outcome for check in checks if check not in shown)
-        summary = ", ".join(
-            f"{counts[outcome]} {word}" for outcome, word in silent.items() if counts[outcome]
-        )
-        if checks:
-            yield _heading(family, summary)
-        for check in sorted(shown, key=lambda check: check.code):
-            yield from _row(check, check.code in informing, width)
-    yield Line("")
-    yield from plain(_reasons(report, width))
+    few = len(report.checks) <= MOST_ROWS
+    found = {finding.code for finding in report.findings if finding.level is not Level.INFO}
+    rows, silent = [], []
+    for check in _in_order(report.checks):
+        if check.code not in found:
+            counts = check.outcome in _SILENT and check.code not in informing and not few
+            (silent if counts else rows).append(check)
+    yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))
+    yield from plain(_reasons([check for check in silent if check.outcome is Outcome.SKIP], width))
+    for check in rows:
+        yield from _row(check, check.code in informing, width)
 
 
-def _heading(family: Family, summary: str = "") -> Line:
-    return Line(f"{family.value:{_FAMILY}}{summary}".rstrip(), Style.HEADING, len(family.value))
+def _passed(checks: Sequence[CheckResult], width: int) -> Iterator[str]:
+    """How many checks passed, of which families."""
+    counts = Counter(check.family.value for check in checks)
+    if counts:
+        families = ", ".join(f"{family} {count}" for family, count in counts.items())
+        yield from hang(f"passed  {len(checks):>3}  ", families, width)
 
 
-def _reasons(report: Report, width: int) -> Iterator[str]:
+def _reasons(checks: Sequence[CheckResult], width: int) -> Iterator[str]:
     """Why checks were skipped, the most frequent reasons first."""
-    counts = Counter(
-        check.reason for check in report.checks if check.outcome is Outcome.SKIP and check.reason
-    )
+    counts = Counter(check.reason for check in checks)
     frequent = [(reason, count) for reason, count in counts.most_common(_MOST_REASONS) if count > 1]
     for reason, count in frequent:
-        yield from hang(f"skipped {count:>3}  ", reason, width)
+        yield from hang(f"skipped {count:>3}  ", str(reason), width)
     left = counts.total() - sum(count for _, count in frequent)
     if left:
-        yield f"skipped {left:>3}  for other reasons, which --verbose lists"
+        yield f"skipped {left:>3}  for {'other ' if frequent else ''}reasons, which --verbose lists"
 
 
 def _row(check: CheckResult, informs: bool, width: int) -> Iterator[Line]:
@@ -169,6 +205,6 @@ def _measured(check: CheckResult, width: int) -> Iterator[str]:
 def _next_steps(report: Report) -> Iterator[Line]:
     findings = [finding for finding in report.findings if finding.level is not Level.INFO]
     if findings:
-        yield Line(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
+        yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
     if report.run.get("folder"):
-        yield Line(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))
+        yield beginning(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))

@@ -129,7 +129,9 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
         second=Call((other,), calls[other]),
         culprits=tuple(calls),
         where=row[rank].at,
-        states=by_state({rank: f"{calls[rank]}{at(point.at)}" for rank, point in row.items()}),
+        states=by_state(
+            {rank: f"{calls[rank]}{at(point.at)}" for rank, point in row.items()}, places=_places(row)
+        ),
     )
 
 
@@ -148,8 +150,14 @@ def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
         culprits=tuple(extra),
         waiting=tuple(others),
         where=first.at,
-        states=by_state({rank: f"{row[rank].name}{at(row[rank].at)}" for rank in sorted(row)}),
+        states=by_state(
+            {rank: f"{row[rank].name}{at(row[rank].at)}" for rank in sorted(row)}, places=_places(row)
+        ),
     )
+
+
+def _places(row: Mapping[int, SequencePoint]) -> dict[int, Where | None]:
+    return {rank: point.at for rank, point in row.items()}
 
 
 def _call(point: SequencePoint) -> str:

@@ -307,8 +307,9 @@ class DumpedJob(Standings):
 def _called(
     calls: Mapping[str, tuple[int, ...]], entries: Mapping[int, Entry | None]
 ) -> tuple[Evidence, ...]:
+    lines = {call: _line(entries.get(ranks[0])) for call, ranks in calls.items()}
     return tuple(
-        Evidence(f"called {call_phrase(call)}{at(_line(entries.get(ranks[0])))}", ranks)
+        Evidence(f"called {call_phrase(call)}{at(lines[call])}", ranks, lines[call])
         for call, ranks in calls.items()
     )
 
