@@ -6,6 +6,8 @@ Standard library only.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,13 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def first_written(paths: Iterable[str | Path]) -> float:
+    """When the first of these files, and of the files of these folders, was last written; now where there are none."""
+    given = [Path(path) for path in paths]
+    places = (place for path in given for place in ([path] if path.is_file() else path.glob("*")))
+    return min(map(written_at, places), default=time.time())
 
 
 def written_at(path: Path) -> float:

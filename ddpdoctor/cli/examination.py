@@ -12,6 +12,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder
+from ddpdoctor.files import first_written
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
@@ -77,6 +78,7 @@ class _Examination(Judging):
         job, launch = recorded
         self.run = {"nproc": launch.nproc, "nnodes": launch.nnodes, "backend": launch.backend}
         self.run["script"] = None if job.bundled else job.name
+        self.since = first_written(folders)
         self.judge_run(read_hosts(folders), folders)
 
     def _examine_host(self) -> None:

@@ -12,6 +12,7 @@ from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
 from ddpdoctor.cli.report_output import ReportOutput
+from ddpdoctor.files import first_written
 from ddpdoctor.judge import Verdict, compose
 from ddpdoctor.logs import root_cause
 from ddpdoctor.logs.input_files import UnreadableInput, streams
@@ -54,7 +55,8 @@ def _report(options: ExplainOptions) -> Report:
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
     run = {"files": options.subjects, "lines": lines}
-    return compose(verdicts, run, started, fail_on=options.fail_on or Level.WARN, notes=notes)
+    fail_on, since = options.fail_on or Level.WARN, first_written(options.subjects)
+    return compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:

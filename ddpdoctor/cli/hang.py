@@ -15,6 +15,7 @@ from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, write_timeline, writing
+from ddpdoctor.files import first_written
 from ddpdoctor.hang import attach, snapshots
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -71,7 +72,7 @@ def _by_flight(folder: Path) -> HangSource:
     except Refused as why:
         raise UsageError(f"--flight-recorder {quote(str(folder))}: {why}") from None
     standstill = Standstill(flight=dumps.ranks, unseen=dumps.left_out)
-    return HangSource(Trace(ranks=(), standstill=standstill))
+    return HangSource(Trace(ranks=(), standstill=standstill), since=first_written([folder]))
 
 
 def _by_folders(folders: Sequence[Path]) -> HangSource:
@@ -83,11 +84,12 @@ def _by_folders(folders: Sequence[Path]) -> HangSource:
         trace = read_trace(folders[0])
         if trace.standstill is None:
             raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
-        return HangSource(trace, command=job[0].words)
+        return HangSource(trace, command=job[0].words, since=first_written(folders))
     try:
         standstill = snapshots.read(*folders)
         trace = live_trace(standstill, read_records(*folders))
-        return HangSource(trace, standstill_state(standstill), _script(standstill))
+        state, script = standstill_state(standstill), _script(standstill)
+        return HangSource(trace, state, script, since=first_written(folders))
     except Refused as why:
         raise UsageError(f"{', '.join(quote(str(folder)) for folder in folders)}: {why}") from None
 
@@ -119,7 +121,11 @@ def _live(pids: Sequence[int], progress: Progress) -> HangSource | None:
     records = jobs[0].records
     recorded = read_run(records) if records and records.is_dir() else Recorded()
     return HangSource(
-        live_trace(standstill, recorded), standstill_state(standstill), script_of(jobs[0].command), records
+        live_trace(standstill, recorded),
+        standstill_state(standstill),
+        script_of(jobs[0].command),
+        records,
+        time.time() - jobs[0].age,
     )
 
 

@@ -25,6 +25,8 @@ class HangSource:
     command: tuple[str, ...] = ()
     records: Path | None = None
     """Where our recorder writes, in a job that runs under it."""
+    since: float | None = None
+    """When the job began, or was looked at, in seconds since the epoch."""
 
 
 def report_of(source: HangSource, started: float) -> Report:
@@ -42,7 +44,7 @@ def report_of(source: HangSource, started: float) -> Report:
         },
     }
     notes = () if verdict.findings else standstill.unseen
-    return compose([verdict], run, started, fail_on=Level.FAIL, notes=notes)
+    return compose([verdict], run, started, fail_on=Level.FAIL, notes=notes, since=source.since)
 
 
 def _size(standstill: Standstill, ranks: int) -> dict[str, int]:

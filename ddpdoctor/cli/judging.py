@@ -34,6 +34,8 @@ class Judging:
         self.run: dict[str, Any] = {}
         self.hosts: dict[int, str] = {}
         """The host of each rank, as far as it is known."""
+        self.since: float | None = None
+        """When the run began that is judged, in seconds since the epoch; None where this command ran it."""
         self.unfinished: str | None = None
         """Why a source could not be examined to its end, where that is so."""
 
@@ -110,4 +112,5 @@ class Judging:
             notes=self.notes,
             unfinished=self.unfinished,
             hides=self.request.silencer.hides,
+            since=self.since,
         )

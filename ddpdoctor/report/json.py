@@ -12,11 +12,11 @@ SCHEMA_VERSION = 1
 _NAMES: dict[type, str] = {
     CheckResult: "code name family outcome text reason seconds evidence",
     Finding: "code level headline why fix ranks where evidence confidence more about",
-    Evidence: "ranks text where",
+    Evidence: "ranks text where?",
     Where: "file line function",
     Subject: "kind name",
 }
-"""What is written of each class, in this order."""
+"""What is written of each class, in this order; with a question mark, only what is not None."""
 
 
 def render(report: Report) -> str:
@@ -42,7 +42,12 @@ def to_values(report: Report) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if names := _NAMES.get(type(value)):
-        return {name: _plain(getattr(value, name)) for name in names.split()}
+        fields = ((name, getattr(value, name.rstrip("?"))) for name in names.split())
+        return {
+            name.rstrip("?"): _plain(field)
+            for name, field in fields
+            if field is not None or not name.endswith("?")
+        }
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Enum):

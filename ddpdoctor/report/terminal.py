@@ -125,11 +125,8 @@ def _header(report: Report, width: int, places: Places) -> Iterator[Line]:
         parts.append(run["backend"])
     left, script = ", ".join(parts), places.file(str(run.get("script") or ""))
     fits = len(left) + 2 + len(script) <= width
-    yield beginning(
-        f"{left}{script:>{width - len(left)}}" if script and fits else left,
-        Style.HEADING,
-        len(_version(report)),
-    )
+    first = f"{left}{script:>{width - len(left)}}" if script and fits else left
+    yield beginning(first, Style.HEADING, len(_version(report)))
     if script and not fits:
         yield from plain(hang("  ", script, width))
 
@@ -154,11 +151,9 @@ def _overview(report: Report, width: int) -> Iterator[Line]:
     informing = informing_codes(report)
     few = len(report.checks) <= MOST_ROWS
     found = {finding.code for finding in report.findings if finding.level is not Level.INFO}
-    rows, silent = [], []
-    for check in _in_order(report.checks):
-        if check.code not in found:
-            counts = check.outcome in _SILENT and check.code not in informing and not few
-            (silent if counts else rows).append(check)
+    checks = [check for check in _in_order(report.checks) if check.code not in found]
+    rows = [check for check in checks if few or check.outcome not in _SILENT or check.code in informing]
+    silent = [check for check in checks if check not in rows]
     yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))
     yield from plain(_reasons([check for check in silent if check.outcome is Outcome.SKIP], width))
     for check in rows:

@@ -1,13 +1,14 @@
 import io
 import re
+import socket
 from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.model import CheckResult, Evidence, Family, Outcome, Report
+from ddpdoctor.model import CheckResult, Evidence, Family, Outcome, Report, Where
 from ddpdoctor.report import terminal
 from ddpdoctor.report.detail import finding_lines
-from tests.report.sample import EPHEMERAL, EVERYTHING, UNUSED
+from tests.report.sample import EPHEMERAL, EVERYTHING, OVERLAP, UNUSED
 
 
 class Terminal(io.StringIO):
@@ -122,10 +123,12 @@ def many_checks() -> tuple[CheckResult, ...]:
 
 def test_of_many_checks_only_those_that_say_something_have_a_line():
     text = terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()))
-    table, _, reasons = text.partition("\n\n")[2].partition("\n\n")
-    assert table.splitlines() == ["data         15 passed, 8 skipped", "  error  DD300  text 300"]
-    assert "skipped   4  reason 4\n" in reasons
-    assert "skipped   4  for other reasons, which --verbose lists\n" in reasons
+    assert text.split("\n\n")[1].splitlines() == [
+        "passed   15  data 15",
+        "skipped   4  reason 4",
+        "skipped   4  for other reasons, which --verbose lists",
+        "  error  DD300  text 300",
+    ]
     assert "text 107" in terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()), verbose=True)
 
 
@@ -134,7 +137,99 @@ def test_information_has_a_line_among_many_checks():
     assert "  info   DD902  port 40000" in terminal.render(report)
 
 
-def test_a_long_launch_line_leaves_the_header_on_one_line():
-    run = {"nproc": 4, "nnodes": 1, "backend": "gloo", "torch": "2.13.0", "script": "torchrun " + "x" * 200}
-    header, *_ = terminal.render(Report("0.1.0", (), 0, 0.1, run=run)).splitlines()
-    assert len(header) == 80
+def test_a_long_launch_line_has_lines_of_its_own():
+    run = {
+        "nproc": 4,
+        "nnodes": 1,
+        "backend": "gloo",
+        "torch": "2.13.0",
+        "script": "torchrun" + " --option 1" * 8,
+    }
+    header, *lines = terminal.render(Report("0.1.0", (), 0, 0.1, run=run)).partition("\n\n")[0].splitlines()
+    assert header == "ddpdoctor 0.1.0, torch 2.13, 4 ranks on 1 host, gloo"
+    assert " ".join(line.strip() for line in lines) == run["script"]
+    assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
+
+
+def test_what_a_healthy_run_says_fits_one_screen():
+    def line(number: int) -> CheckResult:
+        outcome = Outcome.SKIP if number % 2 else Outcome.PASS
+        reason = f"reason {number % 7} in a few words, as long as they may well be"
+        return CheckResult(f"DD{number}", "n", list(Family)[number % len(Family)], outcome, "text", reason)
+
+    notes = (
+        "cut short: 4 passes over DataLoaders to 8 batches; not decided because of it: DD308; --full",
+    ) * 3
+    report = replace(EVERYTHING, checks=tuple(map(line, range(100))), findings=(), notes=notes, exit_status=0)
+    assert len(terminal.render(report).splitlines()) < 24
+
+
+def test_findings_stand_last_and_several_are_listed_above_the_verdict():
+    blocks = terminal.render(EVERYTHING).split("\n\n")
+    assert blocks[-1].splitlines()[:2] == [
+        "FAIL[DD904]  src/größe 1,2.py:88: rank 2 did not produce gradients for 2 of 148",
+        "             parameters",
+    ]
+    only = terminal.render(replace(EVERYTHING, findings=(UNUSED,))).split("\n\n")
+    assert only[-1].startswith("1 failed")
+    assert only[-2].endswith("more:  ddpdoctor explain DD904")
+
+
+def test_of_many_findings_of_a_check_the_first_are_listed():
+    findings = tuple(replace(UNUSED, headline=f"headline {number}") for number in range(20))
+    text = terminal.render(replace(EVERYTHING, findings=findings))
+    assert "also:  19 more of DD904" in text
+    assert "headline 5\n         and 14 more, which --verbose lists\n" in text
+    assert "headline 6" not in text
+
+
+def test_a_path_is_shown_from_the_working_directory_or_from_the_scripts_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = {"script": "torchrun --nproc-per-node 2 /data/project/train.py --lr 1"}
+    for file, shown in {
+        str(tmp_path / "src/train.py"): "src/train.py",
+        "/data/project/lib/model.py": "lib/model.py",
+        "/data/other.py": "/data/other.py",
+    }.items():
+        finding = replace(UNUSED, where=Where(file, 88, "train_step"))
+        text = terminal.render(replace(EVERYTHING, findings=(finding,), run=run))
+        assert f"\n  --> {shown}:88 in train_step\n" in text
+
+
+@pytest.mark.parametrize(
+    ("stream", "variables", "wanted"),
+    [
+        (Terminal(), {"TERM": "xterm"}, False),
+        (Terminal(), {"TERM": "xterm", "TERM_PROGRAM": "vscode"}, True),
+        (Terminal(), {"TERM": "xterm", "VTE_VERSION": "7200"}, True),
+        (Terminal(), {"TERM": "xterm", "VTE_VERSION": "4999"}, False),
+        (Terminal(), {"TERM": "xterm-kitty"}, True),
+        (Terminal(), {"TERM": "dumb", "TERM_PROGRAM": "vscode"}, False),
+        (Terminal(), {"TERM": "xterm", "TERM_PROGRAM": "vscode", "FORCE_HYPERLINK": "0"}, False),
+        (io.StringIO(), {"TERM_PROGRAM": "vscode"}, False),
+        (io.StringIO(), {"FORCE_HYPERLINK": "1"}, True),
+    ],
+)
+def test_links_are_for_terminals_that_show_them(stream, variables, wanted, monkeypatch):
+    for name in (
+        "TERM_PROGRAM",
+        "VTE_VERSION",
+        "KITTY_WINDOW_ID",
+        "WT_SESSION",
+        "KONSOLE_VERSION",
+        "FORCE_HYPERLINK",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.wants_links(stream) is wanted
+
+
+def test_a_file_that_is_there_is_a_link_and_changes_no_character(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a b.py").write_text("pass\n")
+    report = replace(EVERYTHING, findings=(replace(UNUSED, where=Where("a b.py", 1)), OVERLAP))
+    linked = terminal.render(report, links=True)
+    address = f"file://{socket.gethostname()}{tmp_path}/a%20b.py"
+    assert f"  --> \x1b]8;;{address}\x1b\\a b.py:1\x1b]8;;\x1b\\\n" in linked
+    assert re.sub(r"\x1b]8;;.*?\x1b\\", "", linked) == terminal.render(report)

@@ -1,0 +1,71 @@
+"""The lines that a finding is about, as compilers show them: numbered, marked, and with the ranks that are there."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from ddpdoctor.model import Excerpt, Finding, Level, Mark, Where
+from ddpdoctor.report.line import Line, Part, Style
+from ddpdoctor.report.places import Places
+from ddpdoctor.text import ranks_phrase
+
+_MARK, _OTHER_MARK = "^", "-"
+_COMMENT = "  #"
+_CUT = " ..."
+
+
+def excerpt_lines(finding: Finding, width: int, places: Places) -> Iterator[Line]:
+    """The excerpts of a finding under the line that names its place."""
+    digits = max(len(str(excerpt.first + len(excerpt.lines) - 1)) for excerpt in finding.excerpts)
+    margin = " " * (digits + 2)
+    file = finding.where.file if finding.where else ""
+    several = sum(len(excerpt.marks) for excerpt in finding.excerpts) > 1
+    for number, excerpt in enumerate(finding.excerpts):
+        if excerpt.file != file:
+            yield _file_line(excerpt, places)
+        elif number:
+            yield Line(f"{margin[:-2]}...")
+        if excerpt.file != file or not number:
+            yield _gutter(f"{margin} |", "")
+        file = excerpt.file
+        style = Style.FAIL if finding.level is Level.FAIL else Style.WARN
+        yield from _numbered(excerpt, width, digits, style, labelled=several)
+
+
+def _file_line(excerpt: Excerpt, places: Places) -> Line:
+    shown = places.line(Where(excerpt.file, excerpt.marks[0].line))
+    return Line(
+        f"  ::: {shown}", (Part(2, 5, Style.LABEL), Part(6, 6 + len(shown), link=places.link(excerpt.file)))
+    )
+
+
+def _numbered(excerpt: Excerpt, width: int, digits: int, style: Style, *, labelled: bool) -> Iterator[Line]:
+    marks = {mark.line: mark for mark in excerpt.marks}
+    room = width - len(f"  {'':{digits}} | ")
+    lines = textwrap.dedent("\n".join(excerpt.lines)).split("\n")
+    if max(map(len, excerpt.lines)) <= room:
+        lines = list(excerpt.lines)
+    for number, line in enumerate(lines, excerpt.first):
+        shown = line if len(line) <= room else line[: room - len(_CUT)] + _CUT
+        yield _gutter(f"  {number:>{digits}} |", shown)
+        if number in marks:
+            yield _mark_line(marks[number], shown, width, digits, style, labelled=labelled)
+
+
+def _mark_line(mark: Mark, shown: str, width: int, digits: int, style: Style, *, labelled: bool) -> Line:
+    """The line under a marked one: what is marked of it, and the ranks that are there."""
+    gutter = f"  {'':{digits}} |"
+    code = shown.partition(_COMMENT)[0].rstrip() or shown
+    indent = len(code) - len(code.lstrip())
+    label = f" {ranks_phrase(mark.ranks)}" if labelled and mark.ranks else ""
+    length = max(min(len(code) - indent, width - len(gutter) - 1 - indent - len(label)), 1)
+    sign = _MARK if mark.main else _OTHER_MARK
+    line = _gutter(gutter, " " * indent + sign * length + label)
+    start = len(gutter) + 1 + indent
+    marked = Part(start, len(line.text), style if mark.main else Style.LABEL)
+    return Line(line.text, (*line.parts, marked))
+
+
+def _gutter(gutter: str, text: str) -> Line:
+    return Line(f"{gutter} {text}".rstrip(), (Part(0, len(gutter), Style.LABEL),))

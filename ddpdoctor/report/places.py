@@ -1,0 +1,60 @@
+"""How the files of a report are named for a person, and where a terminal finds them."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from urllib.parse import quote as percent_encode
+
+from ddpdoctor.model import Report, Where
+
+
+@dataclass(frozen=True)
+class Places:
+    """The folders to which files are relative."""
+
+    working: Path = field(default_factory=Path.cwd)
+    script: PurePath | None = None
+    """The script's folder, where the script is named by an absolute path."""
+
+    @classmethod
+    def of(cls, report: Report) -> Places:
+        """Those of a report."""
+        return cls(script=_folder_of_script(str(report.run.get("script") or "")))
+
+    def place(self, where: Where) -> str:
+        """``train.py:88 in train_step``."""
+        return self.line(where) + (f" in {where.function}" if where.function else "")
+
+    def line(self, where: Where) -> str:
+        """``train.py:88``."""
+        return self.file(where.file) + (f":{where.line}" if where.line is not None else "")
+
+    def file(self, file: str) -> str:
+        """A file, relative to the working directory or to the script's folder where it lies below one of them."""
+        path = PurePath(file)
+        for folder in (self.working, self.script):
+            if folder is not None and path.is_absolute() and path.is_relative_to(folder):
+                return str(path.relative_to(folder))
+        return file
+
+    def link(self, file: str) -> str:
+        """The address of a file on this host; empty where there is no such file."""
+        path = self.working / file
+        try:
+            there = path.is_file()
+        except (OSError, ValueError):
+            return ""
+        return f"file://{socket.gethostname()}{percent_encode(str(path.absolute()))}" if there else ""
+
+
+def _folder_of_script(command: str) -> PurePath | None:
+    """The folder of the first absolute path in a command line that names a Python file."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # it was shortened
+        return None
+    scripts = (PurePath(word) for word in words if word.endswith(".py"))
+    return next((script.parent for script in scripts if script.is_absolute()), None)
