@@ -1,25 +1,60 @@
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Subject, Where
+from ddpdoctor.recorder.events.training import Draws, Forward
+from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import TrainingStep
 
-ENOUGH_STEPS = 2
+ENOUGH = 2
+"""Training steps, or batches, that have to be alike."""
+_MOST = 624
+"""How many numbers :class:`Draws` tells."""
+_LOADING = ("torch", "numpy", "python")
+_AFTER_WRAP = "torch.manual_seed(seed + dist.get_rank())    # after the model was made and wrapped"
+_SEEDED_BY = {"torch": "torch.manual_seed", "numpy": "numpy.random.seed", "python": "random.seed"}
+_CHOICES = "Where ranks have to choose the same branch or size, leave the global seed alike for that."
+_GENERATOR = (
+    "generator = torch.Generator(device).manual_seed(seed + dist.get_rank())    # once, before the loop\n"
+    f"noise = torch.randn(shape, generator=generator, device=device)\n{_CHOICES}"
+)
+_NUMPY = f"rng = numpy.random.default_rng(seed + dist.get_rank())    # once, before the loop\n{_CHOICES}"
+
+
+@dataclass(frozen=True)
+class _Alike:
+    """Random numbers that all ranks of a group draw alike."""
+
+    ranks: tuple[int, ...]
+    stream: str
+    """Whose seed it is: ``torch``, ``numpy``, ``python`` or ``cuda``."""
+    time: float
+    """When they were drawn first."""
+    headline: str
+    why: str
+    fix: str
+    at: Where | None
+    """The line that shows it, where no seed was seen."""
+    evidence: tuple[str, ...]
+    about: tuple[Subject, ...] = ()
 
 
 class SameRandomStream(Check):
     """Every rank draws the same random numbers.
 
     What it finds:
-        Training forwards with active dropout that begin with the same random state on every rank, and DataLoader
-        workers that augment samples from the same random numbers on every rank: all ranks were given one seed.
-        This is information only. Random numbers that the training step itself draws, as noise or time steps, and
-        augmentation in the main process (num_workers=0) are not compared.
+        Random numbers that all ranks draw alike, because all were given one seed: dropout masks; augmentation, by
+        DataLoader workers or in the main process (num_workers=0); and what a training step draws for each sample of
+        its batch, as the noise and time steps of a diffusion model, before the forward or inside it. The states of
+        the global streams of torch, CUDA, NumPy and Python are compared, of those that moved. A number that is drawn
+        once for a whole batch is left alone: where it chooses a branch, ranks have to draw it alike. Generators of
+        the script's own are not compared. This is information only.
 
     Why it matters:
         Dropout masks, noise and augmentations are meant to differ between the samples of a batch. Where ranks share
@@ -40,62 +75,167 @@ class SameRandomStream(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
-        active = False
+        looked_at: dict[str, None] = {}
+        alike = []
         for group in groups(recordings):
-            states = _states({rank: recordings[rank] for rank in group})
-            active = active or bool(states)
-            if len(states) >= ENOUGH_STEPS and all(equal for equal, _ in states):
-                return self._dropout(group, len(states), states[0][1])
-        alike = by_loader(training_rounds(recordings), _augments_alike)
+            members = {rank: recordings[rank] for rank in group}
+            alike += [*_dropout(members, looked_at), *_in_steps(members, looked_at)]
+        alike += _augmented(recordings, looked_at)
         if alike:
-            return [self._augmentation(shared, stream) for shared, stream in alike]
-        if not active:
-            return Skipped(
-                "no dropout is active and no workers draw random numbers; what the script itself draws, or a dataset "
-                "in the main process, is not compared"
-            )
-        return Passed("each rank enters its dropout layers with its own random state")
-
-    def _dropout(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
-        return self.info(
-            f"{ranks_phrase(group)} draw the same dropout masks in each of {plural(steps, 'training step')}",
-            why="Every rank was given the same seed, so the n-th sample of each rank gets the same mask.",
-            fix="torch.manual_seed(seed + dist.get_rank())    # after the model was made and wrapped",
-            ranks=group,
-            where=forward.at,
-            evidence=(Evidence(f"random state {forward.random} before the first forward", group),),
+            by_ranks = {first.ranks: first for first in reversed(alike)}
+            return [
+                self._finding([one for one in alike if one.ranks == ranks], recordings)
+                for ranks in reversed(by_ranks)
+            ]
+        if looked_at:
+            return Passed(f"each rank draws random numbers of its own: {', '.join(looked_at)}")
+        return Skipped(
+            "neither dropout, nor loading of samples, nor a training step draws from the global random streams for "
+            "each sample; generators of the script's own are not compared"
         )
 
-    def _augmentation(self, shared: Round, stream: str) -> Finding:
-        ranks = shared.ranks
+    def _finding(self, alike: list[_Alike], recordings: Mapping[int, Recording]) -> Finding:
+        first = alike[0]
+        seed = _seed(first, recordings)
+        evidence = [Evidence(text, one.ranks) for one in alike for text in one.evidence]
+        if seed is not None and seed.value is not None:
+            evidence.insert(0, Evidence(f"{seed.stream} was seeded with {seed.value}", first.ranks))
         return self.info(
-            f"the DataLoader workers of {ranks_phrase(ranks)} draw the same random numbers from {stream}",
-            why="Worker seeds are drawn from the rank's own random state, and every rank has the same seed, "
-            "so the n-th sample of each rank is augmented alike.",
-            fix="torch.manual_seed(seed + dist.get_rank())    # before the loop over the loader",
-            ranks=ranks,
-            where=shared.at,
-            evidence=tuple(
-                Evidence(f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}", ranks)
-                for worker in next(iter(shared.passes.values())).workers
-            ),
-            about=shared.about,
+            first.headline,
+            why=first.why,
+            fix=first.fix,
+            ranks=first.ranks,
+            where=first.at if seed is None else seed.at,
+            evidence=tuple(evidence),
+            about=first.about,
         )
 
 
-def _states(recordings: Mapping[int, Recording]) -> list[tuple[bool, Forward]]:
-    """For each training step in which every rank has active dropout: whether all began in the same random state."""
-    states = []
-    for _, row in training_steps(recordings):
+def _seed(alike: _Alike, recordings: Mapping[int, Recording]) -> Seeded | None:
+    """What gave all ranks one stream: the last call that seeded it before, with one number on every rank."""
+    stream = "torch" if alike.stream == "cuda" else alike.stream
+    seeds = [
+        [one for one in recordings[rank].events(Seeded) if one.stream == stream and one.time <= alike.time]
+        for rank in alike.ranks
+    ]
+    if not all(seeds) or len({own[-1].value for own in seeds}) > 1 or seeds[0][-1].at is None:
+        return None
+    return seeds[0][-1]
+
+
+def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:
+    """Training forwards in which every rank has active dropout, and all begin in the same random state."""
+    states: list[tuple[bool, Forward]] = []
+    for _, row in training_steps(group):
         random = [
             [forward for forward in step.forwards if forward.grad and forward.random] for step in row.values()
         ]
         if all(random):
             states.append((len({forwards[0].random for forwards in random}) == 1, random[0][0]))
-    return states
+    if states:
+        looked_at["dropout"] = None
+    if len(states) < ENOUGH or not all(equal for equal, _ in states):
+        return
+    forward, ranks = states[0][1], tuple(group)
+    yield _Alike(
+        ranks,
+        "torch",
+        forward.time,
+        f"{ranks_phrase(ranks)} draw the same dropout masks in each of {plural(len(states), 'training step')}",
+        "Every rank was given the same seed, so the n-th sample of each rank gets the same mask.",
+        _AFTER_WRAP,
+        forward.at,
+        (f"random state {forward.random} before the first forward{_line(forward.at)}",),
+    )
 
 
-def _augments_alike(shared: Round) -> str | None:
+def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:
+    """What training steps draw for each sample, outside their forwards, and inside where no dropout is active."""
+    rows = [row for _, row in training_steps(group)]
+    ranks = tuple(group)
+    for inside in (False, True):
+        for stream in ("torch", "cuda", "numpy"):
+            drawn = [
+                {rank: _draws(step, stream, inside=inside) for rank, step in row.items()} for row in rows
+            ]
+            steps = [(row, draws) for row, draws in zip(rows, drawn, strict=True) if any(draws.values())]
+            if len(steps) < ENOUGH:
+                continue
+            looked_at["what a training step draws"] = None
+            if not all(_are_alike(draws) for _, draws in steps):
+                continue
+            row, draws = steps[0]
+            at = next(one.at for one in row[ranks[0]].draws if one.inside == inside and stream in one.streams)
+            place = "in the forward" if inside else "outside its forward"
+            first = draws[ranks[0]][0]
+            yield _Alike(
+                ranks,
+                stream,
+                row[ranks[0]].time,
+                f"{ranks_phrase(ranks)} draw the same random numbers from {stream} in each of "
+                f"{plural(len(steps), 'training step')}, {place}",
+                "Every rank was given the same seed, so the n-th sample of each rank gets the same noise or time "
+                "step, and a batch of all ranks holds less randomness than it seems to.",
+                _NUMPY if stream == "numpy" else _GENERATOR,
+                at,
+                (f"{stream} moved from state {first.began} to {first.ended} {place}{_line(at)}",),
+            )
+
+
+def _draws(step: TrainingStep, stream: str, *, inside: bool) -> list[Draws]:
+    """What one rank drew from a stream in a step, at least one number for each sample."""
+    if inside and any(forward.random for forward in step.forwards):
+        return []
+    batch = min((forward.batch for forward in step.forwards if forward.batch), default=1)
+    drawn = (one.streams[stream] for one in step.draws if one.inside == inside and stream in one.streams)
+    return [draws for draws in drawn if draws.numbers >= min(max(batch, 2), _MOST)]
+
+
+def _are_alike(draws: Mapping[int, list[Draws]]) -> bool:
+    first, *others = draws.values()
+    return bool(first) and all(other == first for other in others)
+
+
+def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:
+    """Loaders whose samples are augmented alike on every rank."""
+    rounds = list(training_rounds(recordings))
+    if any(worker.drew for shared in rounds for pass_ in shared.passes.values() for worker in pass_.workers):
+        looked_at["augmentation in DataLoader workers"] = None
+    for shared, stream in by_loader(rounds, _workers_draw_alike):
+        states = (
+            f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}"
+            for worker in next(iter(shared.passes.values())).workers
+        )
+        why = "Worker seeds are drawn from the rank's own random state, and every rank has the same seed"
+        yield _of_loader(shared, stream, "the DataLoader workers", why, tuple(states), "torch")
+    if any(
+        _loading(shared, rank, stream) for shared in rounds for rank in shared.ranks for stream in _LOADING
+    ):
+        looked_at["augmentation in the main process"] = None
+    for shared, stream in by_loader(rounds, _main_draws_alike):
+        first = _loading(shared, shared.ranks[0], stream)[0]
+        text = f"{stream} moved from state {first.began} to {first.ended} while the first batch was loaded"
+        why = "Samples are loaded in the main process, and every rank has the same seed"
+        yield _of_loader(shared, stream, "the datasets", why, (text,), stream)
+
+
+def _of_loader(
+    shared: Round, stream: str, who: str, why: str, evidence: tuple[str, ...], seeded: str
+) -> _Alike:
+    return _Alike(
+        shared.ranks,
+        seeded,
+        next(iter(shared.passes.values())).begin,
+        f"{who} of {ranks_phrase(shared.ranks)} draw the same random numbers from {stream}",
+        f"{why}, so the n-th sample of each rank is augmented alike.",
+        f"{_SEEDED_BY[seeded]}(seed + dist.get_rank())    # before the loop over the loader",
+        shared.at,
+        evidence,
+        shared.about,
+    )
+
+
+def _workers_draw_alike(shared: Round) -> str | None:
     """A random stream that the workers of every rank began in the same states of, and drew from."""
     first, *others = (pass_.workers for pass_ in shared.passes.values())
     for name in first[0].seeds if first else ():
@@ -104,3 +244,26 @@ def _augments_alike(shared: Round) -> str | None:
         if drew and all([worker.seeds.get(name) for worker in workers] == states for workers in others):
             return name
     return None
+
+
+def _main_draws_alike(shared: Round) -> str | None:
+    """A random stream that loading in the main process draws from, in the same states on every rank."""
+    for stream in _LOADING:
+        draws = [_loading(shared, rank, stream) for rank in shared.ranks]
+        count = min(len(own) for own in draws)
+        if count >= ENOUGH and all(own[:count] == draws[0][:count] for own in draws):
+            return stream
+    return None
+
+
+def _loading(shared: Round, rank: int, stream: str) -> list[Draws]:
+    """What a rank drew for each of its first batches, if it drew for each sample of each; a stream may shuffle so."""
+    loader, batches = shared.loaders[rank], shared.passes[rank].draws
+    drawn = [batch[stream] for batch in batches if stream in batch]
+    least = min(loader.batch_size or 1, _MOST)
+    complete = len(drawn) == len(batches) and all(draws.numbers >= least for draws in drawn)
+    return drawn if complete and not loader.streams else []
+
+
+def _line(at: Where | None) -> str:
+    return f", {at.file}:{at.line}" if at else ""

@@ -19,6 +19,7 @@ from .iterated import Pass
 from .lengths import Lengths, attribute
 from .loops import FOR
 from .numbers import Numbers
+from .randomness import LOADED, StepDraws
 from .splits import Splits
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Passes:
         self.numbers = Numbers(session)
         self.lengths = Lengths()
         self.agreement = Agreement(session)
+        self.draws = StepDraws.of(session)
         self.splits = Splits(session, self.numbers, self.lengths)
         self.loaders: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
         self._samplers: dict[int, tuple[Any, Where | None]] = {}
@@ -273,6 +275,7 @@ class Passes:
         now.taken = taken = now.taken + 1
         if taken <= now.looked_at or taken & (taken - 1) == 0:
             self._tell_batch(now, batch)
+        self.draws.begin()
 
     @guarded
     def _tell_batch(self, now: Pass, batch: Any) -> None:
@@ -280,7 +283,8 @@ class Passes:
             torch = self.session.torch
             rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
             now.rows += len(rows)
-            self.session.event(Batch(now.id, now.taken, fingerprint.of(batch, torch), tuple(rows)))
+            content, drew = fingerprint.of(batch, torch), self.session.shared.pop(LOADED, None)
+            self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew))
         else:
             self.session.event(Batch(now.id, now.taken))
 

@@ -1,13 +1,36 @@
-"""Fingerprints of the global random streams."""
+"""The global random streams: where each stands, and which of them move while a training step is made."""
 
 from __future__ import annotations
 
+import ctypes
 import random
+import struct
 import sys
 import zlib
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import fingerprint
+from .events.training import Drawn, Draws
+from .guard import guarded
+from .training import Training, is_digested
+
+if TYPE_CHECKING:
+    from .session import Session
+    from .where import Where
+
+_Places: TypeAlias = dict[str, tuple[str, str, int]]
+"""By stream: the digest of its state, that of the numbers it has made in advance, and how many of them are used."""
+_MADE = 624
+"""How many numbers a Mersenne Twister makes at once."""
+_TORCH_NEXT, _TORCH_MADE = 16, slice(24, 24 + 8 * _MADE)
+"""Where torch's CPU state says which of them comes next, and where it has them."""
+LOADING = ("torch", "numpy", "python")
+"""The streams that loading of samples draws from."""
+LOADED = "drawn by loading"
+"""What the session shares under this name: what loading the latest batch drew in the main process."""
+_STEP = ("torch", "numpy", "cuda")
+"""The streams of a training step: Python's own moves by whatever a framework draws, a name or a delay."""
 
 
 def states(torch: Any) -> dict[str, str]:
@@ -21,3 +44,105 @@ def states(torch: Any) -> dict[str, str]:
         state = numpy.get_state(legacy=True)
         streams["numpy"] = f"{zlib.crc32(state[1].tobytes() + repr(state[2:]).encode()):08x}"
     return streams
+
+
+def places(torch: Any, streams: Iterable[str]) -> _Places:
+    """Where these streams stand, as far as there are such; read and left as they are."""
+    readers: dict[str, Callable[[Any], tuple[bytes, bytes, int] | None]] = {
+        "torch": _torch,
+        "python": _python,
+        "numpy": _numpy,
+        "cuda": _cuda,
+    }
+    found = {name: readers[name](torch) for name in streams}
+    return {
+        name: (f"{zlib.crc32(state[0]):08x}", f"{zlib.crc32(state[1]):08x}", state[2])
+        for name, state in found.items()
+        if state is not None
+    }
+
+
+def _torch(torch: Any) -> tuple[bytes, bytes, int]:
+    return _twister(torch.default_generator.get_state())
+
+
+def _twister(tensor: Any) -> tuple[bytes, bytes, int]:
+    state = ctypes.string_at(tensor.data_ptr(), tensor.numel())
+    (following,) = struct.unpack_from("<Q", state, _TORCH_NEXT)
+    return state, state[_TORCH_MADE], following
+
+
+def _cuda(torch: Any) -> tuple[bytes, bytes, int] | None:
+    if not torch.cuda.is_initialized():
+        return None
+    tensor = torch.cuda.default_generators[torch.cuda.current_device()].get_state()
+    if (
+        tensor.numel() > _TORCH_NEXT
+    ):  # a rehearsal draws a simulated GPU's numbers from a generator of the CPU
+        return _twister(tensor)
+    state = ctypes.string_at(tensor.data_ptr(), tensor.numel())
+    return state, state, 0  # how many numbers were drawn is not in it
+
+
+def _python(_: Any) -> tuple[bytes, bytes, int]:
+    state = random.getstate()
+    return repr(state).encode(), repr(state[1][:-1]).encode(), int(state[1][-1])
+
+
+def _numpy(_: Any) -> tuple[bytes, bytes, int] | None:
+    module = sys.modules.get("numpy.random")
+    if module is None:
+        return None
+    _, made, following, *rest = module.get_state(legacy=True)
+    return made.tobytes() + repr((following, rest)).encode(), made.tobytes(), int(following)
+
+
+def moved(before: _Places, after: _Places) -> dict[str, Draws]:
+    """The streams that moved in between, and by how many numbers, as far as that shows."""
+    return {
+        name: Draws(before[name][0], state, following - before[name][2] if made == before[name][1] else _MADE)
+        for name, (state, made, following) in after.items()
+        if name in before and before[name][0] != state
+    }
+
+
+class StepDraws:
+    """What a training step draws outside its forwards and in them; looked at in the steps that have digests."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self._since: _Places | None = None
+        """Where the streams stood when the last look was taken; None where nothing of this step was looked at."""
+
+    @classmethod
+    def of(cls, session: Session) -> StepDraws:
+        """The session's own."""
+        return session.part("draws", cls)
+
+    @guarded
+    def begin(self) -> None:
+        """The loop was given a batch: what is drawn from now on is for the training step."""
+        wanted = self.session.detailed and is_digested(self.training.number)
+        self._since = places(self.session.torch, _STEP) if wanted else None
+
+    def enter(self, at: Where | None) -> None:
+        """A forward begins; where the script takes no batches, what was drawn before may be its data."""
+        self.look(at, inside=False)
+        if self._since is None:
+            self.begin()
+
+    @guarded
+    def look(self, at: Where | None, *, inside: bool, last: bool = False) -> None:
+        """Write down what was drawn since the last look.
+
+        Args:
+            at: the forward or update.
+            inside: whether that was in a forward.
+            last: whether the step ends here, and what follows belongs to none until a batch is taken.
+        """
+        if self._since is not None:
+            now = places(self.session.torch, _STEP)
+            if drawn := moved(self._since, now):
+                self.session.event(Drawn(at, inside, drawn))
+            self._since = None if last else now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpdoctor.model import Where
@@ -16,6 +16,7 @@ from ddpdoctor.recorder.events.data import (
     Worker,
     WorkersStarted,
 )
+from ddpdoctor.recorder.events.training import Draws
 from ddpdoctor.trace.numbers import read_numbers
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.training import TrainingStep
@@ -54,6 +55,8 @@ class Pass:
     wait: float = 0.0
     """Seconds spent waiting for batches."""
     workers: tuple[Worker, ...] = ()
+    draws: tuple[Mapping[str, Draws], ...] = ()
+    """What loading drew from the global random streams, by batch, of the first that the main process loaded."""
 
     def covers(self, time: float) -> bool:
         """Whether it was under way then; one that never ended still is."""
@@ -109,6 +112,7 @@ def passes_of(
             samples=tuple(sample for batch in digested for sample in batch.samples),
             wait=iteration.wait,
             workers=tuple(workers[pid] for pid in pids.get(iteration.id, ()) if pid in workers),
+            draws=tuple(batch.drew for batch in digested if batch.drew is not None),
         )
 
 

@@ -11,6 +11,7 @@ from ddpdoctor.recorder.events.training import (
     Clip,
     Collective,
     DetailedStep,
+    Drawn,
     Forward,
     MeanLoss,
     OptimizerStep,
@@ -33,6 +34,7 @@ class TrainingStep:
     backwards: tuple[Backward, ...] = ()
     clips: tuple[Clip, ...] = ()
     losses: tuple[MeanLoss, ...] = ()
+    draws: tuple[Drawn, ...] = ()
     optimizer_steps: tuple[OptimizerStep, ...] = ()
     schedulers: tuple[SchedulerStep, ...] = ()
     """Those stepped after this update and before the next."""
@@ -49,6 +51,7 @@ _LISTS: dict[type, str] = {
     Backward: "backwards",
     Clip: "clips",
     MeanLoss: "losses",
+    Drawn: "draws",
     Collective: "collectives",
 }
 """What leads to an update, and the field of a TrainingStep that holds it."""

@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 dist.init_process_group("gloo")
-torch.manual_seed(42)
+torch.manual_seed(42)  # expect: DD109
 dataset = TensorDataset(torch.arange(48.0).reshape(48, 1) / 48)
 sampler = DistributedSampler(dataset)
 loader = DataLoader(dataset, batch_size=4, sampler=sampler)
@@ -17,7 +17,7 @@ for epoch in range(2):
     sampler.set_epoch(epoch)
     for (batch,) in loader:
         optimizer.zero_grad()
-        loss = model(batch)  # expect: DD109
+        loss = model(batch)
         loss.square().mean().backward()
         optimizer.step()
 dist.destroy_process_group()

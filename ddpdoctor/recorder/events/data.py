@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from ..where import Where
 from .schema import Event
+from .training import Draws
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ class Batch(Event):
     """Its digest."""
     samples: tuple[str | None, ...] = ()
     """Digests of its samples, of the first ones of a loader."""
+    drew: Mapping[str, Draws] | None = None
+    """What loading its samples drew from the global random streams: of the first that the main process loads."""
 
 
 @dataclass(slots=True)

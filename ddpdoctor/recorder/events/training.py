@@ -113,6 +113,29 @@ class Forward(Event):
     """Bytes of parameters that this rank left unused in the last step that DDP kept count of, where it is a new one."""
 
 
+@dataclass(frozen=True)
+class Draws:
+    """How one global random stream moved."""
+
+    began: str
+    """Digest of its state before."""
+    ended: str
+    numbers: int
+    """How many numbers of 32 bits were drawn; 624 where it made new ones in advance meanwhile, or does not tell."""
+
+
+@dataclass(slots=True)
+class Drawn(Event):
+    """What a training step drew from the global random streams, between two places of it."""
+
+    at: Where | None
+    """The forward that came next, or was it, or the update."""
+    inside: bool
+    """Whether the forward itself drew."""
+    streams: Mapping[str, Draws] = field(default_factory=dict)
+    """Those that moved: ``torch``, ``numpy``, ``cuda``."""
+
+
 @dataclass(slots=True)
 class Backward(Event):
     """A backward that the script started."""

@@ -15,6 +15,7 @@ from ..events.training import Forward, ForwardWeights
 from ..guard import guarded
 from ..keys import names_inside
 from ..patch import IN_FULL, watch
+from ..randomness import StepDraws
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
 from ..where import Where
@@ -82,6 +83,8 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
     if not grad and wrapper.evaluated != training.session.steps:
         wrapper.evaluated = training.session.steps
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
+    if grad and not training.busy:
+        StepDraws.of(training.session).enter(event.at if event else None)
     wrapper.depth += 1
     training.busy += 1
     return wrapper, event, time.monotonic(), grad and synced and not around
@@ -221,6 +224,8 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
         training.spend("forward", seconds)
     if arms and error is None:
         wrapper.armed = True
+    if event and event.grad and not training.busy:
+        StepDraws.of(training.session).look(event.at, inside=True)
     if event:
         event.time, event.seconds = since, round(seconds, 6)
         training.session.event(event)

@@ -16,6 +16,7 @@ from ..events.training import Optimizer, OptimizerStep
 from ..guard import guarded
 from ..hooked import Hooked
 from ..patch import hook, watch
+from ..randomness import StepDraws
 from ..session import Session
 from ..training import Ration, Training
 from ..where import Where
@@ -58,6 +59,7 @@ class _Optimizers:
         self.session = session
         self.torch = session.torch
         self.training = Training.of(session)
+        self.draws = StepDraws.of(session)
         self.known: list[_Known] = []
         self.by_id: dict[int, _Known] = {}
         self.averaging: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -79,6 +81,7 @@ class _Optimizers:
     def _look(self, step: _Step, known: _Known) -> None:
         optimizer = step.optimizer
         self._tell_made(optimizer, known)
+        self.draws.look(known.at, inside=False, last=True)
         hooked = Hooked.of(self.session)
         if hooked.records:
             hooked.updating()

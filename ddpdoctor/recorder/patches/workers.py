@@ -1,4 +1,6 @@
-"""DataLoader workers: the random states with which each begins, and what it loads first; told by the worker itself."""
+"""Loading of samples: the random states with which each DataLoader worker begins, and what it loads first, told by the
+worker itself; what the main process draws while it loads samples.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 from .. import fingerprint, randomness
 from ..events.data import Worker
 from ..guard import guarded
+from ..patch import watch
 
 if TYPE_CHECKING:
     from ..session import Session
 
+_BATCHES = 16
+"""How many batches of a pass are looked at, where the main process loads them."""
 _SAMPLES = 64
 """How many samples of a worker are looked at."""
 
@@ -32,9 +37,27 @@ def _watch_fetcher(session: Session, original: Callable[..., Any]) -> Callable[.
         worker.begin()
         fetcher = original(*args, **kwargs)
         worker.watch(fetcher)
+        if session.torch.utils.data.get_worker_info() is None:
+            _watch_fetch(session, fetcher)
         return fetcher
 
     return create_fetcher
+
+
+@guarded
+def _watch_fetch(session: Session, fetcher: Any) -> None:
+    """Note what loading in the main process draws; the sampler has drawn before."""
+    left = iter(range(_BATCHES))
+
+    def begin(*_: Any) -> Any:
+        return None if next(left, None) is None else randomness.places(session.torch, randomness.LOADING)
+
+    def end(before: Any, _: Any, error: BaseException | None) -> None:
+        if error is None:
+            now = randomness.places(session.torch, randomness.LOADING)
+            session.shared[randomness.LOADED] = randomness.moved(before, now)
+
+    fetcher.fetch = watch(session.torch, begin, end)(fetcher.fetch)
 
 
 class _Worker:

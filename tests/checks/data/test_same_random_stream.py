@@ -1,5 +1,10 @@
+import pytest
+
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.data import Worker
+from ddpdoctor.recorder.events.training import Drawn, Draws
+from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 
@@ -15,6 +20,29 @@ def dropping(state_of):
     return recorded(change=change)
 
 
+def drawing(drawn, *seeds):
+    """Steps that draw; ``drawn`` gives, for a step and a rank, the state before, after, and the numbers drawn."""
+
+    def change(rank, one):
+        steps = tuple(
+            replace(s, draws=(Drawn(where(47), False, {"torch": Draws(*drawn(s.index, rank))}),))
+            for s in one.steps
+        )
+        return replace(one, steps=steps, record=Record.made(*(seed(rank) for seed in seeds)))
+
+    return recorded(change=change)
+
+
+def loading(drew, workers=0):
+    """Passes whose samples are loaded in the main process; ``drew`` gives what each of two batches drew on a rank."""
+
+    def change(rank, one):
+        draws = tuple({"numpy": Draws(*drew(batch, rank))} for batch in range(2))
+        return replace(one, passes=tuple(replace(p, draws=draws) for p in one.passes))
+
+    return recorded(change=change)
+
+
 def test_one_state_on_every_rank_is_information():
     finding = only_finding("DD109", Source.RUN, dropping(lambda index, rank: f"state {index}"))
     assert finding.level is Level.INFO
@@ -23,7 +51,59 @@ def test_one_state_on_every_rank_is_information():
 
 
 def test_states_of_their_own_pass():
-    passed("DD109", Source.RUN, dropping(lambda index, rank: f"state {index} of {rank}"))
+    verdict = passed("DD109", Source.RUN, dropping(lambda index, rank: f"state {index} of {rank}"))
+    assert verdict.text == "each rank draws random numbers of its own: dropout"
+
+
+def test_noise_that_is_alike_on_every_rank():
+    finding = only_finding("DD109", Source.RUN, drawing(lambda step, _: (f"{step}", f"{step + 1}", 8)))
+    assert finding.level is Level.INFO
+    assert finding.headline == (
+        "ranks 0-1 draw the same random numbers from torch in each of 4 training steps, outside its forward"
+    )
+    assert finding.where == where(47)
+
+
+@pytest.mark.parametrize(("value", "line"), [(lambda rank: 7, 12), (lambda rank: 7 + rank, 47)])
+def test_the_seed_that_all_ranks_share_is_the_line_to_change(value, line):
+    trace = drawing(
+        lambda step, _: (f"{step}", f"{step + 1}", 8),
+        lambda rank: Seeded(-1.0, "torch", value(rank), where(12)),
+    )
+    finding = only_finding("DD109", Source.RUN, trace)
+    assert finding.where == where(line)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        pytest.param(lambda step, rank: (f"{step} {rank}", f"{step + 1} {rank}", 8), id="own streams"),
+        pytest.param(
+            lambda step, rank: (f"{step}", f"{step + 1} {rank}", 624), id="seeded anew by each rank"
+        ),
+    ],
+)
+def test_noise_of_each_rank_passes(drawn):
+    verdict = passed("DD109", Source.RUN, drawing(drawn))
+    assert verdict.text == "each rank draws random numbers of its own: what a training step draws"
+
+
+def test_a_number_for_the_whole_batch_may_have_to_be_alike():
+    """It chooses a branch; the generator made new numbers in advance in one of the steps."""
+    trace = drawing(lambda step, _: (f"{step}", f"{step + 1}", 1 if step else 624))
+    assert "for each sample" in skipped("DD109", Source.RUN, trace).reason
+
+
+def test_datasets_that_augment_alike_in_the_main_process():
+    finding = only_finding("DD109", Source.RUN, loading(lambda batch, _: (f"{batch}", f"{batch + 1}", 4)))
+    assert finding.level is Level.INFO
+    assert finding.headline == "the datasets of ranks 0-1 draw the same random numbers from numpy"
+    assert "numpy.random.seed(seed + dist.get_rank())" in finding.fix
+    assert finding.where == where(40)
+
+
+def test_datasets_that_augment_differently_pass():
+    passed("DD109", Source.RUN, loading(lambda batch, rank: (f"{batch}", f"{batch + 1} {rank}", 4)))
 
 
 def test_workers_that_augment_alike_on_every_rank():
@@ -36,5 +116,5 @@ def test_workers_that_augment_alike_on_every_rank():
     assert finding.headline == "the DataLoader workers of ranks 0-1 draw the same random numbers from numpy"
 
 
-def test_no_dropout_is_skipped():
-    assert "no dropout is active" in skipped("DD109", Source.RUN, recorded()).reason
+def test_a_run_that_draws_nothing_is_skipped():
+    assert "neither dropout, nor loading" in skipped("DD109", Source.RUN, recorded()).reason
