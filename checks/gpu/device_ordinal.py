@@ -7,11 +7,12 @@ from ddpdoctor.host.gpus import VARIABLE, visibility
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
-from ddpdoctor.redact import show_value
+from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by
+from ddpdoctor.trace.recording import Recording
 
 _NONE = r"No CUDA GPUs are available"
 _ORDINAL = (
@@ -24,6 +25,11 @@ _WRONG_NUMBER = {
     "such a number on a second node, and LOCAL_RANK is not where the scheduler shows each task one GPU.",
     "fix": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
     "Slurm: --gpus-per-node instead of --gpus-per-task; look at CUDA_VISIBLE_DEVICES in each rank",
+}
+_HIDDEN = {
+    "why": f"The script sets {VARIABLE} itself: every rank sees the GPUs that it lists and no others, numbered from 0.",
+    "fix": f"Delete the line of the script that sets {VARIABLE}, and choose GPUs where the job is started:\n"
+    f"    {VARIABLE}=0,1 torchrun --nproc-per-node 2 train.py",
 }
 
 
@@ -83,7 +89,7 @@ class DeviceOrdinal(Check):
             if not device.valid
         )
         if asked:
-            return list(map(self._not_visible, asked))
+            return [self._not_visible(devices, recordings) for devices in asked]
         if raised := raised_as(trace, *self.raises):
             return self.fail(
                 f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
@@ -94,11 +100,13 @@ class DeviceOrdinal(Check):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")
 
-    def _not_visible(self, asked: Mapping[int, Device]) -> Finding:
+    def _not_visible(self, asked: Mapping[int, Device], recordings: Mapping[int, Recording]) -> Finding:
         rank, first = next(iter(asked.items()))
+        hidden = first.variable is not None and first.variable != recordings[rank].environ.get(VARIABLE)
+        of_all = f": the script sets {VARIABLE}={quote(first.variable or '')}" if hidden else ""
         return self.fail(
-            f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}",
-            **_WRONG_NUMBER,
+            f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}{of_all}",
+            **(_HIDDEN if hidden else _WRONG_NUMBER),
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),

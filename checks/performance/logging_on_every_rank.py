@@ -8,6 +8,19 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 
+_FILE = "logging"
+_OF_VALUES = {
+    "why": "Every rank writes each value, so curves show several points for a step, and concurrent writes to one "
+    "file are mixed.",
+    "fix": "if dist.get_rank() == 0:\n    writer = SummaryWriter(folder)    # and write to it on this rank only",
+}
+_OF_A_FILE = {
+    "why": "Each message stands in the file once for each rank, and lines of two ranks may run together. A handler "
+    'with mode "w" also empties the file, with what other ranks have written by then.',
+    "fix": "if dist.get_rank() == 0:\n    logger.addHandler(logging.FileHandler(path))\n"
+    'Or a file for each rank: logging.FileHandler(f"{path}.{dist.get_rank()}")',
+}
+
 
 class LoggingOnEveryRank(Check):
     """Every rank opens the same experiment log.
@@ -45,11 +58,11 @@ class LoggingOnEveryRank(Check):
         (target, writers), *others = logs.items()
         first = next(iter(writers.values()))
         more = f" and {plural(len(others), 'more target')}" if others else ""
+        is_file = first.kind == _FILE
+        what = "log to" if is_file else f"opened {first.kind} for"
         return self.warn(
-            f"{ranks_phrase(writers)} each opened {first.kind} for {quote(target)}{more}",
-            why="Every rank writes each value, so curves show several points for a step, and concurrent writes to one "
-            "file are mixed.",
-            fix="if dist.get_rank() == 0:\n    writer = SummaryWriter(folder)    # and write to it on this rank only",
+            f"{ranks_phrase(writers)} each {what} {quote(target)}{more}",
+            **(_OF_A_FILE if is_file else _OF_VALUES),
             ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
             where=first.at,
             about=Kind.PATH.of(*logs),

@@ -112,7 +112,10 @@ class Passes:
 
     def _leave(self, now: Pass) -> None:
         # Called by the garbage collector, which may run anywhere: what is to be written has to wait.
-        self._left.append((now, time.monotonic(), self.session.steps))
+        when, steps = time.monotonic(), self.session.steps
+        self._left.append((now, when, steps))
+        if now.taken and not now.ended and steps == now.steps:
+            self.session.shared[ENDED_WITHOUT_TRAINING] = when, steps
 
     def _tell_loader(self, known: Known, loader: Any) -> None:
         torch = self.session.torch

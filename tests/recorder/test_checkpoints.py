@@ -103,7 +103,7 @@ def test_files_of_the_scripts_own(tmp_path):
 
 def test_loggers_and_what_is_printed_after_an_evaluation(tmp_path):
     script = """
-    import logging, sys
+    import logging, sys, time
     print("before")
     for (x,) in DataLoader(TensorDataset(torch.arange(4))):
         pass
@@ -112,11 +112,18 @@ def test_loggers_and_what_is_printed_after_an_evaluation(tmp_path):
     logging.basicConfig(filename="run.log", level=logging.INFO)
     logging.info("loss %.1f", 4)
     logging.debug("not this")
+    time.sleep(1.1)
+    print("later")
+    for (x,) in DataLoader(TensorDataset(torch.arange(4))):
+        break
+    print("of one batch", 0.25)
     """
     ran = run(tmp_path, script)
     (recording,) = recordings(ran)
-    assert [one.text for one in recording.events(Printed)] == ["accuracy 0.5 tensor(2) <type>", "loss 4.0"]
-    assert ran.outputs[0].splitlines() == ["before", "accuracy 0.5 tensor(2) <class 'object'>"]
+    lines = [line.text for line in recording.events(Printed)]
+    assert lines == ["accuracy 0.5 tensor(2) <type>", "loss 4.0", "of one batch 0.25"]
+    accuracy = "accuracy 0.5 tensor(2) <class 'object'>"
+    assert ran.outputs[0].splitlines() == ["before", accuracy, "later", "of one batch 0.25"]
     (logger,) = recording.events(LogWriter)
     assert (logger.kind, logger.target) == ("logging", str(ran.folder / "run.log"))
 

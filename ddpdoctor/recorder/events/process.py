@@ -87,6 +87,8 @@ class Device(Event):
     """Which GPU of the host it is, where CUDA_VISIBLE_DEVICES renumbers them; None where it is none."""
     visible: int = 0
     """How many GPUs the process sees."""
+    variable: str | None = None
+    """CUDA_VISIBLE_DEVICES when it was asked for; the launcher's value is that of Start."""
 
 
 @dataclass(slots=True)

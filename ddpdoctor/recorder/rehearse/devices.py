@@ -92,7 +92,8 @@ class Devices:
 
     def _tell(self, how: str, index: int) -> None:
         count = self.count()
-        self._record(Device(index, how, valid=index < count, gpu=self._gpu(index), visible=count))
+        variable = self.host.variable()
+        self._record(Device(index, how, None, index < count, self._gpu(index), count, variable))
 
     def _gpu(self, index: int) -> str | None:
         """Which of the host's GPUs this is, where CUDA_VISIBLE_DEVICES renames them."""

@@ -75,6 +75,10 @@ class Host:
             return [str(index) for index in range(self.size)]
         return self._entries()[: self.size if HOST in self._environ else None]
 
+    def variable(self) -> str | None:
+        """CUDA_VISIBLE_DEVICES as it is now."""
+        return self._environ.get(_VISIBLE)
+
     def take(self) -> None:
         """From the first use on, CUDA does not look at the variable again."""
         self._taken = self.gpus()

@@ -78,6 +78,22 @@ def test_a_number_that_no_gpu_has() -> None:
     assert (finding.ranks, finding.where) == ((1,), where(22))
 
 
+def test_a_gpu_that_the_script_hides() -> None:
+    trace = rehearsed(lambda rank: (device(rank, "set", 22, visible=1, variable="0"),))
+    (finding,) = ask(ORDINAL.code, Source.RUN, trace)
+    assert finding.headline == (
+        "rank 1 asked for cuda:1, and its process sees 1 GPU: the script sets CUDA_VISIBLE_DEVICES='0'"
+    )
+    assert "Delete the line" in finding.fix
+
+
+def test_a_gpu_that_the_launcher_hides() -> None:
+    environ = {"CUDA_VISIBLE_DEVICES": "0"}
+    trace = rehearsed(lambda rank: (device(rank, "set", 22, visible=1, variable="0"),), environ=environ)
+    (finding,) = ask(ORDINAL.code, Source.RUN, trace)
+    assert finding.headline == "rank 1 asked for cuda:1, and its process sees 1 GPU"
+
+
 def raising(kind: str, message: str, rank: int = 1) -> Trace:
     raised = Raised(kind, message, 5.0, at=where(33))
     return recorded(change=lambda own, one: replace(one, raised=raised) if own == rank else one)

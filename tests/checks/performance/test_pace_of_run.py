@@ -147,10 +147,10 @@ def test_nobody_looks_for_unused_parameters() -> None:
     assert isinstance(ask(UNUSED.code, Source.RUN, looked(lambda rank, i: None, flag=False)), Skipped)
 
 
-def logging(target: str) -> Trace:
+def logging(target: str, kind: str = "tensorboard") -> Trace:
     return recorded(
         change=lambda rank, one: replace(
-            one, record=Record.made(LogWriter("tensorboard", target.format(rank=rank), where(12), 1.0))
+            one, record=Record.made(LogWriter(kind, target.format(rank=rank), where(12), 1.0))
         )
     )
 
@@ -159,6 +159,13 @@ def test_every_rank_opens_one_log() -> None:
     (finding,) = ask(LOGGING.code, Source.RUN, logging("/jobs/runs"))
     assert finding.headline == "ranks 0-1 each opened tensorboard for '/jobs/runs'"
     assert finding.where == where(12)
+
+
+def test_every_rank_logs_to_one_file() -> None:
+    (finding,) = ask(LOGGING.code, Source.RUN, logging("/jobs/run.log", "logging"))
+    assert finding.headline == "ranks 0-1 each log to '/jobs/run.log'"
+    assert "FileHandler" in finding.fix
+    assert "SummaryWriter" not in finding.fix
 
 
 def test_each_rank_opens_its_own_log() -> None:
