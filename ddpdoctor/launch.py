@@ -11,6 +11,21 @@ DEFAULT_MASTER_PORT = 29500
 
 
 @dataclass(frozen=True)
+class Imagined:
+    """A job of which only some ranks are processes: what the script is to see."""
+
+    world_size: int
+    nproc: int
+    """Ranks on each simulated host; the last one may have fewer."""
+    ranks: tuple[int, ...]
+    """The real ranks, in order."""
+
+    def host_of(self, rank: int) -> int:
+        """The number of the simulated host of a rank."""
+        return rank // self.nproc
+
+
+@dataclass(frozen=True)
 class Launch:
     """The launch that is examined, in torchrun's terms. Times are in seconds."""
 
@@ -28,6 +43,8 @@ class Launch:
     """Whether torchrun is to find a port by itself whatever else was given."""
     timeout: float = 120.0
     """The time limit of the whole check."""
+    imagined: Imagined | None = None
+    """The job that the script is to see, where most of its ranks are not processes."""
     explicit: frozenset[str] = frozenset()
     """The fields that the user gave as an option; the others are defaults or come from the environment."""
 
@@ -35,6 +52,14 @@ class Launch:
     def world_size(self) -> int:
         """All ranks of the job."""
         return self.nproc * self.nnodes
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks on this node, by local rank; of an imagined job the real ones."""
+        if self.imagined is not None:
+            return self.imagined.ranks
+        first = self.node_rank * self.nproc
+        return tuple(range(first, first + self.nproc))
 
     def to_json(self) -> dict[str, Any]:
         """The launch as plain values, for a process that reads it from a file."""
@@ -44,4 +69,8 @@ class Launch:
     def from_json(cls, values: dict[str, Any]) -> Launch:
         """The launch that :meth:`to_json` wrote."""
         rendezvous = tuple((str(name), str(value)) for name, value in values.get("rendezvous", ()))
-        return cls(**{**values, "explicit": frozenset(values["explicit"]), "rendezvous": rendezvous})
+        imagined = values.get("imagined")
+        if imagined is not None:
+            imagined = Imagined(imagined["world_size"], imagined["nproc"], tuple(imagined["ranks"]))
+        typed = {"explicit": frozenset(values["explicit"]), "rendezvous": rendezvous, "imagined": imagined}
+        return cls(**{**values, **typed})

@@ -65,27 +65,34 @@ class Overlap:
     """Samples that more than one rank draws."""
     surplus: int
     """Draws by a second or further rank."""
-    never: int
-    """Samples of the dataset that nobody draws."""
+    never: int | None
+    """Samples of the dataset that nobody draws; None where not every rank is known."""
 
 
-def overlap(shards: Mapping[int, Sequence[int]], samples: int) -> Overlap | None:
+def overlap(shards: Mapping[int, Sequence[int]], samples: int, ranks: int) -> Overlap | None:
     """What ranks draw twice of a dataset that they divide; None where they divide it, or are not meant to.
+
+    Args:
+        shards: of the ranks that are known.
+        samples: in the dataset.
+        ranks: how many divide it; those that are not known draw as many as the others.
 
     Draws beyond the number of samples are padding. Not meant to divide are shards that repeat samples in themselves
     (drawn with replacement), in which each sample is drawn equally often (repeated augmentation), or that all
     together are far more or fewer than the samples there are.
     """
-    total = sum(len(shard) for shard in shards.values())
+    known = sum(len(shard) for shard in shards.values())
+    total = known * ranks // len(shards)
     padding = max(0, total - samples)
     if any(len(set(shard)) + padding < len(shard) for shard in shards.values()):
         return None
     ranks_of = Counter(index for shard in shards.values() for index in set(shard))
     surplus = sum(ranks_of.values()) - len(ranks_of)
-    if surplus <= padding or abs(total - samples) > samples // 10 + len(shards):
+    if surplus <= padding or abs(total - samples) > samples // 10 + ranks:
         return None
     often = Counter(ranks_of.values())
     if min(often) > 1 and max(often.values()) + padding >= len(ranks_of):
         return None
     shared = tuple(sorted(index for index, count in ranks_of.items() if count > 1))
-    return Overlap(shared, surplus, max(0, samples - len(ranks_of)))
+    never = max(0, samples - len(ranks_of)) if ranks == len(shards) else None
+    return Overlap(shared, surplus, never)

@@ -79,7 +79,7 @@ class DataNotSharded(Check):
         return self.fail(
             f"each of {ranks_phrase(shared.ranks)} draws the same {plural(samples, 'sample')} of "
             f"{shared.loader.dataset}, in {order}",
-            why=_why(shared.ranks),
+            why=_why(shared.members),
             fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
             "sampler.set_epoch(epoch)    # before each pass",
             **shared.fields(

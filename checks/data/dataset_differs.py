@@ -98,6 +98,6 @@ def _is_kept_by_node(shared: Round) -> bool:
     replicas = {sampler.replicas or 0 for sampler in shared.samplers.values()}
     hosts = {rank: recording.host for rank, recording in shared.recordings.items()}
     nodes = len(set(hosts.values()))
-    if len(replicas) != 1 or replicas.pop() >= len(shared.ranks) or nodes < 2:
+    if len(replicas) != 1 or replicas.pop() >= len(shared.members) or nodes < 2:
         return False
     return len({(hosts[rank], shared.loaders[rank].content) for rank in shared.ranks}) == nodes

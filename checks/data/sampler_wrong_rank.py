@@ -59,14 +59,14 @@ class SamplerWrongRank(Check):
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
         return [self._wrong(shared, wrong) for shared, wrong in by_loader(rounds, _wrong)] or Passed(
-            f"{name} divides among {len(first.ranks)} ranks, each with its own number"
+            f"{name} divides among {len(first.members)} ranks, each with its own number"
         )
 
     def _wrong(self, shared: Round, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))
         return self.fail(
             f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group "
-            f"of {len(shared.ranks)} in which it is rank {shared.ranks.index(rank)}",
+            f"of {len(shared.members)} in which it is rank {shared.members.index(rank)}",
             why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
             f"{_consequence(shared)} Nothing fails.",
             fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
@@ -88,9 +88,9 @@ def _wrong(shared: Round) -> dict[int, Sampler]:
     """The samplers that fit no group of theirs; none where a smaller number of shards repeats on unlike datasets."""
     wrong = {
         rank: sampler
-        for place, (rank, sampler) in enumerate(shared.samplers.items())
+        for rank, sampler in shared.samplers.items()
         if (sampler.rank, sampler.replicas)
-        not in {(place, len(shared.ranks)), *_places(shared.recordings[rank])}
+        not in {(shared.members.index(rank), len(shared.members)), *_places(shared.recordings[rank])}
     }
     return {} if shared.one_dataset is False and _repeats(shared) else wrong
 
@@ -103,7 +103,7 @@ def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
 def _repeats(shared: Round) -> bool:
     """Whether all samplers divide by the same smaller number: each node, or rank, has data of its own."""
     replicas = {sampler.replicas for sampler in shared.samplers.values()}
-    return len(replicas) == 1 and (replicas.pop() or 0) < len(shared.ranks)
+    return len(replicas) == 1 and (replicas.pop() or 0) < len(shared.members)
 
 
 def _consequence(shared: Round) -> str:

@@ -79,8 +79,7 @@ class ShardsOverlap(Check):
         cause, fix = _cause(shared)
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
-            f"pass, and {plural(overlap.never, 'sample')} of {shared.loader.dataset} "
-            f"{'is' if overlap.never == 1 else 'are'} never drawn",
+            f"pass{_never_drawn(shared, overlap)}",
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
             "some samples are trained on twice in an epoch, and others not at all.",
             fix=fix,
@@ -107,6 +106,13 @@ class ShardsOverlap(Check):
         )
 
 
+def _never_drawn(shared: Round, overlap: Overlap) -> str:
+    if overlap.never is None:
+        return f" over {shared.loader.dataset}"
+    samples = plural(overlap.never, "sample")
+    return f", and {samples} of {shared.loader.dataset} {'is' if overlap.never == 1 else 'are'} never drawn"
+
+
 def _cause(shared: Round) -> tuple[str, str]:
     """Why ranks divide different orders, and what to do about it."""
     seeds = [sampler.seed for sampler in shared.samplers.values()]
@@ -131,9 +137,10 @@ def _overlap_of(shared: Round) -> Overlap | None:
         return None
     lengths = {loader.samples or 0 for loader in shared.loaders.values()}
     if shared.divided:
-        return overlap(shared.indices, lengths.pop()) if len(lengths) == 1 else None
+        return overlap(shared.indices, lengths.pop(), len(shared.members)) if len(lengths) == 1 else None
     # Where each rank was given a part, only the highest number tells how long the whole is.
-    return overlap(shared.indices, 1 + max(max(shard, default=-1) for shard in shared.indices.values()))
+    samples = 1 + max(max(shard, default=-1) for shard in shared.indices.values())
+    return overlap(shared.indices, samples, len(shared.members))
 
 
 def _sampler(shared: Round, rank: int) -> str:

@@ -52,7 +52,7 @@ class PaddedEvaluation(Check):
     def _padded(self, shared: Round, repeats: int) -> Finding:
         samples = shared.loader.samples or 0
         return self.info(
-            f"{len(shared.ranks)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
+            f"{len(shared.members)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
             f"which has {samples}",
             why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank as many. A metric that is summed "
             f"over the ranks counts {'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",

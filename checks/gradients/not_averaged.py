@@ -13,6 +13,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.instances import grouped, of_model
+from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.sync import Group, replicas
 
 
@@ -71,7 +72,7 @@ class GradientsNotAveraged(Check):
             self._hook(gradients[0], times, group, trace)
             for group in (replicas(trace) if hooked else ())
             for gradients in grouped(multiples(group, wrapped=True), lambda multiple: multiple.first.wrapper)
-            if (times := _by_ranks(gradients, len(group)))
+            if (times := _by_ranks(gradients, group_size(group)))
         ]
         if findings:
             return findings
@@ -82,7 +83,7 @@ class GradientsNotAveraged(Check):
         return self._not_that_of_one_process(exact, trace)
 
     def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:
-        size, wrapper = len(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
+        size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
         summed = multiple.times > 1
         return self.fail(
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",

@@ -12,6 +12,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.instances import by_key, on_each_rank
+from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
 from ddpdoctor.trace.training import TrainingStep
@@ -78,14 +79,14 @@ class ReducedTwice(Check):
         for group in replicas(trace):
             gradients = list(multiples(group, wrapped=False))
             summed |= bool(gradients)
-            if gradients and all_are_multiples(gradients, len(group)):
+            if gradients and all_are_multiples(gradients, group_size(group)):
                 return self._summed(gradients[0], group, trace)
         if not summed:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return Passed("the script does not sum gradients over ranks without dividing them")
 
     def _summed(self, multiple: Multiple, group: Group, trace: Trace) -> Finding:
-        size, ranks = len(group), tuple(group)
+        size, ranks = group_size(group), tuple(group)
         return self.fail(
             f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
             why="Each rank's loss is a mean over its own samples, so the gradient of all is the mean of "

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ddpdoctor.judge import Verdict
-from ddpdoctor.text import plural
+from ddpdoctor.launch import Imagined
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 
 _WANTS_GPU = re.compile(
@@ -45,6 +47,8 @@ def facts(trace: Trace) -> dict[str, Any]:
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
         known |= {"backend": backend, "nproc": len(trace.ranks)}
+    if trace.imagined:
+        known["imagined"] = asdict(trace.imagined)
     version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)
     return {**known, "torch": version} if version else known
 
@@ -84,12 +88,28 @@ def _on_time(trace: Trace, time_limit: float | None) -> Iterator[str]:
 
 
 def _on_rehearsal(trace: Trace) -> Iterator[str]:
+    if trace.imagined is not None:
+        yield from _on_imagined(trace.imagined)
     if trace.rehearsal:
         yield (
             "rehearsed on the CPU: speed, GPU memory, NCCL and the numerics of CUDA kernels were not checked"
         )
     elif _WANTS_GPU.search(_what_ended(trace)):
         yield "the script requires a GPU, and this machine has none: ddpdoctor check --rehearse runs it on the CPU"
+
+
+def _on_imagined(imagined: Imagined) -> Iterator[str]:
+    real, hosts = imagined.ranks, -(-imagined.world_size // imagined.nproc)
+    others = plural(imagined.world_size - len(real), "rank")
+    on_each = f"on {plural(hosts, 'simulated host')} of {plural(imagined.nproc, 'rank')}"
+    yield (
+        f"rehearsed as {imagined.world_size} ranks {on_each}: {ranks_phrase(real)} were real, the other {others} "
+        "imaginary, as if they held what the real ones hold"
+    )
+    yield (
+        "a rehearsal at scale does not show what only an imaginary rank does or holds (its samples, its files, its "
+        "messages, its failure), what a race between many hosts does, nor time, memory and traffic at that size"
+    )
 
 
 def _what_ended(trace: Trace) -> str:

@@ -247,6 +247,16 @@ class CheckOptions(RunOptions):
     )
     rehearse: bool = _flag("Run a script for GPUs and NCCL on the CPU, with gloo.", "--rehearse")
     rehearse_hosts: int | None = _count(None, "Rehearse as if the ranks were on N hosts.")
+    world_size: int | None = _number(
+        None,
+        "N",
+        "Rehearse a job of N ranks, of which a few are real; --nproc-per-node is then that of its hosts, usually 8.",
+        least=2,
+        most=100_000,
+    )
+    ranks: str | None = _text(
+        "RANKS", "The real ranks of --world-size, as 0,1,8-11,511. [default: up to six of both ends]"
+    )
     exact: bool = _flag(
         "Also run the script in a single process, and compare the first gradients.", "--exact"
     )

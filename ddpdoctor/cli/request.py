@@ -11,6 +11,7 @@ from ddpdoctor import registry
 from ddpdoctor.check import Check
 from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.imagined_job import imagined_of
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import LONGEST, CheckOptions
 from ddpdoctor.cli.report_output import open_output
@@ -31,7 +32,10 @@ TIMEOUT = 300.0
 """Seconds for the whole check where nobody says otherwise."""
 JOB_FOLDER = "job"
 """The folder of the job, inside the run folder."""
-_ABOUT_A_SCRIPT = ("batches", "full", "time_limit", "hang_after", "rehearse", "rehearse_hosts", "exact")
+_ABOUT_A_SCRIPT = (
+    *("batches", "full", "time_limit", "hang_after", "exact"),
+    *("rehearse", "rehearse_hosts", "world_size", "ranks"),
+)
 
 
 @dataclass(frozen=True)
@@ -101,12 +105,14 @@ def request_of(options: CheckOptions) -> Request:
 
 
 def _launch(options: CheckOptions, host: Host) -> Launch:
-    launch = launch_of(options, host)
+    imagined = imagined_of(options)
+    launch = launch_of(replace(options, nproc=len(imagined.ranks)) if imagined else options, host)
     chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, launch.nproc))
     # What the job may take is its own matter where its length was asked for.
     usual = LONGEST if options.full or options.time_limit else TIMEOUT
     return replace(
         launch,
+        imagined=imagined,
         backend=chosen.lower(),
         checkpoint_dir=_checkpoint_dir(options),
         timeout=options.timeout or usual,

@@ -94,7 +94,7 @@ class Job:
             **_flight_recorder(environ, torch),
             **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
             **environ,
-            **replace(self.recorder, record=str(folder / RECORD), nproc=launch.nproc).to_environment(),
+            **recorder_options(self.recorder, launch, folder / RECORD).to_environment(),
             "PYTHONPATH": path,
         }
 
@@ -103,6 +103,17 @@ class Job:
         environ = _without_launch_defaults(os.environ)
         environ.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
         return {**_compiler_cache(folder), "PYTHONWARNINGS": _NO_NUMPY, **environ}
+
+
+def recorder_options(asked: RecorderOptions, launch: Launch, record: Path) -> RecorderOptions:
+    """What is asked of the recorder in the ranks of a launch, which write into a folder."""
+    imagined = launch.imagined
+    if imagined is None:
+        return replace(asked, record=str(record), nproc=launch.nproc)
+    ranks = ",".join(map(str, imagined.ranks))
+    return replace(
+        asked, record=str(record), nproc=imagined.nproc, world_size=imagined.world_size, ranks=ranks
+    )
 
 
 def _torchrun(launch: Launch, folder: Path) -> list[str]:

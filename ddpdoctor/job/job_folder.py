@@ -115,6 +115,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         world_size=_world_size(recorded),
         shortened=_shortened(job, recorded),
         rehearsal=bool(job.recorder.rehearse),
+        imagined=launch.imagined,
         exact=_exact(folder, job, recorded),
         others=tuple(other for other in recorded.others if other not in alone),
         standstill=standstill,
@@ -162,8 +163,7 @@ def _ranks_here(job: Job, launch: Launch, recorded: Recorded) -> list[int]:
         here = {int(rank.environ.get("LOCAL_WORLD_SIZE") or size) for rank in recorded.ranks.values()}
         # Without a process group there is one process to tell of: the line's own.
         return sorted({*recorded.ranks, *(range(size) if here == {size} else ())}) or [0]
-    first = launch.node_rank * launch.nproc
-    return list(range(first, first + launch.nproc))
+    return list(launch.ranks)
 
 
 def _world_size(recorded: Recorded) -> int | None:
@@ -189,7 +189,7 @@ class _RankOutput:
     def __init__(self, folder: Path, job: Job, launch: Launch, stopped: Stopped, recorded: Recorded) -> None:
         self.folder, self.job, self.launch, self.stopped = folder, job, launch, stopped
         launcher = _read(folder / ERR)
-        self.exit_codes = torchrun.exit_codes(launcher)
+        self.exit_codes = torchrun.exit_codes(launcher, launch)
         for ended in _SPAWNED.finditer(launcher):
             self.exit_codes.setdefault(int(ended["rank"]), _exit_code(ended))
         blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,8 +140,10 @@ class Supervisor:
             f"{'waits' if len(judgement.waiting) == 1 else 'wait'}{inside} for {judgement.waited:.0f} s"
         )
 
-    def _expected(self, ranks: dict[int, Process]) -> range:
+    def _expected(self, ranks: dict[int, Process]) -> Sequence[int]:
         """The ranks that this host should have."""
+        if self._launch.imagined is not None:
+            return self._launch.ranks
         if self._is_elsewhere(ranks):
             return range(0)  # a rendezvous may number the hosts as it likes
         return range(_world_size(ranks) if self.is_line else max(self._launch.nproc, _world_size(ranks)))

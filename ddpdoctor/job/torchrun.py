@@ -20,9 +20,9 @@ _EXIT_CODE = re.compile(r"rank +: (?P<rank>\d+) \(local_rank: \d+\)\s+exitcode +
 
 def rank_folders(folder: Path, launch: Launch) -> list[tuple[int, Path]]:
     """The ranks of this host with what it kept of each; of a rank that was started anew, one for each start."""
-    first = launch.node_rank * launch.nproc
     folders = sorted((folder / LOGS).glob("*/attempt_*/*"))
-    return [(first + int(folder.name), folder) for folder in folders if folder.name.isdigit()]
+    local = [(int(folder.name), folder) for folder in folders if folder.name.isdigit()]
+    return [(launch.ranks[rank], folder) for rank, folder in local if rank < launch.nproc]
 
 
 def streams(folder: Path, launch: Launch, is_labelled: Callable[[int], bool]) -> list[Stream]:
@@ -34,9 +34,11 @@ def streams(folder: Path, launch: Launch, is_labelled: Callable[[int], bool]) ->
     return streams
 
 
-def exit_codes(summary: str) -> dict[int, int]:
+def exit_codes(summary: str, launch: Launch) -> dict[int, int]:
     """The exit status of each rank that failed by itself, its root cause first; negative for a signal."""
     codes = [(int(match["rank"]), int(match["code"])) for match in _EXIT_CODE.finditer(summary)]
+    if launch.imagined is not None:  # torchrun knows of the real ones only
+        codes = [(launch.ranks[process], code) for process, code in codes]
     return dict(reversed(codes))  # the root cause stands last
 
 

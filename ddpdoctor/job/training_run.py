@@ -121,7 +121,7 @@ class TrainingRun:
         Args:
             status: torchrun's; negative for a signal.
         """
-        codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"))
+        codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"), self.launch)
         folders = torchrun.rank_folders(self.folder, self.launch)
         errors = [(error, rank) for rank, path in folders if (error := torchrun.recorded_failure(path))]
         killed = {rank: code for rank, code in codes.items() if -code in _OF_ITS_OWN}

@@ -23,6 +23,11 @@ _environ = dict(os.environ)
 
 def arm() -> None:
     """Begin once torch was imported; a process that never does costs nothing."""
+    if _environ.get("DDPDOCTOR_WORLD_SIZE", "0") != "0":
+        from .rehearse.imagined_ranks import take_place
+
+        take_place(os.environ, sys.argv)
+        _environ.update(os.environ)
     when_imported("torch", start)
 
 

@@ -10,10 +10,12 @@ import os
 import time
 import zlib
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .patches.backward import sequence_number
+from .rehearse.imagined_ranks import ImaginedJob
 from .rehearse.simulated_hosts import HOST
 from .training import Training
 
@@ -40,8 +42,10 @@ class Agreement:
         self._alone: set[str] = set()
         """Lines of loops that not every rank was in."""
 
-    def ranks(self) -> range | None:
-        """All ranks of the job, where all of them are on this host; None where that is not known."""
+    def ranks(self) -> Sequence[int] | None:
+        """All ranks of the job that are real, where they are on this host; None where that is not known."""
+        if (job := ImaginedJob.of_environment(os.environ)) is not None:
+            return job.real
         dist, environ = self.session.torch.distributed, os.environ
         local, everywhere = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
         if HOST not in environ and local not in (None, everywhere):

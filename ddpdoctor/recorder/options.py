@@ -29,6 +29,10 @@ class RecorderOptions:
     """Seconds after which a run that is cut short is ended at a training step."""
     rehearse: int = 0
     """Simulated hosts of a rehearsal; 0 where devices are real."""
+    world_size: int = 0
+    """Ranks of the job that the script is to see, of which only some are processes; 0 where all are."""
+    ranks: str = ""
+    """Those that are processes, with commas between them, where ``world_size`` is given."""
     exact: str = ""
     """``keep``, or the folder of records in which a first run kept its first update, to replay it."""
     nproc: int = 0

@@ -14,6 +14,7 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
+from ddpdoctor.launch import Imagined
 from ddpdoctor.recorder.events.training import Exact
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.own_training import without_own_training
@@ -112,6 +113,8 @@ class Trace:
     """How the run was cut short; None where it ran at full length."""
     rehearsal: bool = False
     """Whether devices were simulated."""
+    imagined: Imagined | None = None
+    """The job that the script was shown, where only some of its ranks were processes."""
     exact: Exact | None = None
     """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()

@@ -21,6 +21,18 @@ def averaging_group(recording: Recording) -> tuple[int, ...] | None:
     return None if len(members) < len(by_hand) else max(members, key=len, default=None)
 
 
+def whole_group(rank: int, recordings: Mapping[int, Recording]) -> tuple[int, ...]:
+    """The ranks with which a rank averages gradients, in order, also those that were not recorded."""
+    recording = recordings[rank]
+    size = max((event.size or 0 for event in recording.group_events("init")), default=0)
+    return averaging_group(recording) or tuple(sorted({*range(size), *recordings}))
+
+
+def group_size(group: Mapping[int, Recording]) -> int:
+    """How many ranks average gradients with each other, of which these were recorded."""
+    return len(whole_group(next(iter(group)), group))
+
+
 def dividing_groups(recording: Recording) -> list[GroupEvent]:
     """The groups of fewer ranks among which a sampler may divide: the ranks of all others share their batches.
 

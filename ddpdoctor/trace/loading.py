@@ -19,7 +19,7 @@ from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
-from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model
+from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model, whole_group
 from ddpdoctor.trace.recording import Recording
 
 _Key: TypeAlias = tuple[object, ...]
@@ -37,10 +37,12 @@ class Round:
     recordings: Mapping[int, Recording]
     number: int
     """Of its kind over this loader, from 0."""
+    members: tuple[int, ...]
+    """The ranks of the group in order, also those that were not recorded: of other hosts, or imaginary."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks of the group."""
+        """The ranks of the group that were recorded."""
         return tuple(self.passes)
 
     @property
@@ -126,7 +128,7 @@ class Round:
 
     def _takes_part(self, rank: int) -> bool:
         drawn, forwards = self.passes[rank].drawn, self.forwards(rank)
-        size, group = self.loaders[rank].batch_size, len(self.ranks)
+        size, group = self.loaders[rank].batch_size, len(self.members)
         largest = max((forward.batch for forward in forwards if forward.batch is not None), default=None)
         sliced = bool(size) and largest is not None and largest * group <= (size or 0) + group - 1
         return bool(forwards) and (sliced or (drawn >= group and len(forwards) * group <= drawn + group - 1))
@@ -162,25 +164,27 @@ def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool])
         common = set.intersection(*(set(own) for own in kinds.values()))
         for kind in (kind for kind in kinds[group[0]] if kind in common):
             for number, row in _side_by_side({rank: kinds[rank][kind] for rank in group}):
-                for ranks in _data_groups(row, recordings):
+                for members in _data_groups(row, recordings):
+                    ranks = [rank for rank in members if rank in row]
                     yield Round(
                         {rank: row[rank][1] for rank in ranks},
                         {rank: row[rank][0] for rank in ranks},
                         {rank: recordings[rank] for rank in ranks},
                         number,
+                        members,
                     )
 
 
 def _data_groups(row: _Row, recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
     """The ranks among which the samplers of a pass divide, where the others share their batches as one group."""
-    everybody = tuple(row)
+    everybody = tuple(sorted({*whole_group(next(iter(row)), recordings), *row}))
     groups: set[tuple[int, ...]] = set()
     for rank, (loader, pass_) in row.items():
         sampler = pass_.sampler or loader.sampler
         place = (sampler.rank, sampler.replicas) if sampler and sampler.distributed else None
         made = (group for group in dividing_groups(recordings[rank]) if (group.rank, group.size) == place)
         groups.add(next((group.ranks for group in made if group.ranks), everybody))
-    several = [group for group in groups if len(group) > 1 and set(group) <= set(everybody)]
+    several = [group for group in groups if len(set(group) & set(row)) > 1 and set(group) <= set(everybody)]
     return [everybody] if everybody in groups else sorted(several)
 
 

@@ -48,11 +48,12 @@ class RecordedJob(Standings):
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(standings(trace), trace.standstill or Standstill(), out_of_time=trace.out_of_time)
+        self.imagined = trace.imagined is not None
         self.recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
 
     def by_dumps(self) -> Cause | None:
         """What flight recorders tell, of which one says nothing without the others."""
-        flight = self.standstill.flight
+        flight = {} if self.imagined else self.standstill.flight  # its numbers are those of processes
         return cause_of(DumpedJob(flight, self.standstill.world_size)) if len(flight) > 1 else None
 
     def groups_differ(self) -> Cause | None:

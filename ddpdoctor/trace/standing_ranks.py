@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
@@ -25,8 +26,7 @@ def standings(trace: Trace) -> dict[int, Standing]:
     standstill = trace.standstill or Standstill()
     by_rank = {rank.rank: rank for rank in trace.ranks}
     processes = standstill.ranks
-    size = standstill.world_size or trace.world_size or _wanted(trace)
-    known = {*by_rank, *processes, *standstill.flight, *range(size)}
+    known = {*by_rank, *processes, *_expected(trace, standstill)}
     workers: dict[int, list[Process]] = {}
     for process in standstill.processes:
         if process.role is ProcessRole.WORKER and process.rank is not None:
@@ -35,6 +35,14 @@ def standings(trace: Trace) -> dict[int, Standing]:
         rank: _standing(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
         for rank in sorted(known)
     }
+
+
+def _expected(trace: Trace, standstill: Standstill) -> Iterable[int]:
+    """The ranks that there should be; imaginary ones are waited for by nobody."""
+    if trace.imagined is not None:
+        return trace.imagined.ranks  # flight recorders number the processes
+    size = standstill.world_size or trace.world_size or _wanted(trace)
+    return (*standstill.flight, *range(size))
 
 
 def _wanted(trace: Trace) -> int:

@@ -20,12 +20,12 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.blame.liveness import JobState
-from ddpdoctor.job.command import RECORD, Job, JobKind
+from ddpdoctor.job.command import RECORD, Job, JobKind, recorder_options
 from ddpdoctor.job.job_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.judge import judge, merge
-from ddpdoctor.launch import Launch
+from ddpdoctor.launch import Imagined, Launch
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
@@ -66,6 +66,7 @@ def run_forked(
     hang_after: float | None = None,
     slot: int = 0,
     environ: Mapping[str, str] | None = None,
+    imagined: Imagined | None = None,
     **recorder: Any,
 ) -> Ran:
     """Run a script on forked ranks and judge it.
@@ -75,16 +76,18 @@ def run_forked(
         record: whether the recorder is there; without it nothing is judged.
         hang_after: seconds without progress after which it is looked at, stopped and judged as one that hangs.
         environ: variables of the ranks.
+        imagined: the job that the script is to see; only its real ranks run, whatever ``nproc`` is.
         slot: which process forks the ranks; each runs one script at a time.
         recorder: fields of RecorderOptions: batches, full, rehearse.
     """
     run, work = folder / "run", folder / "work"
     work.mkdir(parents=True)
     (run / RECORD).mkdir(parents=True)
-    launch = Launch(nproc=nproc)
+    nproc = len(imagined.ranks) if imagined else nproc
+    launch = Launch(nproc=nproc, imagined=imagined)
     job = Job(JobKind.SCRIPT, (str(script.resolve()), *arguments), RecorderOptions(**recorder))
     write_job(run, job, launch)
-    asked = replace(job.recorder, record=str(run / RECORD), nproc=nproc)
+    asked = recorder_options(job.recorder, launch, run / RECORD)
     variables = {**(asked.to_environment() if record else {}), **(environ or {})}
     began = time.monotonic()
     server = _server(slot)

@@ -165,7 +165,7 @@ def _start_recorder() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    module.start()
+    module.arm()
 
 
 def _run_main(script: str) -> int:

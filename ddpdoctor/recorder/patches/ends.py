@@ -76,9 +76,11 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
 
 
 def _is_of_rehearsal(session: Session, error: BaseException) -> bool:
+    from ..rehearse.imagined_ranks import ImaginedJob, missing_file
     from ..rehearse.plain_calls import is_own_fault
 
-    return any(
+    job = ImaginedJob.of_environment(os.environ)
+    return any(missing_file(cause, job) for cause in (*_causes(error), error)) or any(
         is_own_fault(str(cause), tuple(_frames(cause.__traceback__)), session.sites.is_foreign)
         for cause in (*_causes(error), error)
     )

@@ -43,12 +43,16 @@ def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
 
 def _install(patches: Patches, record: Record, note: Callable[[str, str], None]) -> None:
     """Everything in order: later rules build on earlier ones."""
+    import torch
+
     from . import (
         cuda_attributes,
         cuda_bindings,
         device_mode,
         functional_collectives,
         gpu_only,
+        imagined_collectives,
+        imagined_groups,
         precision,
         process_groups,
         random_streams,
@@ -60,6 +64,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         torch_compile,
     )
     from .devices import Devices
+    from .imagined_ranks import ImaginedJob
     from .streams import Streams
 
     devices = Devices(record, simulated_hosts.Host())
@@ -74,6 +79,10 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     gpu_only.install(mode, patches, note)
     save_and_load.install(devices, patches)
     torch_compile.install(patches, note)
+    if (job := ImaginedJob.of_environment(os.environ)) is not None and torch.distributed.is_available():
+        groups = imagined_groups.ImaginedGroups(job)
+        groups.install(patches)
+        imagined_collectives.install(groups, patches, note)
     process_groups.Groups(devices, note).install(patches)
     functional_collectives.install(patches)
     saved_tensors.install(mode, patches)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 HOST = "DDPDOCTOR_IMAGINARY_HOST"
 """Set once this rank has its host, so that the processes it starts are not divided again."""
@@ -28,10 +28,17 @@ def divide(hosts: int, environ: MutableMapping[str, str], argv: list[str]) -> di
     host, first, size = _host_of(int(rank), int(ranks), hosts)
     new = {HOST: host, "LOCAL_RANK": int(rank) - first, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": host}
     new["GROUP_WORLD_SIZE"] = min(hosts, int(ranks))
-    before = {name: environ.get(name) for name in new}
-    environ.update({name: str(value) for name, value in new.items()})
+    return put(new, environ, argv)
+
+
+def put(
+    variables: Mapping[str, object], environ: MutableMapping[str, str], argv: list[str]
+) -> dict[str, str | None]:
+    """Set what a launcher would have set; answers what the variables were."""
+    before = {name: environ.get(name) for name in variables}
+    environ.update({name: str(value) for name, value in variables.items()})
     # torch.distributed.launch tells the local rank in the arguments, too.
-    argv[1:] = [_ARGUMENT.sub(rf"\g<1>{new['LOCAL_RANK']}", argument) for argument in argv[1:]]
+    argv[1:] = [_ARGUMENT.sub(rf"\g<1>{variables['LOCAL_RANK']}", argument) for argument in argv[1:]]
     return before
 
 

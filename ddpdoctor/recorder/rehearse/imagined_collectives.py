@@ -1,0 +1,301 @@
+"""Collectives of groups in which some ranks are imaginary: done by the real ones, and completed for all.
+
+Sums are scaled as if the imaginary ranks held what the real ones hold; what is gathered or sent by an imaginary rank is
+what a real one gave. Every collective that Python code starts passes one of ProcessGroup's methods, which are replaced
+here, below those that ``nccl`` puts in their place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .imagined_groups import ImaginedGroups, Members
+from .nccl_calls import Call, Works, tensors_in
+from .plain_calls import plain
+from .replaced_attributes import Patches
+
+Tensor = torch.Tensor
+Note = Callable[[str, str], None]
+
+
+class ImaginaryPeer(RuntimeError):
+    """A script waits for a message of a rank that is not there."""
+
+
+def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
+    """Replace the methods that this torch has."""
+    group = torch.distributed.ProcessGroup
+    # gloo has no method for lists.
+    originals = {**vars(group), "alltoall": group.alltoall_base, "all_to_all_single": group.alltoall_base}
+    for names, handler in _METHODS.items():
+        for name in names.split():
+            if hasattr(group, name):
+                patches.set(group, name, _replaced(groups, originals[name], handler, note))
+    original = vars(torch.distributed)["_broadcast_coalesced"]
+    patches.set(torch.distributed, "_broadcast_coalesced", _broadcast_coalesced(groups, original))
+
+
+@dataclass(frozen=True)
+class _Call(Call):
+    """A method that was called on a group with imaginary members."""
+
+    members: Members
+    note: Note
+
+    @property
+    def processes(self) -> int:
+        """How many of the group's ranks are real."""
+        return len(self.members.real)
+
+
+def _replaced(
+    groups: ImaginedGroups, original: Callable[..., Any], handler: Callable[..., Any], note: Note
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def method(group: Any, *args: Any, **kwargs: Any) -> Any:
+        members = groups.members(group)
+        if members is None:
+            return plain(original, (group, *args), kwargs)
+        with torch.no_grad():
+            return handler(_Call(group, original, members, note), *args, **kwargs)
+
+    return method
+
+
+def _broadcast_coalesced(groups: ImaginedGroups, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Of parameters and buffers, which DistributedDataParallel asks for beside the group."""
+
+    @functools.wraps(original)
+    def broadcast_coalesced(
+        group: Any, tensors: Any, buffer_size: int, src: int = 0, *args: Any, **kwargs: Any
+    ) -> Any:
+        members = groups.members(group)
+        root = src if members is None else members.players[src]
+        return plain(original, (group, tensors, buffer_size, root, *args), kwargs)
+
+    return broadcast_coalesced
+
+
+@contextlib.contextmanager
+def _root(opts: Any, process: int) -> Iterator[Any]:
+    """Options, or a root alone, with the number of a process as the root."""
+    if not hasattr(opts, "rootRank"):
+        yield process
+        return
+    before, opts.rootRank = opts.rootRank, process
+    try:
+        yield opts
+    finally:
+        opts.rootRank = before
+
+
+def _root_of(opts: Any) -> int:
+    return int(getattr(opts, "rootRank", opts))
+
+
+# -- reductions -------------------------------------------------------------------------------------------
+
+
+def _complete(results: Sequence[Tensor], opts: Any, call: _Call) -> None:
+    """What all ranks together would have computed, from results of the real ones."""
+    for result in results:
+        _complete_one(result, opts, call)
+
+
+def _complete_one(result: Tensor, opts: Any, call: _Call) -> None:
+    operations = torch.distributed.ReduceOp
+    operation: Any = operations.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    if result.dtype is torch.bool:
+        return
+    if operation == operations.SUM:
+        if result.dtype is torch.float16:
+            result.mul_(call.ranks / call.processes)
+        elif result.is_floating_point() or result.is_complex():
+            result.mul_(call.ranks).div_(call.processes)  # exact where each rank counts as one
+        else:
+            result.copy_(result.long() * call.ranks // call.processes)
+    elif operation == operations.PRODUCT:
+        result.copy_(result.double().pow(call.ranks / call.processes))
+
+
+def _all_reduce(call: _Call, tensors: Any, opts: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Of one tensor, or of several at once."""
+    results = list(tensors_in([tensors]))
+    given = () if opts is None else (opts,)
+    work = call(tensors, *given, *args, **kwargs)
+    opts = kwargs.get("op", opts)
+    return Works([work], results, lambda: _complete(results, opts, call))
+
+
+def _reduce(call: _Call, tensors: Any, opts: Any = 0, op: Any = None, *args: Any) -> Any:
+    process = call.members.process(_root_of(opts))
+    if process is None:
+        return Works([])  # its result is nobody's
+    with _root(opts, process) as changed:
+        work = call(tensors, changed, *(() if op is None else (op,)), *args)
+    if call.members.own != call.members.real[process]:
+        return work
+    results = list(tensors_in([tensors]))
+    operation = opts if op is None else op
+    return Works([work], results, lambda: _complete(results, operation, call))
+
+
+def _sum_of_parts(call: _Call, result: Tensor, parts: Sequence[Tensor], opts: Any) -> Any:
+    """This rank's part of what all reduce: the real ranks reduce theirs, and each takes its own."""
+    wanted = [parts[place].reshape(-1) for place in call.members.real]
+    whole = torch.cat(wanted)
+    operation = torch.distributed.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    work = call.group.allreduce([whole], operation)
+    mine = torch.split(whole, [part.numel() for part in wanted])[call.members.real.index(call.members.own)]
+    return Works([work], [result], lambda: result.copy_(mine.view_as(result)))
+
+
+def _reduce_scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
+    """Of one tensor that is cut, of several at once, or of a list."""
+    results, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
+    if len(given) == call.ranks and len(results) == 1 and call.ranks > 1:
+        return _sum_of_parts(call, results[0], given, opts)
+    works = [
+        _sum_of_parts(call, result, whole.reshape(-1).chunk(call.ranks), opts)
+        for result, whole in zip(results, given, strict=True)
+    ]
+    return works[0] if len(works) == 1 else Works(works, results)
+
+
+# -- what moves data --------------------------------------------------------------------------------------
+
+
+def _broadcast(call: _Call, tensors: Any, opts: Any = 0, *args: Any, **kwargs: Any) -> Any:
+    opts = kwargs.pop("root", opts)
+    with _root(opts, call.members.players[_root_of(opts)]) as changed:
+        return call(tensors, changed, *args, **kwargs)
+
+
+def _fill(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Each rank's part, from the process that stands there."""
+    for result, process in zip(results, call.members.players, strict=True):
+        result.copy_(given[process].view_as(result))
+
+
+def _all_gather(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Into a list."""
+    if isinstance(inputs, Tensor):
+        outputs, inputs = [outputs], [inputs]
+    results, given = outputs[0], inputs[0].contiguous()
+    taken = [torch.empty_like(given) for _ in range(call.processes)]
+    work = call([taken], [given], *args, **kwargs)
+    return Works([work], results, lambda: _fill(call, results, taken))
+
+
+def _gather_into(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    """Into one tensor, or into several at once."""
+    wholes, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
+    taken = [
+        whole.new_empty(part.numel() * call.processes) for whole, part in zip(wholes, given, strict=True)
+    ]
+    several = isinstance(outputs, list | tuple)
+    flat = [part.reshape(-1) for part in given]
+    work = call(*((taken, flat) if several else (taken[0], flat[0])), *args, **kwargs)
+
+    def finish() -> None:
+        for whole, parts in zip(wholes, taken, strict=True):
+            _fill(call, whole.view(-1).chunk(call.ranks), parts.chunk(call.processes))
+
+    return Works([work], wholes, finish)
+
+
+def _gather(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
+    process = call.members.process(_root_of(opts))
+    if process is None:
+        return Works([])
+    results = list(tensors_in([outputs]))
+    given = next(tensors_in([inputs])).contiguous()
+    taken = [torch.empty_like(given) for _ in range(call.processes)] if results else []
+    with _root(opts, process) as changed:
+        work = call([taken] if results else [], [given], changed, *args)
+    return Works([work], results, (lambda: _fill(call, results, taken)) if results else None)
+
+
+def _scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
+    process = call.members.process(_root_of(opts))
+    if process is None:
+        raise ImaginaryPeer(f"rank {_root_of(opts)} of the group scatters, and is imaginary")
+    given = list(tensors_in([inputs]))
+    parts = [[given[place] for place in call.members.real]] if given else []
+    with _root(opts, process) as changed:
+        return call(outputs, parts, changed, *args)
+
+
+def _exchange(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
+    """Each rank gives each other a part; parts of imaginary ranks are those of the processes that stand there."""
+    here = call.members.real
+    sent, taken = [given[place].reshape(-1) for place in here], [results[place] for place in here]
+    buffer = sent[0].new_empty(sum(part.numel() for part in taken))
+    sizes = [part.numel() for part in taken]
+    work = call(buffer, torch.cat(sent), sizes, [part.numel() for part in sent])
+
+    def finish() -> None:
+        parts = torch.split(buffer, sizes)
+        for result, process in zip(results, call.members.players, strict=True):
+            part = parts[process]
+            if part.numel() == result.numel():
+                result.copy_(part.view_as(result))
+            else:
+                result.zero_()
+
+    return Works([work], list(results), finish)
+
+
+def _all_to_all(call: _Call, outputs: Any, inputs: Any, *args: Any) -> Any:
+    """Of lists."""
+    return _exchange(call, list(tensors_in([outputs])), list(tensors_in([inputs])))
+
+
+def _all_to_all_single(
+    call: _Call, output: Any, input: Any, output_sizes: Any = (), input_sizes: Any = (), *args: Any
+) -> Any:
+    """Of one tensor that is cut."""
+
+    def cut(tensor: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
+        return torch.split(tensor, list(sizes)) if sizes else tensor.chunk(call.ranks)
+
+    return _exchange(call, cut(output, output_sizes), cut(input, input_sizes))
+
+
+def _send(call: _Call, tensors: Any, peer: int, *args: Any) -> Any:
+    process = call.members.process(peer)
+    if process is None:
+        call.note("messages", "a message to an imaginary rank goes nowhere")
+        return Works([])
+    return call(tensors, process, *args)
+
+
+def _receive(call: _Call, tensors: Any, peer: int, *args: Any) -> Any:
+    process = call.members.process(peer)
+    if process is None:
+        raise ImaginaryPeer(f"rank {peer} of the group is imaginary, and sends nothing")
+    return call(tensors, process, *args)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "allreduce allreduce_coalesced": _all_reduce,
+    "reduce": _reduce,
+    "reduce_scatter _reduce_scatter_base reduce_scatter_single": _reduce_scatter,
+    "reduce_scatter_tensor_coalesced reduce_scatter_single_coalesced": _reduce_scatter,
+    "broadcast": _broadcast,
+    "allgather": _all_gather,
+    "_allgather_base all_gather_single": _gather_into,
+    "allgather_into_tensor_coalesced all_gather_single_coalesced": _gather_into,
+    "gather": _gather,
+    "scatter": _scatter,
+    "alltoall": _all_to_all,
+    "alltoall_base all_to_all_single": _all_to_all_single,
+    "send": _send,
+    "recv": _receive,
+}
