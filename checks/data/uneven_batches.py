@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.blame.causes import OutOfBatches
@@ -14,7 +15,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
 from ddpdoctor.trace.recording import Recording
@@ -83,7 +84,7 @@ class UnevenBatches(StandstillCheck):
         return self.cause_of_standstill(trace) or self.examine_ended(trace)
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        recordings = trace.training_of_several()
+        recordings = several({**trace.training(), **_without_a_batch(trace.recordings())})
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
@@ -172,6 +173,15 @@ class UnevenBatches(StandstillCheck):
             ranks=tuple(short or different),
             evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )
+
+
+def _without_a_batch(recordings: Mapping[int, Recording]) -> dict[int, Recording]:
+    """The ranks that took no step and whose loop had no batch to take one with."""
+    return {
+        rank: recording
+        for rank, recording in recordings.items()
+        if not recording.all_steps and any(pass_.batches == 0 for pass_ in recording.passes)
+    }
 
 
 def _passed(stall: Stall, batches: dict[int, int]) -> str:

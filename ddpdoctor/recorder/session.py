@@ -94,7 +94,7 @@ class Session:
             began=time.time_ns(),
             pid=os.getpid(),
             parent=os.getppid(),
-            host=platform.node(),
+            host=os.uname().nodename,  # the real one: its ranks share a clock and a file system
             torch=str(self.torch.__version__),
             python=platform.python_version(),
             script=sys.argv[0] if sys.argv else "",

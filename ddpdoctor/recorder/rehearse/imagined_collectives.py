@@ -39,6 +39,8 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
                 patches.set(group, name, _replaced(groups, originals[name], handler, note))
     original = vars(torch.distributed)["_broadcast_coalesced"]
     patches.set(torch.distributed, "_broadcast_coalesced", _broadcast_coalesced(groups, original))
+    reducer, name = vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle"
+    patches.set(reducer, name, _handed_to_reducer(getattr(reducer, name)))
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,16 @@ def _broadcast_coalesced(groups: ImaginedGroups, original: Callable[..., Any]) -
         return plain(original, (group, tensors, buffer_size, root, *args), kwargs)
 
     return broadcast_coalesced
+
+
+def _handed_to_reducer(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Under Join, the reducer divides by how many ranks are left, of those that it knows: the real ones."""
+
+    @functools.wraps(original)
+    def set_work(reducer: Any, work: Any, *args: Any) -> Any:
+        return plain(original, (reducer, getattr(work, "first", work), *args))
+
+    return set_work
 
 
 @contextlib.contextmanager
@@ -223,13 +235,21 @@ def _gather(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -
 
 
 def _scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
+    result = next(tensors_in([outputs]))
+    key = (call.group.group_name, result.numel(), result.dtype)
     process = call.members.process(_root_of(opts))
     if process is None:
-        raise ImaginaryPeer(f"rank {_root_of(opts)} of the group scatters, and is imaginary")
+        last = _scattered.get(key)
+        return Works([], [result if last is None else result.copy_(last.view_as(result))])
     given = list(tensors_in([inputs]))
     parts = [[given[place] for place in call.members.real]] if given else []
     with _root(opts, process) as changed:
-        return call(outputs, parts, changed, *args)
+        work = call(outputs, parts, changed, *args)
+    return Works([work], [result], lambda: _scattered.update({key: result.clone()}))
+
+
+_scattered: dict[tuple[str, int, torch.dtype], Tensor] = {}
+"""What a real rank scattered last to this one, by group, size and type: what an imaginary one scatters."""
 
 
 def _exchange(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -> Any:

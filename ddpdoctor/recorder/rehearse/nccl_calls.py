@@ -50,6 +50,11 @@ class Works:
         self._results = list(results)
         self._finish = finish
 
+    @property
+    def first(self) -> Any:
+        """What gloo does first."""
+        return self._works[0]
+
     def wait(self, *args: Any, **kwargs: Any) -> bool:
         """Wait for all of them, and bring the results to where the script looks for them."""
         for work in self._works:

@@ -1,0 +1,62 @@
+from collections import Counter
+from collections.abc import Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.outliers import by_state
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import grouped, on_each_rank
+from ddpdoctor.trace.new_groups import groups_made
+
+ENOUGH = 32
+"""Ranks from which it matters."""
+
+
+class GroupsForEachRank(Check):
+    """One line makes a process group for each rank, or more.
+
+    What it finds:
+        A line that calls new_group at least as often as there are ranks, in jobs of 32 ranks or more. A group for each
+        host, or for each pair of ranks, is fewer and is left alone.
+
+    Why it matters:
+        Every rank has to call new_group for every group, and each call exchanges addresses through the store or makes
+        a communicator with its own buffers. What takes a moment on 8 ranks takes minutes on 512, at every start, and
+        NCCL runs out of memory or file descriptors.
+
+    Example:
+        groups = [dist.new_group([rank, 0]) for rank in range(dist.get_world_size())]
+
+    Fix:
+        Use send and recv between two ranks, which need no group; or make the groups of one dimension at once:
+            mesh = init_device_mesh("cuda", (hosts, gpus_on_each), mesh_dim_names=("host", "gpu"))
+    """
+
+    code = "DD607"
+    title = "process groups are fewer than ranks"
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings()
+        ranks = trace.world_size or len(recordings)
+        if ranks < ENOUGH:
+            return Skipped(f"it matters from {ENOUGH} ranks on")
+        lines = grouped(on_each_rank(recordings, groups_made), lambda made: made[1].at)
+        counts = [(of_line[0][1].at, Counter(rank for rank, _ in of_line)) for of_line in lines]
+        often = [(at, calls) for at, calls in counts if max(calls.values()) >= ranks]
+        return [self._often(at, calls, ranks) for at, calls in often] or Passed(
+            f"no line makes a process group for each of {ranks} ranks"
+        )
+
+    def _often(self, at: Where | None, calls: Mapping[int, int], ranks: int) -> Finding:
+        most = max(calls.values())
+        return self.warn(
+            f"one line makes {plural(most, 'process group')} in a job of {plural(ranks, 'rank')}",
+            why=f"{ranks_phrase(calls)} call new_group {most} times at the start, and so does every rank. The time "
+            "grows at least with the square of the number of ranks.",
+            fix='mesh = init_device_mesh("cuda", (hosts, gpus_on_each), mesh_dim_names=("host", "gpu"))\n'
+            'group = mesh["gpu"].get_group()    # or send and recv, which need no group',
+            ranks=tuple(calls),
+            where=at,
+            evidence=by_state(calls, lambda count: plural(count, "call")),
+        )
