@@ -7,6 +7,8 @@ import pytest
 
 from ddpdoctor.cli import run
 
+SCALE = ("--rehearse", "--world-size", "64")
+
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
@@ -42,6 +44,16 @@ from ddpdoctor.cli import run
         (["check", "--rehearse-hosts", "0", "{file}"], "'--rehearse-hosts': 0 is less than 1"),
         (["check", "--rehearse"], "--rehearse requires a script"),
         (["check", "--full"], "--full requires a script"),
+        (["check", "--rehearse", "--world-size", "64"], "--rehearse requires a script"),
+        (["check", "--world-size", "64", "{file}"], "--world-size requires --rehearse"),
+        (["check", "--rehearse", "--world-size", "1", "{file}"], "'--world-size': 1 is not between 2 and"),
+        (["check", "--ranks", "0,1", "{file}"], "--ranks requires --world-size"),
+        (["check", *SCALE, "--ranks", "0-", "{file}"], "--ranks '0-' is not a list such as 0,1,8-11,511"),
+        (["check", *SCALE, "--ranks", "0,64", "{file}"], "64 is not in a job of 64 ranks"),
+        (["check", *SCALE, "--ranks", "1,2", "{file}"], "needs rank 0 and at least one more"),
+        (["check", *SCALE, "--rehearse-hosts", "2", "{file}"], "--world-size and --rehearse-hosts exclude"),
+        (["check", *SCALE, "--nnodes", "2", "{file}"], "--world-size and --nnodes exclude each other"),
+        (["check", *SCALE, "--", "torchrun", "{file}"], "requires a script or a module, not a command line"),
         (["check", "--trace", "{folder}"], "is not a run folder that ddpdoctor kept"),
         (["check", "--trace", "{folder}", "{file}"], "is not a run folder that ddpdoctor kept"),
         (["check", "--nosuch"], "--nosuch"),

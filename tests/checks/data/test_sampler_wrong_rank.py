@@ -3,7 +3,7 @@ from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.process import GroupEvent, Raised
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, replace, where
+from tests.support.recordings import recorded, recording, replace, trace, where
 
 
 def claiming(*places, world_size=None, change=None, content_of=lambda rank: "c0ffee"):
@@ -79,3 +79,22 @@ def test_a_rank_that_the_sampler_refuses():
     finding = only_finding("DD105", Source.RUN, trace)
     assert finding.headline == "DistributedSampler refuses the rank of rank 1: there are fewer num_replicas"
     assert (finding.where, finding.ranks) == (where(38), (1,))
+
+
+def some_of(ranks, world_size, place):
+    """A few ranks of a job that were recorded, of another host or real ones, and the place each sampler takes."""
+
+    def of(rank):
+        own, replicas = place(rank)
+        sampler = Sampler("DistributedSampler", True, own, replicas, at=where(38))
+        return drawing(recording(rank, world_size), range(own, 8 * world_size, replicas), sampler=sampler)
+
+    return trace({rank: of(rank) for rank in ranks}, world_size=world_size)
+
+
+def test_a_rank_has_its_place_among_those_that_were_not_recorded_too():
+    passed("DD105", Source.RUN, some_of((4, 5, 6, 7), 8, lambda rank: (rank, 8)))
+    finding = only_finding("DD105", Source.RUN, some_of((0, 8, 63), 64, lambda rank: (rank % 8, 8)))
+    assert finding.headline == (
+        "DistributedSampler of rank 0 draws as rank 0 of 8, in a group of 64 in which it is rank 0"
+    )

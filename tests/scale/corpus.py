@@ -1,0 +1,73 @@
+"""Scripts at scale: the sick ones of this folder, and right ones of tests/healthy, run as a few ranks of many."""
+
+from pathlib import Path
+
+from ddpdoctor.cli.imagined_job import usual_ranks
+from ddpdoctor.launch import Imagined
+from ddpdoctor.model import Level
+from tests.support.expectations import Expected, as_expected, expectations
+from tests.support.forked import Ran, needs_gpus, run_forked
+
+SICK = sorted(Path(__file__).parent.glob("dd*.py"))
+HEALTHY = tuple(
+    Path(__file__).parents[1] / "healthy" / f"{name}.py"
+    for name in (
+        "accumulation_last_window",
+        "averaged_flat_by_hand",
+        "batch_sampler_by_hand",
+        "checkpoint_shard_of_each_rank",
+        "collectives_of_groups",
+        "compressing_hook",
+        "fully_sharded",
+        "gathered_with_gradient",
+        "global_token_mean",
+        "join_uneven",
+        "local_sgd",
+        "mesh_of_data_and_tensors",
+        "stops_early_together",
+        "summed_by_hand",
+        "zero_redundancy",
+    )
+)
+WORLD_SIZE, NPROC = 64, 8
+_SECONDS = 120.0
+_HANG_SECONDS = 6.0
+
+
+def run_at_scale(script: Path, folder: Path, world_size: int) -> Ran:
+    """Run a script as the usual few ranks of a job of this size."""
+    imagined = Imagined(world_size, min(NPROC, world_size), usual_ranks(world_size, min(NPROC, world_size)))
+    return run_forked(
+        script, folder, imagined=imagined, rehearse=1, seconds=_SECONDS, hang_after=_HANG_SECONDS
+    )
+
+
+def found_at_scale(script: Path, folder: Path) -> str:
+    """What is wrong with the findings of a sick script at scale; empty where they are as its comments say."""
+    ran = run_at_scale(script, folder / "scale", WORLD_SIZE)
+    imagined = ran.trace.imagined
+    assert imagined is not None
+    wanted = sorted(map(str, (_of_real(it, imagined.ranks) for it in expectations(script, WORLD_SIZE))))
+    told = sorted(
+        str(as_expected(finding, script)) for finding in ran.findings if finding.level is not Level.INFO
+    )
+    return "" if told == wanted else "\n".join((*told, "instead of", *wanted, *ran.errors))
+
+
+def is_silent(script: Path, world_size: int, folder: Path) -> str:
+    """What is said of a right script on two real ranks, or as a job of this size; empty where it is nothing."""
+    ran = (
+        run_forked(script, folder / "two", nproc=2, rehearse=int(needs_gpus(script)))
+        if world_size == 2
+        else run_at_scale(script, folder / str(world_size), world_size)
+    )
+    told = [
+        f"{finding.code} {finding.headline}" for finding in ran.findings if finding.level is not Level.INFO
+    ]
+    if not told and ran.trace.broken is None:
+        return ""
+    return "\n".join((*told, str(ran.trace.broken), *ran.errors))
+
+
+def _of_real(expected: Expected, real: tuple[int, ...]) -> Expected:
+    return Expected(expected.code, expected.line, tuple(rank for rank in expected.ranks if rank in real))
