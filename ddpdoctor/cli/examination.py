@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.check import Check
+from ddpdoctor.cli.hosts import Hosts, facts_by_rank
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder
@@ -25,9 +27,13 @@ from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_lau
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.model import Evidence, Report, Source
 from ddpdoctor.progress import Progress
+from ddpdoctor.trace import Trace
 
 TIME_LIMIT_SLACK = 15.0
 """Seconds between the time limit, when the recorder ends a script in order, and its end by force."""
+
+BROKEN_SECONDS = 10.0
+"""That the others wait for a host, and it for them, which has found why it cannot take part."""
 
 
 def examine(request: Request, progress: Progress) -> Report:
@@ -46,6 +52,9 @@ class _Examination(Judging):
         self.progress = progress
         self.deadline = self.started + request.host.launch.timeout
         self.job: JobRun | None = None
+        self.hosts = Hosts(request, folder, progress.stage)
+        self.trace: Trace | None = None
+        """Of this host, where another one judges it."""
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
@@ -54,7 +63,8 @@ class _Examination(Judging):
             return self.compose()
         launch = self.request.host.launch
         with ExitStack() as started:
-            group_checks = self.request.checks(Source.GROUP)
+            started.callback(self.hosts.close)
+            group_checks, group = self.request.checks(Source.GROUP), None
             if group_checks:
                 # First of all, since importing torch takes longer than reading all facts of the host.
                 folder, system = self.subfolder("group"), self.request.host.system
@@ -67,9 +77,10 @@ class _Examination(Judging):
                 # Its ranks are held until nothing is timed any more, when torchrun has imported torch.
                 self._start_job(started, hold=True)
             self._examine_host()
-            broken = self._examine_group(group, started) if group_checks else None
+            self._meet()
+            broken = self._examine_group(group, started) if group else self._only_met()
             self._examine_run(broken, started)
-        return self.compose()
+            return self._end()
 
     def _judge_again(self, folders: Sequence[Path]) -> None:
         """Judge an earlier job by its folders."""
@@ -85,10 +96,40 @@ class _Examination(Judging):
         self.progress.stage("examining this host")
         self.judge(Source.HOST, self.request.host)
 
+    def _meet(self) -> None:
+        """Wait for the other hosts of the job, and hear what is wrong with them."""
+        # Who has a reason not to come does not let the others wait.
+        limit = BROKEN_SECONDS if self.cause_on_host() else math.inf
+        self.hosts.meet(self.request.host.launch, min(self.deadline, time.monotonic() + limit))
+        self.verdicts = self.hosts.verdicts(self.verdicts)
+
+    def _only_met(self) -> str | None:
+        """Why the job cannot begin where no group was asked for."""
+        self.unfinished = self.hosts.broken
+        return self.hosts.broken
+
     def _examine_group(self, group: GroupRun, started: ExitStack) -> str | None:
         """Judge the group; why it broke, where it did."""
+        record = self._group_record(group, started)
+        if not self.hosts.judges:
+            broken = self.hosts.group_is_judged(record.broken, self.deadline)
+            if not self.hosts.judges:
+                self.unfinished = broken
+                return broken
+        self._judge_group(record)
+        return self.hosts.group_is_judged(record.broken, self.deadline)
+
+    def _group_record(self, group: GroupRun, started: ExitStack) -> GroupRecord:
+        if self.hosts.broken:
+            group.stop()
+            return self.hosts.no_group(self.request.host.launch)
         self.progress.stage("importing torch")
-        record = group.finish(self.deadline, self.progress.stage, lambda: self._start_job(started))
+        record = group.finish(
+            self.deadline, self.progress.stage, lambda: self._start_job(started), self.hosts.lost
+        )
+        return self.hosts.group(record, self.deadline)
+
+    def _judge_group(self, record: GroupRecord) -> None:
         self.unfinished = record.broken
         self._describe(record)
         cause = self.cause_on_host() if record.broken else None
@@ -98,7 +139,6 @@ class _Examination(Judging):
         else:
             self.judge(Source.GROUP, record)
             self.verdicts = [_with_log(verdict, record) for verdict in self.verdicts]
-        return record.broken
 
     def _start_job(self, started: ExitStack, *, hold: bool = False) -> None:
         """Start torchrun, once; its ranks begin unless they are held."""
@@ -115,7 +155,8 @@ class _Examination(Judging):
             launch = trainer_launch(launch)
             job = bundled_trainer(launch, folder)
         follow = None if job.bundled else self.request.follow
-        policy = RunPolicy(self.request.options.hang_after, tell=self.progress.stage)
+        agreement = None if job.bundled else self.hosts.agreement
+        policy = RunPolicy(self.request.options.hang_after, tell=self.progress.stage, agreement=agreement)
         torch, orphaned = self.request.host.torch_version, [self.folder]
         return JobRun(job, launch, folder, torch=torch, follow=follow, if_orphaned=orphaned, policy=policy)
 
@@ -137,7 +178,33 @@ class _Examination(Judging):
             trace = replay(
                 self.request.job, launch, folder, self._deadline_of_job(), self.request.host.torch_version
             )
+        if self.request.job is None:
+            self._judge_trainer(trace)
+            return
+        trace, folders = self.hosts.run(trace)
+        if self.hosts.judges:
+            self.judge_run(trace, folders)
+        else:
+            self.trace = trace
+
+    def _judge_trainer(self, trace: Trace) -> None:
+        """The bundled trainer runs on each host by itself."""
+        before = len(self.verdicts)
         self.judge_run(trace, [self.folder / JOB_FOLDER])
+        self.verdicts[before:] = self.hosts.verdicts(self.verdicts[before:])
+
+    def _end(self) -> Report:
+        if self.hosts.judges:
+            self.notes += self.hosts.notes
+            report = self.compose()
+            self.hosts.announce(report)
+            return report
+        if (reported := self.hosts.report_of_leader(self.started)) is not None:
+            return reported
+        if self.trace is not None:
+            self.judge_run(self.trace, [self.folder / JOB_FOLDER])
+        self.notes += self.hosts.notes
+        return self.compose()
 
     def _deadline_of_job(self) -> float:
         if self.request.job is None:
@@ -148,6 +215,7 @@ class _Examination(Judging):
         return self.deadline if limit is None else min(self.deadline, time.monotonic() + limit + slack)
 
     def _describe(self, record: GroupRecord) -> None:
+        self.hosts_of_ranks |= facts_by_rank(record.nodes)
         self.run["torch"] = record.torch or None
         self.run["hosts"] = len({rank.host for rank in record.ranks if rank.host}) or 1
         if record.launch.backend != "nccl":

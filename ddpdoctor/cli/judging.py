@@ -32,7 +32,7 @@ class Judging:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
-        self.hosts: dict[int, str] = {}
+        self.hosts_of_ranks: dict[int, str] = {}
         """The host of each rank, as far as it is known."""
         self.since: float | None = None
         """When the run began that is judged, in seconds since the epoch; None where this command ran it."""
@@ -81,7 +81,9 @@ class Judging:
         of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
         self.notes += notes(trace, of_run, self.request.options.time_limit)
         self.run.update(facts(trace))
-        self.hosts |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}
+        if len(folders) > 1:
+            self.run |= {"nproc": len(trace.ranks) // len(folders), "nnodes": len(folders)}
+        self.hosts_of_ranks |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}
 
     def _read_output(self, trace: Trace, folders: Sequence[Path]) -> None:
         """Of a script that broke, what it printed may tell more than its exception."""
@@ -102,10 +104,10 @@ class Judging:
             "script": job.name if job else None,
             **self.run,
         }
-        if (line := hosts_line(self.hosts)) and any(verdict.findings for verdict in self.verdicts):
+        if (line := hosts_line(self.hosts_of_ranks)) and any(verdict.findings for verdict in self.verdicts):
             self.notes.append(line)
         return compose(
-            [with_hosts(verdict, self.hosts) for verdict in self.verdicts],
+            [with_hosts(verdict, self.hosts_of_ranks) for verdict in self.verdicts],
             run,
             self.started,
             fail_on=self.request.fail_on,

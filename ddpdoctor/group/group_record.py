@@ -13,6 +13,8 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Evidence
+from ddpdoctor.nodes.facts import NodeFacts
+from ddpdoctor.nodes.links import Link
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,14 @@ class GroupRecord:
     stack_note: str | None = None
     """Why py-spy could not take the stacks, where it could not; then they are the interpreter's own."""
     seconds: float = 0.0
+    nodes: tuple[NodeFacts, ...] = ()
+    """The hosts that came, where there are several."""
+    links: tuple[Link, ...] = ()
+    """How they reach each other."""
+    absent: tuple[int, ...] = ()
+    """The nodes that never came."""
+    lost: Mapping[int, str] = field(default_factory=dict)
+    """The nodes that were gone before the end, and why, in a clause."""
 
     def first_to_break(self) -> RankRecord | None:
         """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""

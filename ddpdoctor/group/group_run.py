@@ -69,10 +69,8 @@ class GroupRun:
         environ = {**system.environ, **debugging}
         self._process = start_engine("ddpdoctor.group.engine", folder, run_id, environ, orphaned)
         first = launch.node_rank * launch.nproc
-        # Other nodes may be started by hand, a minute later.
-        join_seconds = JOIN_SECONDS if launch.nnodes == 1 else launch.timeout
         self._ranks = [
-            RankState(rank, events=GrowingFile(rank_files.rank_file(folder, rank)), limit=join_seconds)
+            RankState(rank, events=GrowingFile(rank_files.rank_file(folder, rank)), limit=JOIN_SECONDS)
             for rank in range(first, first + launch.nproc)
         ]
         self._observer = Observer()
@@ -85,6 +83,7 @@ class GroupRun:
         self._log: list[str] = []
         self._unwritable = False
         self._when_timed: Callable[[], None] | None = None
+        self._lost: Callable[[], str | None] = lambda: None
 
     def stop(self) -> None:
         """End every process of the group, at once, and remove what a killed rank could not."""
@@ -98,6 +97,7 @@ class GroupRun:
         deadline: float,
         stage: Callable[[str], None],
         when_timed: Callable[[], None] | None = None,
+        lost: Callable[[], str | None] = lambda: None,
     ) -> GroupRecord:
         """Let the ranks go, watch them to their end, and stop whatever is left.
 
@@ -105,8 +105,9 @@ class GroupRun:
             deadline: of the whole command, on the monotonic clock.
             stage: is told what the group does now.
             when_timed: is called once when nothing is timed any more, so that other work may begin.
+            lost: tells in a clause which host of the job was lost; None while all are there.
         """
-        self._when_timed = when_timed
+        self._when_timed, self._lost = when_timed, lost
         hung: str | None = None
         try:
             broken = self._until(self._is_ready, PRELOAD_SECONDS, deadline, "torch was not imported")
@@ -168,6 +169,8 @@ class GroupRun:
             if self._somebody_broke():
                 self._wait_for_the_others()
                 return self._why_broken(), None
+            if why := self._lost():
+                return why, None
             where = self._where()
             if self._is_hung():
                 self._stack_note = take_rank_stacks(self._unfinished(), self.folder)

@@ -19,6 +19,7 @@ from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
+from ddpdoctor.nodes.agreement import Agreement, RunState
 from ddpdoctor.trace import Trace
 
 END_SECONDS = 3.0
@@ -61,6 +62,8 @@ class RunPolicy:
     """Is told in a sentence who waits for whom, where that takes long."""
     on_hang: Callable[[Trace], bool] | None = None
     """Is given a job that has stopped; whether it is to be ended. None to end it."""
+    agreement: Agreement | None = None
+    """With the other hosts of the job, where there are several that have met."""
 
 
 class JobRun:
@@ -105,7 +108,10 @@ class JobRun:
             passes_on=self._policy.passes_on,
         )
         pid, hang_after, least = self._running.pid, self._policy.hang_after, self._policy.least
-        self._supervisor = Supervisor(job, launch, folder / RECORD, pid, hang_after, least)
+        agreement = self._policy.agreement
+        self._supervisor = Supervisor(
+            job, launch, folder / RECORD, pid, hang_after, least, sees_all=agreement is not None
+        )
         self._follower = follow(self._streams) if follow else None
 
     def release(self) -> None:
@@ -167,10 +173,19 @@ class JobRun:
         self._judgement = self._supervisor.look()
         if self._policy.tell and (sentence := self._supervisor.sentence(self._judgement)):
             self._policy.tell(sentence)
+        if self._policy.agreement:
+            self._policy.agreement.tell(self._state())
+
+    def _state(self) -> RunState:
+        if self._supervisor.failed_at:
+            return RunState.FAILED
+        if self._supervisor.all_ended():
+            return RunState.OVER
+        return RunState.STILL if self._judgement.state is JobState.HUNG else RunState.MOVES
 
     def _is_hung(self) -> bool:
         if self._judgement.state is JobState.HUNG:
-            return True
+            return self._policy.agreement is None or self._policy.agreement.all_still()
         failed = self._supervisor.failed_at
         if self._policy.passes_on and failed and failed != self._reported:
             return time.monotonic() - failed > self._policy.victim_seconds
@@ -215,6 +230,8 @@ class JobRun:
             return False
         failed = self._supervisor.failed_at
         if failed and time.monotonic() - failed > self._policy.victim_seconds:
+            return True
+        if self._policy.agreement and self._policy.agreement.is_over(self._policy.victim_seconds):
             return True
         longest = IDLE_SECONDS if self._supervisor.is_line else END_SECONDS
         return self._supervisor.all_ended() and self._supervisor.idle_seconds() > longest

@@ -33,6 +33,7 @@ class Supervisor:
         guard: the process from which all of it descends.
         hang_after: seconds after which it has stopped, where the user chose them.
         least: seconds that are waited at least for a rank that could still come.
+        sees_all: whether somebody looks at the ranks of every other host, too, and a hang is what all agree on.
     """
 
     def __init__(
@@ -43,8 +44,11 @@ class Supervisor:
         guard: int,
         hang_after: float | None = None,
         least: float = HANG_SECONDS,
+        *,
+        sees_all: bool = False,
     ) -> None:
         self._job, self._launch, self._record, self._guard = job, launch, record, guard
+        self._sees_all = sees_all
         self.watch = Watch(record)
         self._ranks = RankObserver(guard, record)
         self._processes = Observer()
@@ -72,7 +76,7 @@ class Supervisor:
         self.failed_at = (self.failed_at or now) if failed else None
         if not ranks or self.failed_at or ended:
             return Judgement(JobState.MOVES)
-        self._detector.elsewhere = self._is_elsewhere(ranks)
+        self._detector.elsewhere = self._is_elsewhere(ranks) and not self._sees_all
         self._detector.together = max(
             FIRST_SECONDS.get(rank.backend or "", HANG_SECONDS) for rank in ranks.values()
         )

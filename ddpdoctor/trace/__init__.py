@@ -90,6 +90,16 @@ class Shortened:
 
 
 @dataclass(frozen=True)
+class LostHost:
+    """A host of the job that was gone before the end."""
+
+    host: str
+    ranks: tuple[int, ...]
+    reason: str
+    """In a clause whose subject is the host."""
+
+
+@dataclass(frozen=True)
 class Trace:
     """A training run: on this host, or on all of its hosts."""
 
@@ -121,10 +131,14 @@ class Trace:
     """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
     standstill: Standstill | None = None
     """The job as it stood when it had stopped; None where it did not."""
+    lost: tuple[LostHost, ...] = ()
+    """The hosts that were gone before the end; what their ranks did is not known."""
 
     @property
     def broken(self) -> str | None:
         """Why the run did not get to its end, in a clause; None where every rank did."""
+        if self.lost:
+            return f"{self.lost[0].host} was lost"
         if all(rank.finished for rank in self.ranks):
             return None
         if self.out_of_time:

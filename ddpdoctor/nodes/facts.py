@@ -1,0 +1,125 @@
+"""What the command on one host tells those on the others of it: plain data."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddpdoctor import __version__
+from ddpdoctor.host import Host
+from ddpdoctor.host.gpus import visible_gpus
+from ddpdoctor.secret import is_secret
+
+_COMPARED = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_", "UCX_", "FI_")
+"""How the names of variables begin that ranks have to share."""
+_LARGEST_FILE = 64 << 20
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """One host of the job."""
+
+    node_rank: int
+    host: str
+    nproc: int = 1
+    version: str = __version__
+    """Of ddpdoctor."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Of torch and Python; what is not installed is not there."""
+    gpus: int = 0
+    time: float = 0.0
+    """Seconds since the epoch when the other host heard of it, by this host's clock."""
+    skew: float = 0.0
+    """Seconds by which its clock is ahead of that of the host of rank 0."""
+    address: str = ""
+    """By which the other hosts reach its ranks."""
+    port: int = 0
+    """On which it listens for the others' trial."""
+    interfaces: Mapping[str, str] = field(default_factory=dict)
+    """The interface of each of its addresses that lead to other hosts."""
+    mtus: Mapping[str, int] = field(default_factory=dict)
+    """The largest packet of each of these interfaces, in bytes."""
+    resolves: tuple[str, ...] = ()
+    """The addresses of its own name, as it resolves it."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Settings of NCCL, gloo and torch in its environment, without secrets."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Checksums of the script and of the files that it is given, by path."""
+
+    @property
+    def interface(self) -> str:
+        """That has :attr:`address`; empty where none has."""
+        return self.interfaces.get(self.address, "")
+
+    @property
+    def mtu(self) -> int:
+        """Of :attr:`interface`; 0 where it is not known."""
+        return self.mtus.get(self.interface, 0)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Its ranks, where every host has as many."""
+        return tuple(range(self.node_rank * self.nproc, (self.node_rank + 1) * self.nproc))
+
+
+def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
+    """What this host tells.
+
+    Args:
+        words: of the job's command line; of those that are files, the checksums are told.
+    """
+    usable = host.usable_interfaces
+    versions = {"torch": host.torch_version, "Python": platform.python_version()}
+    return NodeFacts(
+        node_rank=host.launch.node_rank,
+        host=host.hostname,
+        nproc=host.launch.nproc,
+        versions={name: version for name, version in versions.items() if version},
+        gpus=len(visible_gpus(host)),
+        time=time.time(),
+        address=data_address(host),
+        interfaces={address: known.name for known in usable for address in known.addresses},
+        mtus={known.name: mtu for known in usable if (mtu := _mtu(host, known.name))},
+        resolves=host.system.resolve(host.hostname),
+        variables=_variables(host.environ),
+        files={word: digest for word in words if (digest := _checksum(word))},
+    )
+
+
+def data_address(host: Host) -> str:
+    """The address that gloo gives to the other ranks: of the interface that is named, or of the hostname."""
+    wanted = host.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
+    for interface in host.interfaces:
+        if interface.name == wanted and interface.addresses:
+            return interface.addresses[0]
+    resolved = host.system.resolve(host.hostname)
+    here = [address for interface in host.usable_interfaces for address in interface.addresses]
+    return next((address for address in resolved if address in here), "")
+
+
+def _mtu(host: Host, interface: str) -> int:
+    text = host.system.read_text(f"/sys/class/net/{interface}/mtu")
+    return int(text) if text and text.strip().isdigit() else 0
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if name.startswith(_COMPARED) and not is_secret(name, value)
+    }
+
+
+def _checksum(word: str) -> str:
+    """Of a file; empty where the word names none, or a large one."""
+    try:
+        path = Path(word)
+        if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
+            return ""
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except (OSError, ValueError):
+        return ""

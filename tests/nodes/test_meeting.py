@@ -1,0 +1,168 @@
+"""Commands of several hosts that meet: threads on this machine stand for them."""
+
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ddpdoctor.launch import Launch
+from ddpdoctor.nodes.channel import Channel, Message, NoMessage, read_message
+from ddpdoctor.nodes.facts import NodeFacts
+from ddpdoctor.nodes.meeting import Nodes, NotMet, meet
+from tests.support.command import free_port
+
+
+def come(node: int, port: int, nnodes: int = 2, seconds: float = 20.0, **facts: str) -> Nodes:
+    launch = Launch(nnodes=nnodes, node_rank=node, master_port=port)
+    here = NodeFacts(node, f"node{node}", address="127.0.0.1", **facts)  # type: ignore[arg-type]
+    return meet(launch, here, time.monotonic() + seconds, lambda _: None)
+
+
+def together(*come_in: Callable[[], Nodes]) -> list[Nodes | NotMet]:
+    """What came of each."""
+    with ThreadPoolExecutor() as pool:
+        futures = [pool.submit(each) for each in come_in]
+    return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
+
+
+def test_all_know_all_and_the_port_is_free_for_the_job() -> None:
+    port = free_port()
+    met = together(*(lambda node=node: come(node, port, 3) for node in range(3)))  # type: ignore[misc]
+    for nodes in met:
+        assert isinstance(nodes, Nodes)
+        assert [facts.host for facts in nodes.facts.values()] == ["node0", "node1", "node2"]
+        assert nodes.absent == ()
+    socket.create_server(("", port)).close()
+    leader, first, second = met
+    for nodes in (second, first):
+        nodes.channels[0].send(Message("verdicts", {"of": nodes.here.host}, b"records"))
+    messages = leader.collect("verdicts", time.monotonic() + 10)
+    assert {node: (m.values["of"], m.body) for node, m in messages.items()} == {
+        1: ("node1", b"records"),
+        2: ("node2", b"records"),
+    }
+    for nodes in met:
+        nodes.close()
+    assert leader.lost() == first.lost() == {}
+
+
+def test_who_never_came_is_known_to_all_who_did() -> None:
+    port = free_port()
+    for nodes in together(lambda: come(0, port, 3, 1.0), lambda: come(1, port, 3, 1.0)):
+        assert isinstance(nodes, Nodes)
+        assert nodes.absent == (2,)
+        nodes.close()
+
+
+def test_without_node_0_there_is_no_meeting() -> None:
+    (alone,) = together(lambda: come(1, free_port(), 2, 0.5))
+    assert isinstance(alone, NotMet)
+    assert "no answer of node 0 at 127.0.0.1 port" in str(alone)
+    assert "Connection refused" in str(alone)
+
+
+def test_two_hosts_with_one_number() -> None:
+    port = free_port()
+    waits = 3.0
+    met = together(
+        lambda: come(0, port, 3, waits), lambda: come(1, port, 3, waits), lambda: come(1, port, 3, waits)
+    )
+    (refused,) = [str(one) for one in met if isinstance(one, NotMet)]
+    assert refused == "node 0 refused this host: --node-rank 1 was given on node1 and on node1"
+    for nodes in met:
+        if isinstance(nodes, Nodes):
+            nodes.close()
+
+
+def test_another_version_is_refused() -> None:
+    port = free_port()
+    _, other = together(lambda: come(0, port, 2, 1.0), lambda: come(1, port, 2, 1.0, version="0.0.1"))
+    assert isinstance(other, NotMet)
+    assert "ddpdoctor 0.0.1 on node1" in str(other)
+
+
+def test_a_port_that_is_taken() -> None:
+    port = free_port()
+    with socket.create_server(("", port)):
+        (alone,) = together(lambda: come(0, port))
+    assert str(alone) == f"port {port} of this host cannot be used: Address already in use"
+
+
+def test_what_is_no_command_of_ours_is_left_out() -> None:
+    port = free_port()
+
+    def knock() -> Nodes:
+        time.sleep(0.3)
+        with socket.create_connection(("127.0.0.1", port)) as other:
+            other.sendall(b"GET / HTTP/1.1\r\nHost: somewhere.else\r\n\r\n")
+        return come(1, port)
+
+    for nodes in together(lambda: come(0, port), knock):
+        assert isinstance(nodes, Nodes)
+        assert nodes.absent == ()
+        nodes.close()
+
+
+def test_the_loss_of_a_host_is_told_to_the_others() -> None:
+    port = free_port()
+    met = together(*(lambda node=node: come(node, port, 3) for node in range(3)))  # type: ignore[misc]
+    leader, first, second = met
+    first.channels[0]._connection.shutdown(socket.SHUT_RDWR)  # as the kernel does when its process is killed
+    deadline = time.monotonic() + 10
+    while not (leader.lost() and second.lost()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert leader.lost() == {1: "its connection closed"}
+    assert second.lost() == {1: "its connection closed"}
+    for nodes in met:
+        nodes.close()
+
+
+def test_the_states_of_all_are_known_to_all() -> None:
+    port = free_port()
+    met = together(*(lambda node=node: come(node, port, 3) for node in range(3)))  # type: ignore[misc]
+    for number, nodes in enumerate(met):
+        nodes.status["state"] = f"state {number}"
+    deadline = time.monotonic() + 10
+    while len([s for s in met[2].statuses().values() if s.get("state")]) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert {node: status["state"] for node, status in met[2].statuses().items()} == {
+        0: "state 0",
+        1: "state 1",
+    }
+    for nodes in met:
+        nodes.close()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: somewhere.else\r\n\r\n",
+        b"ddpdoctor-1\n" + b"\xff" * 12,
+        b"ddpdoctor-1\n" + (2).to_bytes(4, "big") + bytes(8) + b"[]",
+        b"ddpdoctor-1\n" + (2).to_bytes(4, "big") + bytes(8) + b"{}",
+    ],
+)
+def test_what_is_no_message_is_refused(sent: bytes) -> None:
+    left = bytearray(sent)
+
+    def read(count: int) -> bytes:
+        taken = bytes(left[:count])
+        del left[:count]
+        return taken
+
+    with pytest.raises(NoMessage):
+        read_message(read)
+
+
+def test_a_large_message_arrives_whole() -> None:
+    here, there = socket.socketpair()
+    sender, receiver = Channel(here), Channel(there)
+    body = bytes(range(256)) * 20_000
+    sender.send(Message("records", {}, body))
+    message = receiver.receive("records", time.monotonic() + 10)
+    assert message is not None
+    assert message.body == body
+    sender.close()
+    receiver.close()
