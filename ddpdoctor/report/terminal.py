@@ -89,23 +89,40 @@ def render(
 
 
 def _lines(report: Report, width: int, verbose: bool) -> Iterator[Line]:
+    sections = [list(section) for section in _sections(report, width, verbose)]
+    for number, section in enumerate(section for section in sections if section):
+        yield from [Line("")] if number else []
+        yield from section
+
+
+def _sections(report: Report, width: int, verbose: bool) -> Iterator[Iterator[Line]]:
+    """What has a blank line between it and the next."""
     places = Places.of(report)
-    yield from _header(report, width, places)
-    yield Line("")
-    yield from _table(report, width) if verbose else _overview(report, width)
-    yield from [Line("")] if report.checks else []
-    for note in report.notes:
-        lines = hang("note:  ", note, width)
-        yield from styled(lines, Style.FAINT, len(lines[0]))
-    yield from [Line("")] if report.notes else []
+    yield _header(report, width, places)
+    yield _table(report, width) if verbose else _overview(report, width)
+    yield _notes(report, width)
     shown = [finding for finding in report.findings if finding.level is not Level.INFO or verbose]
     blocks = by_check(shown)
     for findings in [[finding] for finding in shown] if verbose else blocks:
-        yield from block_lines(findings, width, places)
-        yield Line("")
-    yield from summary_lines(blocks, width, places) if len(blocks) > 1 else ()
+        yield block_lines(findings, width, places)
+    yield _end(report, summary_lines(blocks, width, places) if len(blocks) > 1 else iter(()))
+
+
+def _notes(report: Report, width: int) -> Iterator[Line]:
+    for note in report.notes:
+        lines = hang("note:  ", note, width)
+        yield from styled(lines, Style.FAINT, len(lines[0]))
+
+
+def _end(report: Report, summary: Iterator[Line]) -> Iterator[Line]:
+    """What stands above the prompt."""
+    yield from summary
     yield Line(verdict(report))
-    yield from _next_steps(report)
+    findings = [finding for finding in report.findings if finding.level is not Level.INFO]
+    if findings:
+        yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
+    if report.run.get("folder"):
+        yield beginning(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))
 
 
 def _version(report: Report) -> str:
@@ -147,13 +164,15 @@ def _in_order(checks: Iterable[CheckResult]) -> list[CheckResult]:
 
 
 def _overview(report: Report, width: int) -> Iterator[Line]:
-    """How many checks passed and were skipped, and a row for each that has something to say and no finding."""
+    """A row for each check that has something to say and no finding; of many others how many passed and were skipped,
+    where nothing was found.
+    """
     informing = informing_codes(report)
     few = len(report.checks) <= MOST_ROWS
     found = {finding.code for finding in report.findings if finding.level is not Level.INFO}
     checks = [check for check in _in_order(report.checks) if check.code not in found]
     rows = [check for check in checks if few or check.outcome not in _SILENT or check.code in informing]
-    silent = [check for check in checks if check not in rows]
+    silent = [check for check in checks if check not in rows and not found]
     yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))
     yield from plain(_reasons([check for check in silent if check.outcome is Outcome.SKIP], width))
     for check in rows:
@@ -195,11 +214,3 @@ def _measured(check: CheckResult, width: int) -> Iterator[str]:
     for entry in fold_evidence(check.evidence):
         ranks = f"{ranks_phrase(entry.ranks)}: " if entry.ranks else ""
         yield from hang(" " * 16, ranks + entry.text, width)
-
-
-def _next_steps(report: Report) -> Iterator[Line]:
-    findings = [finding for finding in report.findings if finding.level is not Level.INFO]
-    if findings:
-        yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
-    if report.run.get("folder"):
-        yield beginning(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))
