@@ -25,7 +25,7 @@ def test_the_oldest_and_the_newest_python_and_the_oldest_torch_are_run():
 
 @pytest.mark.parametrize("sample", versions.SAMPLE.split(" or "))
 def test_a_sample_is_a_script(sample):
-    folders = ("tests/sick", "tests/sick/hangs", "tests/healthy")
+    folders = ("tests/sick", "tests/sick/hangs", "tests/healthy", "ddpdoctor/demos")
     scripts = (script for folder in folders for script in Path(versions.ROOT, folder).glob("*.py"))
     assert any(sample in script.stem for script in scripts)
 

@@ -12,6 +12,7 @@ from ddpdoctor.cli.command import command
 from ddpdoctor.cli.options import (
     BenchOptions,
     CheckOptions,
+    DemoOptions,
     ExplainOptions,
     HangOptions,
     PageFormat,
@@ -108,6 +109,17 @@ def explain(options: ExplainOptions) -> int:
     from ddpdoctor.cli.explain import run_explain
 
     return run_explain(options)
+
+
+@command(app, DemoOptions)
+def demo(options: DemoOptions) -> int:
+    """Write a small script with a problem, check it and explain it; then the same with its correction.
+
+    Exit status: 0 shown, 1 the check did not find what it should, 2 wrong usage.
+    """
+    from ddpdoctor.cli.demo import run_demo
+
+    return run_demo(options)
 
 
 @command(app, TrainOptions)

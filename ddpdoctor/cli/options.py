@@ -317,6 +317,18 @@ class ExplainOptions(ReportOptions):
 
 
 @dataclass(frozen=True)
+class DemoOptions:
+    """Of ``demo``."""
+
+    subject: str | None = _words("[CODE]", "The code or name of the check to show.")
+    list_demos: bool = _flag("List the checks that have a demo.", "--list")
+    folder: str = _field(
+        "ddpdoctor-demo", typer.Option(metavar="FOLDER", help="Write the scripts to this folder.")
+    )
+    quiet: bool = _quiet()
+
+
+@dataclass(frozen=True)
 class TrainOptions(LaunchOptions):
     """Of ``train``."""
 

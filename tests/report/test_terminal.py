@@ -134,7 +134,7 @@ def test_of_many_checks_only_those_that_say_something_have_a_line():
 
 def test_where_something_was_found_the_verdict_alone_counts_what_passed():
     text = terminal.render(Report("0.1.0", (), 1, 0.1, many_checks(), (UNUSED,)))
-    header, rows, finding, *_ = text.split("\n\n")
+    _, rows, finding, *_ = text.split("\n\n")
     assert (rows, finding[:12]) == ("  error  DD300  text 300", "FAIL[DD904]:")
     assert "1 failed, 1 error, 8 skipped, 15 passed in" in text
 

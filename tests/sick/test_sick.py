@@ -1,4 +1,4 @@
-"""Every script here has one disease: it is found, with its ranks and its line, and nothing else is.
+"""Every script here and in ddpdoctor/demos has one disease: it is found, with its ranks and line, and nothing else is.
 
 A script says by comments what is to be found: tests/support/expectations.py. Each runs on three ranks, the first of
 each check on two as well. One that starts its ranks itself, by mp.spawn, gets their number as its first argument. To
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.demos import demos
 from ddpdoctor.model import Level
 from tests.support.expectations import as_expected, expectations, first_of_each_check
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
-SCRIPTS = sorted(Path(__file__).parent.glob("dd*.py"))
+SCRIPTS = sorted([*Path(__file__).parent.glob("dd*.py"), *(demo.path for demo in demos())])
 ON_TWO_RANKS = sorted(first_of_each_check(SCRIPTS))
 
 

@@ -9,6 +9,7 @@ from tests.support.command import Done, ddpdoctor
 from tests.support.expectations import expectations
 
 SICK, HEALTHY = Path(__file__).parent, Path(__file__).parents[1] / "healthy"
+DEMOS = Path(__file__).parents[2] / "ddpdoctor" / "demos"
 
 
 def check(folder: Path, *words: str) -> Done:
@@ -19,7 +20,7 @@ def check(folder: Path, *words: str) -> Done:
 # The second changes its environment before it imports torch, which is seen in a process of its own only.
 @pytest.mark.parametrize("name", ["dd204_one_rank_skips", "dd005_variables_set_in_the_script"])
 def test_a_disease_is_found_under_torchrun(name: str, tmp_path: Path) -> None:
-    script = SICK / f"{name}.py"
+    script = next(folder / f"{name}.py" for folder in (DEMOS, SICK) if (folder / f"{name}.py").exists())
     done = check(tmp_path, str(script))
     expected = {(one.code, one.line, one.ranks) for one in expectations(script, 2)}
     found = {(one["code"], (one["where"] or {}).get("line"), tuple(one["ranks"])) for one in findings(done)}
@@ -28,7 +29,7 @@ def test_a_disease_is_found_under_torchrun(name: str, tmp_path: Path) -> None:
 
 
 def test_a_disease_is_found_through_a_launch_line(tmp_path: Path) -> None:
-    script = SICK / "dd201_module_called.py"
+    script = DEMOS / "dd201_module_called.py"
     line = (
         sys.executable,
         "-m",

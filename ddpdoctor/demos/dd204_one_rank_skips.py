@@ -29,3 +29,4 @@ for _ in range(3):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+dist.destroy_process_group()
