@@ -23,7 +23,8 @@ def installed_names(checkout: Path) -> set[str]:
         f"ddpdoctor/{file.relative_to(checkout)}" for pattern in TRAINER for file in trainer.glob(pattern)
     }
     assert {"ddpdoctor/sample_trainer/launch/train.slurm"} < copied
-    return own | inside | copied
+    fixes = {str(file.relative_to(checkout)) for file in (checkout / "ddpdoctor/demos").glob("*.fix")}
+    return own | inside | copied | fixes
 
 
 def test_the_wheel_installs_one_top_level_name(wheel):
