@@ -166,6 +166,35 @@ class Excerpt:
 
 
 @dataclass(frozen=True)
+class Change:
+    """Lines of a file that a patch replaces."""
+
+    file: str
+    """Relative to the working directory where it lies below it."""
+    line: int
+    """The first, as the file is now."""
+    removed: int
+    """How many lines go; 0 where lines are inserted before it."""
+    text: str
+    """What stands there afterwards: whole lines, each with its end."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A change of the user's files that may cure a finding."""
+
+    title: str
+    """What it does, in a clause."""
+    diff: str
+    """As ``git apply`` reads it in the working directory."""
+    proven: bool
+    """Whether the same check of a copy with the change found the problem gone, and nothing new."""
+    outcome: str
+    """What came out of that check, or why there was none, in a clause."""
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
 class Finding:
     """One problem found. The headline stands alone: lower case, subject first, no advice, no full stop."""
 
@@ -187,6 +216,8 @@ class Finding:
     explains which; without them the finding is about the job as a whole."""
     excerpts: tuple[Excerpt, ...] = ()
     """The lines that it is about, as they stand in their files; :mod:`ddpdoctor.excerpts` reads them for a report."""
+    patch: Patch | None = None
+    """What may cure it, where that was asked for and there is such a thing."""
 
     @property
     def more(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote as percent_encode
 
-from ddpdoctor.model import Evidence, Finding, Report
+from ddpdoctor.model import Change, Evidence, Finding, Patch, Report
 from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
 from ddpdoctor.text import shorten
 
@@ -21,7 +21,14 @@ __all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
 """A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""
-_MULTI_LINE = {(Finding, "why"), (Finding, "fix"), (Evidence, "text"), (Report, "notes")}
+_MULTI_LINE = {
+    (Finding, "why"),
+    (Finding, "fix"),
+    (Evidence, "text"),
+    (Report, "notes"),
+    (Patch, "diff"),
+    (Change, "text"),
+}
 
 
 def show_value(name: str, value: str) -> str:

@@ -41,6 +41,7 @@ MUST_NOT_IMPORT = {
     "hang": (*(f"ddpdoctor.{room}" for room in ("cli", "report", "group", "job", "trace", "logs")), "torch"),
     "runs": ("ddpdoctor.cli", "ddpdoctor.report", "ddpdoctor.job", "torch"),
     "bench": ("ddpdoctor.cli", "ddpdoctor.report"),
+    "fix": (*(f"ddpdoctor.{room}" for room in ("cli", "report", "host", "group", "job")), "torch"),
     "bench/bench_run.py": ("torch",),
     "recorder": ("ddpdoctor",),
     "recorder/__init__.py": ("torch",),
@@ -195,6 +196,11 @@ def test_the_probe_sees_an_import_of_torch():
 )
 def test_the_command_line_starts_without_torch(arguments):
     assert not loads_torch("-m", "ddpdoctor", *arguments)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--select", "DD001"], ["runs", "list"]])
+def test_the_command_line_starts_without_what_only_patches_need(arguments):
+    assert not loads_torch("-m", "ddpdoctor", *arguments, names="libcst")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--list"], ["runs", "list"]])

@@ -14,6 +14,7 @@ from ddpdoctor.cli.options import (
     CheckOptions,
     DemoOptions,
     ExplainOptions,
+    FixOptions,
     HangOptions,
     PageFormat,
     TrainOptions,
@@ -58,6 +59,19 @@ def check(options: CheckOptions) -> int:
     from ddpdoctor.cli.check import run_check
 
     return run_check(options)
+
+
+@command(app, FixOptions)
+def fix(options: FixOptions) -> int:
+    """Propose patches for what check found in a script, each proven by a check of a changed copy.
+
+    Nothing is written to your files without --apply.
+
+    Exit status: that of the check.
+    """
+    from ddpdoctor.cli.fix import run_fix
+
+    return run_fix(options)
 
 
 @command(app, HangOptions, if_stopped="the job keeps running")

@@ -236,7 +236,16 @@ class RunOptions(ReportOptions, SelectionOptions, LaunchOptions, JobOptions):
 
 
 @dataclass(frozen=True)
-class CheckOptions(RunOptions):
+class PatchOptions:
+    """What is done with patches."""
+
+    apply: bool = _flag("Write the proven patches into your files.", "--apply")
+    diff: str | None = _text("FILE", "Write the proven patches to this file, for git apply.")
+    force: bool = _flag("With --apply: also write into files that have uncommitted changes.", "--force")
+
+
+@dataclass(frozen=True)
+class CheckOptions(PatchOptions, RunOptions):
     """Of ``check``."""
 
     backend: str | None = _backend()
@@ -267,11 +276,22 @@ class CheckOptions(RunOptions):
         "FOLDER", "The folder that checkpoints will go to. [default: the temporary folder]"
     )
     timeout: float | None = _seconds(None, "Time limit of the whole check. [default: 300; none with --full]")
+    fix: bool = _flag("Propose patches for what is found, each proven by a check of a changed copy.", "--fix")
 
     @property
     def imaginary_hosts(self) -> int:
         """Hosts of a rehearsal; 0 where devices are real."""
         return int(self.rehearse) if self.rehearse_hosts is None else self.rehearse_hosts
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixOptions(ReportOptions, SelectionOptions, PatchOptions):
+    """Of ``fix``."""
+
+    folder: str = _words("FOLDER", "The folder of a run that check kept.", MISSING)
+    fail_on: Level | None = _fail_on()
+    timeout: float | None = _seconds(None, "Time limit of each run of a changed copy. [default: 300]")
+    quiet: bool = _quiet()
 
 
 @dataclass(frozen=True)

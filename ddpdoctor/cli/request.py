@@ -32,6 +32,7 @@ TIMEOUT = 300.0
 """Seconds for the whole check where nobody says otherwise."""
 JOB_FOLDER = "job"
 """The folder of the job, inside the run folder."""
+_ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
     *("batches", "full", "time_limit", "hang_after", "exact"),
     *("rehearse", "rehearse_hosts", "world_size", "ranks"),
@@ -88,6 +89,7 @@ def request_of(options: CheckOptions) -> Request:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:
         raise UsageError(str(unknown)) from None
+    _refuse_without_fix(options)
     host = Host(Launch())
     host = host.with_launch(_launch(options, host))
     # With --trace the words are further folders.
@@ -138,6 +140,12 @@ def _refuse_without_job(options: CheckOptions) -> None:
         if getattr(options, field_name):
             name = f"--{field_name.replace('_', '-')}"
             raise UsageError(f"{name} requires a script: ddpdoctor check {name} train.py")
+
+
+def _refuse_without_fix(options: CheckOptions) -> None:
+    for name in _ABOUT_PATCHES:
+        if getattr(options, name) and not options.fix:
+            raise UsageError(f"--{name} requires --fix: ddpdoctor check --fix --{name} train.py")
 
 
 def _earlier(options: CheckOptions) -> tuple[Path, ...]:

@@ -68,7 +68,8 @@ class Stopped:
 
 def write_job(folder: Path, job: Job, launch: Launch) -> None:
     """Note what is run, for those who read the folder."""
-    write_json(folder / JOB, {"job": asdict(job), "launch": launch.to_json()})
+    values = {"job": asdict(job), "launch": launch.to_json(), "working": str(Path.cwd())}
+    write_json(folder / JOB, values)
 
 
 def write_ending(folder: Path, stopped: Stopped) -> None:
@@ -80,6 +81,12 @@ def read_job(folder: Path) -> tuple[Job, Launch] | None:
     """What was run; None where the folder is no job's."""
     values = read_json(folder / JOB)
     return (from_plain(Job, values["job"]), Launch.from_json(values["launch"])) if values else None
+
+
+def working_directory(folder: Path) -> Path:
+    """Where the job in this folder was started; this process' own directory where that was not written down."""
+    values = read_json(folder / JOB) or {}
+    return Path(values.get("working") or Path.cwd())
 
 
 def read_trace(folder: Path, ended_at: float | None = None) -> Trace:

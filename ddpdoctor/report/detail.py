@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Report, Where
+from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Patch, Report, Where
 from ddpdoctor.report.excerpt import excerpt_lines
 from ddpdoctor.report.line import Line, Part, Style, plain, styled
 from ddpdoctor.report.places import Places
@@ -42,7 +42,14 @@ def finding_lines(finding: Finding, width: int, places: Places | None = None) ->
     if finding.confidence is Confidence.LIKELY:
         yield from _labelled("sure", "likely, not certain", width)
     yield from _labelled("fix", finding.fix, width)
+    if finding.patch:
+        yield from _patch_lines(finding.patch, width)
     yield from _labelled("more", finding.more, width)
+
+
+def _patch_lines(patch: Patch, width: int) -> Iterator[Line]:
+    yield from _labelled("patch", f"{patch.title} ({patch_outcome(patch)})", width)
+    yield from plain(f"{' ' * _LABEL}{line}".rstrip() for line in patch.diff.split("\n")[:-1])
 
 
 def _arrow(where: Where, places: Places) -> Line:
@@ -64,6 +71,8 @@ def block_lines(findings: Sequence[Finding], width: int, places: Places) -> Iter
         at += [ranks_phrase(finding.ranks)] if finding.ranks else []
         text = ": ".join(filter(None, [", ".join(at), finding.headline]))
         yield from styled(hang(label, text, width), style, len(label))
+        if finding.patch:
+            yield from _patch_lines(finding.patch, width)
     if others[_MOST_OTHERS:]:
         yield Line(f"{' ' * _LABEL}and {len(others) - _MOST_OTHERS} more, which --verbose lists")
 
@@ -77,6 +86,11 @@ def summary_lines(blocks: Sequence[Sequence[Finding]], width: int, places: Place
         at = f"{places.line(first.where)}: " if first.where else ""
         more = f" (and {len(others)} more)" if others else ""
         yield from styled(hang(f"{label}  ", at + first.headline + more, width), style, len(label))
+
+
+def patch_outcome(patch: Patch) -> str:
+    """``proven: DD103 is gone, nothing new``."""
+    return f"{'proven' if patch.proven else 'a sketch, not proven'}: {patch.outcome}"
 
 
 def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
-from ddpdoctor.report.detail import fold_evidence, verdict
+from ddpdoctor.report.detail import fold_evidence, patch_outcome, verdict
 from ddpdoctor.text import ranks_phrase
 
 _COMMANDS = {Level.FAIL: "error", Level.WARN: "warning", Level.INFO: "notice"}
@@ -35,6 +35,9 @@ def _message(finding: Finding) -> Iterator[str]:
         yield f"{ranks_phrase(entry.ranks)}: {entry.text}" if entry.ranks else entry.text
     yield f"why: {finding.why}"
     yield f"fix: {finding.fix}"
+    if finding.patch:
+        yield f"patch: {finding.patch.title} ({patch_outcome(finding.patch)})"
+        yield finding.patch.diff.rstrip("\n")
     yield f"more: {finding.more}"
 
 

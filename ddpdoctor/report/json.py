@@ -6,12 +6,14 @@ import json
 from enum import Enum
 from typing import Any
 
-from ddpdoctor.model import CheckResult, Evidence, Finding, Report, Subject, Where
+from ddpdoctor.model import Change, CheckResult, Evidence, Finding, Patch, Report, Subject, Where
 
 SCHEMA_VERSION = 1
 _NAMES: dict[type, str] = {
     CheckResult: "code name family outcome text reason seconds evidence",
-    Finding: "code level headline why fix ranks where evidence confidence more about",
+    Finding: "code level headline why fix ranks where evidence confidence more about patch?",
+    Patch: "title diff proven outcome changes",
+    Change: "file line removed text",
     Evidence: "ranks text where?",
     Where: "file line function",
     Subject: "kind name",

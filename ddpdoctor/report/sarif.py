@@ -9,7 +9,8 @@ from urllib.parse import quote as percent_encode
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report, Where
+from ddpdoctor.model import Change, CheckResult, Finding, Level, Outcome, Patch, Report, Where
+from ddpdoctor.report.detail import patch_outcome
 from ddpdoctor.report.json import to_values
 from ddpdoctor.report.pages import markdown_sections, page_of
 from ddpdoctor.text import quote_command
@@ -82,7 +83,29 @@ def _result(finding: Finding, values: dict[str, Any], codes: list[str]) -> dict[
         result["ruleIndex"] = codes.index(finding.code)
     if finding.where:
         result["locations"] = [_location(finding.where)]
+    if finding.patch and finding.patch.proven and finding.patch.changes:
+        result["fixes"] = [_fix(finding.patch)]
     return result
+
+
+def _fix(patch: Patch) -> dict[str, Any]:
+    files = dict.fromkeys(change.file for change in patch.changes)
+    return {
+        "description": {"text": f"{patch.title} ({patch_outcome(patch)})"},
+        "artifactChanges": [
+            {
+                "artifactLocation": {"uri": _uri(file)},
+                "replacements": [_replacement(change) for change in patch.changes if change.file == file],
+            }
+            for file in files
+        ],
+    }
+
+
+def _replacement(change: Change) -> dict[str, Any]:
+    end = change.line + change.removed
+    region = {"startLine": change.line, "startColumn": 1, "endLine": end, "endColumn": 1}
+    return {"deletedRegion": region, "insertedContent": {"text": change.text}}
 
 
 def _location(where: Where) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """One report with everything in it that a format has to say."""
 
 from ddpdoctor.model import (
+    Change,
     CheckResult,
     Confidence,
     Evidence,
@@ -8,6 +9,7 @@ from ddpdoctor.model import (
     Finding,
     Level,
     Outcome,
+    Patch,
     Report,
     Where,
 )
@@ -39,6 +41,14 @@ OVERLAP = Finding(
     where=Where("/opt/lib/data.py"),
     evidence=(Evidence("<1024 of 4096> indices are equal::::%"),),
     confidence=Confidence.LIKELY,
+    patch=Patch(
+        "one seed for the samplers",
+        "--- a/src/data.py\n+++ b/src/data.py\n@@ -7,1 +7,2 @@\n-sampler = DistributedSampler(data, seed=rank)\n"
+        "+sampler = DistributedSampler(data)\n+print(100 % 7)\n",
+        proven=True,
+        outcome="DD905 is gone, nothing new",
+        changes=(Change("src/data.py", 7, 1, "sampler = DistributedSampler(data)\nprint(100 % 7)\n"),),
+    ),
 )
 EPHEMERAL = Finding(
     "DD902",

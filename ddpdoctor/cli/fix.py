@@ -1,0 +1,239 @@
+"""``ddpdoctor fix`` and ``check --fix``: patches for findings, proven on a copy, shown, kept and applied."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.examination import examine
+from ddpdoctor.cli.judging import Judging
+from ddpdoctor.cli.options import CheckOptions, FixOptions
+from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
+from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
+from ddpdoctor.files import written_at
+from ddpdoctor.fix import unavailable
+from ddpdoctor.fix.shadow import Shadow
+from ddpdoctor.fix.write import Refused, changed_since, write_all
+from ddpdoctor.job.command import Job
+from ddpdoctor.job.job_folder import JOB, read_job, read_trace, working_directory
+from ddpdoctor.job.replay import replay
+from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.launch import Launch
+from ddpdoctor.model import Finding, Report
+from ddpdoctor.progress import Progress
+from ddpdoctor.redact import quote
+from ddpdoctor.text import plural
+
+if TYPE_CHECKING:  # what needs libcst is imported where a patch is made
+    from ddpdoctor.fix.proof import Ran
+    from ddpdoctor.fix.prove import Result
+
+
+def run_fix(options: FixOptions) -> int:
+    """Judge a run that was kept, prove patches for what is found, and return the exit status of ``check``.
+
+    Raises:
+        UsageError: the folder is no run's, or an option asks for what cannot be.
+    """
+    wanted = CheckOptions(
+        **{name: getattr(options, name) for name in _SHARED},
+        trace=options.folder,
+        fix=True,
+        timeout=options.timeout,
+    )
+    request, output = request_of(wanted), ReportOutput(wanted)
+    fixing = Fixing(request)
+    with Progress(quiet=wanted.quiet) as progress:
+        report = fixing.patched(examine(request, progress), progress)
+    output.write(report)
+    return report.exit_status
+
+
+_SHARED = ("select", "ignore", "format", "output", "verbose", "fail_on", "quiet", "apply", "diff", "force")
+
+
+class Fixing:
+    """Proves patches for what an examination found in a script, and writes them where that is asked for.
+
+    Args:
+        request: what is examined.
+
+    Raises:
+        UsageError: patches cannot be made here, or nothing is run that could be patched.
+    """
+
+    def __init__(self, request: Request) -> None:
+        options = request.options
+        if missing := unavailable():
+            raise UsageError(missing)
+        if len(request.earlier) > 1:
+            raise UsageError("patches are proven on one host, and this job ran on several")
+        if request.job is None and not request.earlier:
+            raise UsageError("--fix requires a script: ddpdoctor check --fix train.py")
+        self._request = request
+        self._diff = open_output(options.diff, "--diff")
+
+    def patched(self, report: Report, progress: Progress) -> Report:
+        """The report with the patches of its findings; what was asked for is written."""
+        folder = next(iter(self._request.earlier), None) or self._folder_of(report)
+        if folder is None or not report.findings:
+            return self._finished(report, None, folder)
+        proofs = _Proofs(self._request, folder, progress)
+        result = proofs.result(report.findings)
+        progress.hide()
+        return self._finished(replace(report, findings=result.findings), result, folder)
+
+    def _folder_of(self, report: Report) -> Path | None:
+        kept = report.run.get("folder")
+        folder = Path(kept) / JOB_FOLDER if kept else None
+        return folder if folder and folder.is_dir() else None
+
+    def _finished(self, report: Report, result: Result | None, folder: Path | None) -> Report:
+        notes = [*(result.refusals if result else ()), *self._written(result, folder)]
+        return replace(report, notes=(*report.notes, *notes))
+
+    def _written(self, result: Result | None, folder: Path | None) -> Iterator[str]:
+        """Keep the diff, apply it, and say so."""
+        options = self._request.options
+        texts = result.texts if result else {}
+        if self._diff is not None:
+            diff = ""
+            if texts and folder:
+                from ddpdoctor.fix.prove import total_diff
+
+                diff = total_diff(working_directory(folder), texts)
+            with writing(self._diff, "--diff"):
+                self._diff.write_bytes(diff.encode("utf-8", errors="surrogateescape"))
+            kept = "the proven patches are in" if diff else "no patch was proven, so nothing is in"
+            yield f"--diff: {kept} {options.diff}"
+        if options.apply and result and folder:
+            yield self._applied(result, folder)
+        elif options.apply:
+            yield "--apply: nothing to write"
+
+    def _applied(self, result: Result, folder: Path) -> str:
+        if not result.texts:
+            return "--apply: nothing was written, since no patch was proven"
+        before = {path: path.read_bytes() for path in result.texts}
+        stale = [path for path in result.texts if changed_since(path, written_at(folder / JOB))]
+        try:
+            if stale:
+                raise Refused(f"{quote(str(stale[0]))} changed since the run")
+            write_all(result.texts, before, force=self._request.options.force)
+        except Refused as refused:
+            return f"--apply: nothing was written: {refused}"
+        names = ", ".join(sorted(path.name for path in result.texts))
+        return f"--apply: wrote {plural(len(result.texts), 'file')}: {names}"
+
+
+@dataclass
+class _Proofs:
+    """Runs of changed copies of one job."""
+
+    request: Request
+    folder: Path
+    """The job's, of the run in which the findings were found."""
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        recorded = read_job(self.folder)
+        assert recorded is not None, f"{self.folder} is no job's"
+        self.job, self.launch = recorded
+        self.working = working_directory(self.folder)
+        self.since = written_at(self.folder / JOB)
+
+    def result(self, findings: tuple[Finding, ...]) -> Result:
+        """The findings with their patches."""
+        from ddpdoctor.fix.proof import Ran
+        from ddpdoctor.fix.prove import Prover
+
+        before = Ran(read_trace(self.folder), findings)
+        return Prover(before, self.working, self._run, since=self.since, tell=self.progress.stage).result()
+
+    def _run(self, texts: Mapping[Path, bytes]) -> Ran:
+        """Run the job with these files in place of the user's, and judge it."""
+        from ddpdoctor.fix.proof import Ran
+
+        with (
+            tempfile.TemporaryDirectory(prefix="ddpdoctor-") as place,
+            Shadow(self.working, self.since, texts) as shadow,
+        ):
+            folder = Path(place) / JOB_FOLDER
+            folder.mkdir()
+            job = replace(self.job, words=tuple(_shadowed(word, shadow) for word in self.job.words))
+            with _inside(shadow):
+                self._finish(job, self.launch, folder, Path(place))
+                judging = Judging(self._request_inside(job, shadow), Path(place))
+                trace = read_trace(folder)
+                judging.judge_run(trace, folder)
+                report = judging.compose()
+            findings = tuple(_real(finding, shadow) for finding in report.findings)
+        return Ran(trace, findings)
+
+    def _finish(self, job: Job, launch: Launch, folder: Path, place: Path) -> None:
+        options, torch = self.request.options, self.request.host.torch_version
+        policy = RunPolicy(options.hang_after)
+        run = JobRun(job, launch, folder, torch=torch, if_orphaned=[place], policy=policy)
+        deadline = time.monotonic() + self.request.host.launch.timeout
+        try:
+            run.finish(deadline)
+        finally:
+            run.stop()
+        if job.recorder.exact:
+            replay(job, launch, folder, deadline, torch)
+
+    def _request_inside(self, job: Job, shadow: Shadow) -> Request:
+        silencer = replace(self.request.silencer, working=shadow.working)
+        return replace(self.request, job=job, earlier=(), timeline=None, follow=None, silencer=silencer)
+
+
+def _shadowed(word: str, shadow: Shadow) -> str:
+    """A word of the command, which names the copy where it names a script of the user's by its full path."""
+    path = Path(word)
+    is_there = path.is_absolute() and path.suffix == ".py" and shadow.at(path).exists()
+    return str(shadow.at(path)) if is_there else word
+
+
+@contextmanager
+def _inside(shadow: Shadow) -> Iterator[None]:
+    """Be in the copy's working directory; Python finds the copy's modules before others."""
+    back, variable = Path.cwd(), os.environ.get("PYTHONPATH")
+    own = [
+        str(shadow.at(Path(entry)))
+        for entry in (variable or "").split(os.pathsep)
+        if entry and Path(entry).is_absolute()
+    ]
+    copies = [entry for entry in own if Path(entry).is_dir()]
+    roots = dict.fromkeys(str(shadow.at(_import_root(path))) for path in shadow.changed)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*roots, *copies, variable]))
+    os.chdir(shadow.working)
+    try:
+        yield
+    finally:
+        os.chdir(back)
+        if variable is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = variable
+
+
+def _import_root(path: Path) -> Path:
+    """The folder from which a file is imported: the one above its outermost package."""
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
+
+def _real(finding: Finding, shadow: Shadow) -> Finding:
+    """A finding of the copy, with the user's files in the place of the copy's."""
+    where = replace(finding.where, file=shadow.real(finding.where.file)) if finding.where else None
+    about = tuple(replace(subject, name=shadow.real(subject.name)) for subject in finding.about)
+    return replace(finding, where=where, about=about)

@@ -1,0 +1,164 @@
+"""What a patch is given: a finding, what the run recorded, and the user's files."""
+
+from __future__ import annotations
+
+import math
+import os
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from ddpdoctor.files import written_at
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.edits import Edit
+from ddpdoctor.fix.names import callee, calls
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.model import Finding, Kind, Where
+from ddpdoctor.trace import Trace
+
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+class Project:
+    """The user's files, as they are or as an earlier patch leaves them.
+
+    Args:
+        folder: the working directory of the run, to which findings' files are relative.
+        texts: what stands in files that differ from what is on disk.
+        since: when the run began, in seconds since the epoch: what was written later is not what ran.
+    """
+
+    def __init__(
+        self, folder: Path, texts: Mapping[Path, bytes] | None = None, since: float = math.inf
+    ) -> None:
+        self.folder, self.since = folder, since
+        self.texts = texts or {}
+        self._sources: dict[Path, Source] = {}
+
+    def path(self, file: str) -> Path:
+        """The absolute path of a file that a finding names."""
+        return Path(os.path.normpath(self.folder / file))
+
+    def source(self, file: str) -> Source:
+        """A file that a finding names.
+
+        Raises:
+            CannotPatch: it is no file of the user's that can be changed.
+        """
+        path = self.path(file)
+        if path not in self._sources:
+            _refuse_installed(path)
+            if path not in self.texts and written_at(path) > self.since:
+                raise CannotPatch(f"{path.name} changed since the run")
+            self._sources[path] = Source(path, self.texts.get(path))
+        return self._sources[path]
+
+    def take(self) -> dict[Path, list[Edit]]:
+        """The edits that were made of each file, which are then forgotten."""
+        edits = {path: source.take() for path, source in self._sources.items()}
+        return {path: of_file for path, of_file in edits.items() if of_file}
+
+    def after(self, edits: Mapping[Path, Iterable[Edit]]) -> dict[Path, bytes]:
+        """What stands in the files after these edits.
+
+        Raises:
+            CannotPatch: the edits do not go together, or leave no Python.
+        """
+        return {
+            path: self._sources[path].encoded(self._sources[path].after(of_file))
+            for path, of_file in edits.items()
+        }
+
+
+def _refuse_installed(path: Path) -> None:
+    installed = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
+    if any(part in _INSTALLED for part in path.parts) or any(path.is_relative_to(at) for at in installed):
+        raise CannotPatch(f"{path.name} belongs to an installed package")
+
+
+@dataclass
+class Case:
+    """A finding that a patch may cure. Patches edit the sources that they get from here."""
+
+    finding: Finding
+    trace: Trace
+    project: Project
+
+    @property
+    def source(self) -> Source:
+        """The file that the finding names.
+
+        Raises:
+            CannotPatch: it names none.
+        """
+        if self.finding.where is None or self.finding.where.line is None:
+            raise CannotPatch("the finding names no line")
+        return self.project.source(self.finding.where.file)
+
+    @property
+    def line(self) -> int:
+        """The line that it names."""
+        assert self.finding.where is not None
+        return self.finding.where.line or 0
+
+    @property
+    def statement(self) -> Node:
+        """The innermost statement at its line."""
+        return self.source.statement_at(self.line)
+
+    @property
+    def loop(self) -> Node:
+        """The loop at its line: the one that begins there, or the innermost around it.
+
+        Raises:
+            CannotPatch: there is none.
+        """
+        loops = self.source.on_line(self.line, cst.For)
+        if not loops:
+            raise CannotPatch(f"line {self.line} is in no loop")
+        return next((loop for loop in loops if self.source.line(loop) == self.line), loops[0])
+
+    def calls(self, *names: str) -> list[Node]:
+        """The calls of these names in the statement at its line."""
+        return calls(self.source, *names, within=self.statement)
+
+    def call(self, *names: str) -> Node:
+        """The first of them.
+
+        Raises:
+            CannotPatch: there is none.
+        """
+        return self.call_at(self.finding.where, *names)[1]
+
+    def call_at(self, where: Where | None, *names: str) -> tuple[Source, Node]:
+        """The first call of one of these names in the statement at a line, and its file.
+
+        Raises:
+            CannotPatch: there is none.
+        """
+        if where is None or where.line is None:
+            raise CannotPatch(f"it is not known where {' or '.join(names)} is called")
+        source = self.project.source(where.file)
+        chosen = [call for call in source.on_line(where.line, cst.Call) if callee(source, call) in names]
+        if not chosen:
+            raise CannotPatch(f"line {where.line} of {source.path.name} does not call {' or '.join(names)}")
+        return source, chosen[0]
+
+    def loaders(self) -> list[Where]:
+        """Where the DataLoaders that the finding is about were made."""
+        return list(_places(subject.name for subject in self.finding.about if subject.kind is Kind.LOADER))
+
+    @property
+    def functions(self) -> list[Node]:
+        """The functions around its line, the innermost first."""
+        return self.source.on_line(self.line, cst.FunctionDef)
+
+
+def _places(names: Iterable[str]) -> Iterable[Where]:
+    for name in names:
+        file, _, line = name.rpartition(":")
+        if file and line.isdigit():
+            yield Where(file, int(line))

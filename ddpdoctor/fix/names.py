@@ -1,0 +1,252 @@
+"""What names mean in a file: its imports, its variables for rank and world size, what a variable was assigned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import libcst as cst
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.source import Node, Source
+
+DIST = "torch.distributed"
+_ENVIRON = {"get_rank": "RANK", "get_world_size": "WORLD_SIZE"}
+
+
+def dotted(node: Node) -> str | None:
+    """``a.b.c`` as a text; None for anything else."""
+    if isinstance(node, cst.Name):
+        name: str = node.value
+        return name
+    if isinstance(node, cst.Attribute) and (value := dotted(node.value)):
+        return f"{value}.{node.attr.value}"
+    return None
+
+
+def imported(source: Source) -> dict[str, str]:
+    """What the file's imports at its top level bind, and to what: ``{"dist": "torch.distributed"}``."""
+    names: dict[str, str] = {}
+    for node in source.all(cst.Import, cst.ImportFrom):
+        if source.enclosing(node, cst.FunctionDef, cst.ClassDef) or isinstance(node.names, cst.ImportStar):
+            continue
+        parent = f"{dotted(node.module)}." if isinstance(node, cst.ImportFrom) and node.module else ""
+        for alias in node.names:
+            name = dotted(alias.name) or ""
+            local = alias.asname.name.value if alias.asname else name if parent else name.partition(".")[0]
+            names[local] = parent + name if alias.asname or parent else local
+    return names
+
+
+def qualified(source: Source, node: Node) -> str | None:
+    """The full name of what an expression such as ``dist.barrier`` means."""
+    name = dotted(node)
+    if name is None:
+        return None
+    first, _, rest = name.partition(".")
+    return ".".join(filter(None, [imported(source).get(first, first), rest]))
+
+
+def callee(source: Source, call: Node) -> str:
+    """The last part of the full name of what is called: ``DistributedDataParallel`` for ``DDP(net)``."""
+    name = qualified(source, call.func)
+    if name is None:
+        return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+    return name.rpartition(".")[2]
+
+
+def calls(source: Source, *names: str, within: Node = None) -> list[Node]:
+    """All calls of what has one of these names."""
+    return [call for call in source.all(cst.Call, within=within) if callee(source, call) in names]
+
+
+def argument(call: Node, name: str, position: int | None = None) -> Node | None:
+    """An argument of a call, by its keyword or its position."""
+    for number, arg in enumerate(call.args):
+        if arg.keyword.value == name if arg.keyword else (number == position and not arg.star):
+            return arg
+    return None
+
+
+def use(source: Source, target: str) -> str:
+    """How the file may write this name, by the imports that it has; an import is added where it takes one.
+
+    Args:
+        target: the full name, such as ``torch.distributed.barrier``.
+    """
+    names = imported(source)
+    parent, _, last = target.rpartition(".")
+    by_last = [local for local, full in names.items() if full.rpartition(".")[2] == last and "." in full]
+    if by_last and last[0].isupper() and names[by_last[0]].partition(".")[0] == target.partition(".")[0]:
+        return by_last[0]
+    for local, full in sorted(names.items(), key=lambda item: -len(item[1])):
+        if full == target:
+            return local
+        if target.startswith(f"{full}.") and (full.count(".") or not last[0].isupper()):
+            return local + target[len(full) :]
+    _import(source, parent, last)
+    return last
+
+
+def use_module(source: Source, name: str) -> str:
+    """How the file may write the name of a module of the standard library, which is imported where it is not."""
+    for local, full in imported(source).items():
+        if full == name:
+            return local
+    statement = _imports(source)[0]
+    source.insert_before(statement, f"import {name}")
+    return name
+
+
+def _import(source: Source, parent: str, name: str) -> None:
+    for node in source.all(cst.ImportFrom):
+        usual = dotted(node.module) == parent if node.module else False
+        if (
+            usual
+            and not isinstance(node.names, cst.ImportStar)
+            and not source.enclosing(node, cst.FunctionDef)
+        ):
+            _add_name(source, node.names, name)
+            return
+    source.insert_after(_imports(source)[-1], f"from {parent} import {name}")
+
+
+def _add_name(source: Source, aliases: Sequence[Node], name: str) -> None:
+    """A name more in an import, in its alphabetical place where the others are."""
+    names = [dotted(alias.name) or "" for alias in aliases]
+    behind = next((number for number, other in enumerate(names) if other > name), None)
+    if behind is not None and names == sorted(names):
+        begin = source.span(aliases[behind])[0]
+        source.replace_span(begin, begin, f"{name}, ")
+    else:
+        end = source.span(aliases[-1])[1]
+        source.replace_span(end, end, f", {name}")
+
+
+def _imports(source: Source) -> list[Node]:
+    statements = [
+        statement
+        for statement in source.tree.body
+        if isinstance(statement, cst.SimpleStatementLine)
+        and isinstance(statement.body[0], (cst.Import, cst.ImportFrom))
+        and not (isinstance(statement.body[0], cst.ImportFrom) and dotted_future(statement.body[0]))
+    ]
+    if not statements:
+        raise CannotPatch(f"{source.path.name} has no imports at its top")
+    return statements
+
+
+def dotted_future(node: Node) -> bool:
+    """Whether it is ``from __future__ import``, which has to come first."""
+    return node.module is not None and dotted(node.module) == "__future__"
+
+
+def rank(source: Source, at: Node) -> str:
+    """The rank, as the file may write it here: its own variable, or a call."""
+    return _from_group(source, at, "get_rank")
+
+
+def world_size(source: Source, at: Node) -> str:
+    """The number of ranks, as the file may write it here."""
+    return _from_group(source, at, "get_world_size")
+
+
+def _from_group(source: Source, at: Node, function: str) -> str:
+    for target, value in assignments(source, at):
+        name = dotted(target)
+        if name and "." not in name and _is_from_group(source, value, function):
+            return name
+    return f"{use(source, f'{DIST}.{function}')}()"
+
+
+def _is_from_group(source: Source, value: Node, function: str) -> bool:
+    if isinstance(value, cst.Call) and callee(source, value) == "int" and value.args:
+        return bool(re.fullmatch(rf"os\.environ\[.{_ENVIRON[function]}.\]", source.code(value.args[0])))
+    return (
+        isinstance(value, cst.Call)
+        and qualified(source, value.func) == f"{DIST}.{function}"
+        and not value.args
+    )
+
+
+def assignments(source: Source, at: Node) -> Iterator[tuple[Node, Node]]:
+    """Targets and values of the assignments whose names can be read here, the nearest first.
+
+    Those of the same function that come before it, and those of the module's top level.
+    """
+    scope, line = source.scope(at), source.line(at)
+    inside = list(reversed(source.all(cst.Assign, cst.AnnAssign, within=scope)))
+    for node in inside:
+        if source.scope(node) is scope and source.last_line(node) < line:
+            yield from pairs(node)
+    if scope is not source.tree:
+        for node in reversed(source.all(cst.Assign, cst.AnnAssign)):
+            if source.scope(node) is source.tree and not source.enclosing(node, cst.ClassDef):
+                yield from pairs(node)
+
+
+def pairs(node: Node) -> Iterator[tuple[Node, Node]]:
+    """``a`` and ``x``, ``b`` and ``y`` of ``a, b = x, y``; ``(a, b)`` and ``x`` where it cannot be told apart."""
+    if isinstance(node, cst.AnnAssign):
+        if node.value is not None:
+            yield node.target, node.value
+        return
+    for target in (target.target for target in node.targets):
+        both = (cst.Tuple, cst.List)
+        if isinstance(target, both) and isinstance(node.value, both):
+            if len(target.elements) == len(node.value.elements):
+                yield from (
+                    (name.value, value.value)
+                    for name, value in zip(target.elements, node.value.elements, strict=True)
+                )
+        else:
+            yield target, node.value
+
+
+def value_of(source: Source, expression: Node) -> Node | None:
+    """What a variable or an attribute of ``self`` was assigned, as far as the file tells; None where it does not."""
+    name = dotted(expression)
+    if name is None:
+        return None
+    if name.startswith("self."):
+        within = source.enclosing(expression, cst.ClassDef)
+        every = (
+            pair for node in source.all(cst.Assign, cst.AnnAssign, within=within) for pair in pairs(node)
+        )
+        return next((value for target, value in every if within and dotted(target) == name), None)
+    return next((value for target, value in assignments(source, expression) if dotted(target) == name), None)
+
+
+def parameter_of(source: Source, expression: Node) -> tuple[Node, int] | None:
+    """The function of which a name is a parameter, and which one it is; None where it is none."""
+    function = source.enclosing(expression, cst.FunctionDef)
+    name = dotted(expression)
+    if function is None or name is None:
+        return None
+    for number, parameter in enumerate(function.params.params):
+        if parameter.name.value == name:
+            return function, number
+    return None
+
+
+def call_sites(source: Source, function: Node) -> list[Node]:
+    """The calls of a function or a method of this file."""
+    name = function.name.value
+    sites = []
+    for call in source.all(cst.Call):
+        own = dotted(call.func)
+        if (
+            own == name
+            or (own or "").endswith(f".{name}")
+            or (isinstance(call.func, cst.Attribute) and call.func.attr.value == name)
+        ):
+            sites.append(call)
+    return sites
+
+
+def passed(source: Source, call: Node, function: Node, number: int) -> Node | None:
+    """What a call passes for a parameter; None where it passes nothing."""
+    parameter = function.params.params[number].name.value
+    is_method = function.params.params[0].name.value in ("self", "cls")
+    arg = argument(call, parameter, number - is_method)
+    return arg.value if arg else None

@@ -1,0 +1,134 @@
+"""The loops over a DataLoader, and the loops over epochs around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import libcst as cst
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import call_sites, dotted, parameter_of, passed
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.model import Where
+
+_DEPTH = 3
+"""Functions between the loop over a loader and the loop over epochs."""
+
+
+@dataclass(frozen=True)
+class EpochLoop:
+    """A loop over epochs, with the loop over a loader in it, or behind calls."""
+
+    source: Source
+    loop: Node
+    """Over the epochs."""
+    inner: Node
+    """The statement of its body that begins the pass: the loop over the loader, or a call."""
+    loader: str
+    """The loader, as its body may write it."""
+
+    def epoch(self) -> str:
+        """The name of the epoch, which is given one where it has none.
+
+        Raises:
+            CannotPatch: the loop has no number.
+        """
+        target = self.loop.target
+        if isinstance(target, (cst.Tuple, cst.List)) and _is_enumerate(self.loop.iter):
+            target = target.elements[0].value
+        elif not _is_numbered(self.source, self.loop.iter):
+            raise CannotPatch(f"the loop at line {self.source.line(self.loop)} does not count epochs")
+        if not isinstance(target, cst.Name):
+            raise CannotPatch(f"the loop at line {self.source.line(self.loop)} has no name for the epoch")
+        if target.value != "_":
+            name: str = target.value
+            return name
+        self.source.replace(target, "epoch")
+        return "epoch"
+
+
+def _is_enumerate(node: Node) -> bool:
+    return isinstance(node, cst.Call) and dotted(node.func) == "enumerate"
+
+
+def _is_numbered(source: Source, node: Node) -> bool:
+    """Whether a loop over this has numbers: range, also behind a progress bar."""
+    if isinstance(node, cst.Call) and dotted(node.func) in ("range", "trange", "count", "itertools.count"):
+        return True
+    return isinstance(node, cst.Call) and bool(node.args) and _is_numbered(source, node.args[0].value)
+
+
+def iterated(loop: Node) -> Node:
+    """What a loop iterates, behind ``enumerate`` and progress bars."""
+    node = loop.iter
+    while (
+        isinstance(node, cst.Call)
+        and node.args
+        and (dotted(node.func) or "").rpartition(".")[2]
+        in (
+            "enumerate",
+            "tqdm",
+            "iter",
+            "track",
+        )
+    ):
+        node = node.args[0].value
+    return node
+
+
+def epoch_loop(source: Source, loop: Node) -> EpochLoop:
+    """The loop over epochs around a loop over a loader, in the same function or around its calls.
+
+    Raises:
+        CannotPatch: there is none, or it counts nothing.
+    """
+    loader = iterated(loop)
+    return next(_around(source, loop, loader, source.code(loader), _DEPTH), None) or _missing(source, loop)
+
+
+def _missing(source: Source, loop: Node) -> EpochLoop:
+    raise CannotPatch(f"no loop over epochs is found around line {source.line(loop)}")
+
+
+def _around(source: Source, inner: Node, loader: Node, name: str, depth: int) -> Iterator[EpochLoop]:
+    outer = source.enclosing(inner, cst.For, cst.FunctionDef)
+    if isinstance(outer, cst.For):
+        yield EpochLoop(source, outer, inner, name)
+        return
+    if outer is None or not depth:
+        return
+    parameter = parameter_of(source, loader)
+    for call in call_sites(source, outer):
+        given = passed(source, call, outer, parameter[1]) if parameter else None
+        there = source.code(given) if given is not None else _from_outside(source, name, call)
+        yield from _around(source, source.statement(call), given or loader, there, depth - 1)
+
+
+def _from_outside(source: Source, name: str, call: Node) -> str:
+    """``trainer.loader`` for ``self.loader``, where ``trainer.epoch()`` is called."""
+    if name.startswith("self.") and isinstance(call.func, cst.Attribute):
+        return f"{source.code(call.func.value)}.{name.removeprefix('self.')}"
+    return name
+
+
+def loops_over(case: Case, loader: Where) -> list[tuple[Source, Node]]:
+    """The loops of the run in which the DataLoader that was made at this line trained."""
+    places: list[Where] = []
+    for rank in case.trace.ranks:
+        recording = rank.recording
+        for pass_ in recording.training_passes if recording else ():
+            made = recording.loader(pass_.loader) if recording else None
+            if made and made.at and pass_.at and _same(made.at, loader) and pass_.at not in places:
+                places.append(Where(pass_.at.file, pass_.at.line, pass_.at.function))
+    loops = []
+    for place in dict.fromkeys(places):
+        source = case.project.source(place.file)
+        chosen = [loop for loop in source.on_line(place.line, cst.For) if source.line(loop) == place.line]
+        loops += [(source, loop) for loop in chosen[:1]]
+    return loops
+
+
+def _same(place: Where, other: Where) -> bool:
+    return (place.file, place.line) == (other.file, other.line)

@@ -1,0 +1,66 @@
+"""Gives a DataLoader a DistributedSampler, with its shuffling, and tells that the epoch."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import argument, assignments, dotted, use
+from ddpdoctor.fix.passes import loops_over
+from ddpdoctor.fix.patches.set_epoch import tell_epoch
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.model import Where
+
+_SAMPLER = "torch.utils.data.DistributedSampler"
+
+
+def apply(case: Case) -> str:
+    """Divide the dataset of each DataLoader that the finding is about."""
+    for place in case.loaders() or filter(None, [case.finding.where]):
+        source, call = case.call_at(place, "DataLoader")
+        _divide(case, source, call, place)
+    return "a DistributedSampler for the DataLoader, with set_epoch"
+
+
+def _divide(case: Case, source: Source, call: Node, place: Where) -> None:
+    if argument(call, "sampler", 3) or argument(call, "batch_sampler", 4):
+        raise CannotPatch("the DataLoader has a sampler already")
+    statement = source.statement(call)
+    if not isinstance(statement, cst.SimpleStatementLine):
+        raise CannotPatch("the DataLoader is made in the head of a loop")
+    dataset, shuffle = argument(call, "dataset", 0), argument(call, "shuffle", 2)
+    if dataset is None:
+        raise CannotPatch("the dataset of the DataLoader is not among its arguments")
+    name = _free(source, statement, "sampler")
+    shuffles = shuffle is not None and source.code(shuffle.value) == "True"
+    options = "" if shuffles else f", shuffle={source.code(shuffle.value) if shuffle else 'False'}"
+    source.insert_before(
+        statement, f"{name} = {use(source, _SAMPLER)}({_named(source, statement, dataset)}{options})"
+    )
+    if shuffle is not None and shuffle.keyword is not None:
+        source.replace(shuffle, f"sampler={name}")
+    elif shuffle is not None:
+        raise CannotPatch("shuffle is given by its position")
+    else:
+        source.add_argument(call, f"sampler={name}")
+    for inside, loop in loops_over(case, place) if shuffle is not None else ():
+        in_reach = inside is source and source.scope(loop) in (source.scope(call), source.tree)
+        readable = in_reach or (inside is source and source.scope(call) is source.tree)
+        tell_epoch(inside, loop, name if readable and inside.scope(loop) is source.scope(call) else "")
+
+
+def _named(source: Source, statement: Node, dataset: Node) -> str:
+    """The dataset, which is given a name where it is made in the call."""
+    if dotted(dataset.value):
+        return str(source.code(dataset.value))
+    name = _free(source, statement, "dataset")
+    source.insert_before(statement, f"{name} = {source.code(dataset.value)}")
+    source.replace(dataset.value, name)
+    return name
+
+
+def _free(source: Source, statement: Node, name: str) -> str:
+    """A name that is not assigned here."""
+    taken = {dotted(target) for target, _ in assignments(source, statement)}
+    return f"train_{name}" if name in taken else name

@@ -1,0 +1,97 @@
+"""Tells the sampler of a loop the epoch, before each pass."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import argument, calls, dotted, value_of
+from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
+from ddpdoctor.fix.source import Node, Source
+
+
+def apply(case: Case) -> str:
+    """Call ``set_epoch`` where the loop over epochs begins."""
+    return tell_epoch(case.source, case.loop)
+
+
+def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
+    """Call ``set_epoch`` before each pass of a loop over a DataLoader.
+
+    Args:
+        sampler: its name, where it is known to be readable there.
+    """
+    around = epoch_loop(source, loop)
+    loader = iterated(loop)
+    made = _loader_call(source, loader)
+    if sampler:
+        name = sampler
+    elif made is not None:
+        name = _of_call(source, made, around)
+    else:
+        name = _of_value(source, loop, loader, around)
+    _take_away(source, name, around)
+    line = f"{name}.set_epoch({around.epoch()})"
+    if isinstance(loader, (cst.Name, cst.Attribute)) and not _is_made_inside(source, around):
+        source.insert_first(around.loop, line)
+    else:
+        source.insert_before(around.inner, line)
+    return f"{name}.set_epoch before each pass"
+
+
+def _loader_call(source: Source, loader: Node) -> Node | None:
+    """The call of DataLoader, where the loop makes it."""
+    return loader if isinstance(loader, cst.Call) and argument(loader, "sampler") else None
+
+
+def _of_call(source: Source, made: Node, around: EpochLoop) -> str:
+    sampler = argument(made, "sampler")
+    assert sampler is not None
+    name: str = source.code(sampler.value)
+    return name
+
+
+def _of_value(source: Source, loop: Node, loader: Node, around: EpochLoop) -> str:
+    """The sampler of a variable; what a call returns is given a name."""
+    if not isinstance(loader, (cst.Name, cst.Attribute)):
+        source.insert_before(source.statement(loop), f"loader = {source.code(loader)}")
+        source.replace(loader, "loader")
+        return "loader.sampler"
+    if around.inner is loop:
+        made = value_of(source, loader)
+        sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
+        if sampler is not None and dotted(sampler.value) and source.scope(made) is source.scope(loop):
+            name: str = source.code(sampler.value)
+            return name
+    else:
+        made = _assigned_at(source, around)
+        sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
+        if sampler is not None and dotted(sampler.value):
+            return str(source.code(sampler.value))
+    return f"{around.loader}.sampler"
+
+
+def _assigned_at(source: Source, around: EpochLoop) -> Node | None:
+    """What the loader was assigned where the epochs are counted."""
+    names = [node for node in source.all(cst.Name, cst.Attribute, within=around.inner)]
+    same = next((node for node in names if source.code(node) == around.loader), None)
+    return value_of(source, same) if same is not None else None
+
+
+def _is_made_inside(source: Source, around: EpochLoop) -> bool:
+    """Whether the loader is assigned in the body of the loop over epochs."""
+    targets = (
+        source.code(target.target)
+        for node in source.all(cst.Assign, within=around.loop)
+        for target in node.targets
+    )
+    return any(around.loader == target for target in targets)
+
+
+def _take_away(source: Source, name: str, around: EpochLoop) -> None:
+    """A call that comes too late, or on one rank alone, goes."""
+    for call in calls(source, "set_epoch", within=around.loop):
+        statement = source.statement(call)
+        alone = len(source.block(statement)) < 2
+        if source.code(call.func) == f"{name}.set_epoch" and not alone:
+            source.delete(statement)

@@ -1,0 +1,134 @@
+"""Whether a run of the changed copy shows that a finding is cured, and that nothing else changed that must not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ddpdoctor.model import Finding, Kind, Level
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.recording import Recording
+
+Key = tuple[str, frozenset[tuple[str, str]], str]
+"""A finding's code, what it is about, and its line where it is about nothing that has a name."""
+Moved = Callable[[str, int], int | None]
+"""The line that a line of a file has in the copy; None where it changed."""
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run and what was found in it, with the files named as the user's own are."""
+
+    trace: Trace
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What came out of a run of the changed copy."""
+
+    proven: bool
+    text: str
+    """In a clause."""
+    new: tuple[Finding, ...] = ()
+    """Findings that were not there before; their lines are those of the copy."""
+
+
+def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:
+    """What tells a finding apart from others, with lines as they are in the copy."""
+    about = frozenset((subject.kind.value, _moved(subject.name, moved)) for subject in finding.about)
+    where = finding.where
+    place = f"{where.file}:{where.line}" if where and not about else ""
+    return finding.code, about, _moved(place, moved)
+
+
+def _moved(name: str, moved: Moved) -> str:
+    place = _LINE.fullmatch(name)
+    if place is None:
+        return name
+    line = moved(place["file"], int(place["line"]))
+    return f"{place['file']}:{line}"
+
+
+def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Proof:
+    """What the run of the copy says of a patch.
+
+    Args:
+        cured: the findings that the patch is for, and those that were cured with it.
+    """
+    cured = tuple(cured)
+    codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
+    targets = {key_of(finding, moved) for finding in cured}
+    known = {key_of(finding, moved) for finding in before.findings} - targets
+    there = {key_of(finding): finding for finding in after.findings if finding.level is not Level.INFO}
+    unknown = {key: finding for key, finding in there.items() if key not in known}
+    if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
+        return Proof(False, f"{codes} is found again")
+    if unknown:
+        return Proof(
+            False, f"it brings {', '.join(dict.fromkeys(key[0] for key in unknown))}", tuple(unknown.values())
+        )
+    changed = next(filter(None, _changes(cured, before.trace, after.trace)), None)
+    if changed:
+        return Proof(False, changed)
+    return Proof(True, f"{codes} {'is' if ',' not in codes else 'are'} gone, nothing new")
+
+
+def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterator[str | None]:
+    yield f"the changed copy does not end: {after.broken}" if after.broken else None
+    yield _training(before, after)
+    if not any(
+        subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
+    ):
+        yield _parameters(before, after)
+    yield _samples(before, after)
+
+
+def _recordings(trace: Trace) -> dict[int, Recording]:
+    return {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
+
+
+def _training(before: Trace, after: Trace) -> str | None:
+    stopped = [
+        rank
+        for rank, recording in _recordings(before).items()
+        if recording.step_count and not getattr(_recordings(after).get(rank), "step_count", 0)
+    ]
+    return f"rank {stopped[0]} of the changed copy does not train" if stopped else None
+
+
+def _parameters(before: Trace, after: Trace) -> str | None:
+    """The parameters of wrapped models, by name and shape, stay what they were."""
+    first, second = (
+        {
+            (parameter.key, parameter.shape)
+            for recording in _recordings(trace).values()
+            for wrapper in recording.wrappers
+            for parameter in wrapper.parameters
+        }
+        for trace in (before, after)
+    )
+    return "the parameters of the model are others" if first - second else None
+
+
+def _samples(before: Trace, after: Trace) -> str | None:
+    """All ranks together still see the same samples in an epoch, but for what batches of equal size leave out."""
+    first, second = (_seen(trace) for trace in (before, after))
+    if not first or not second:
+        return None
+    left_out = sum(
+        (loader.batch_size or 1)
+        for recording in _recordings(after).values()
+        for loader in recording.loaders[:1]
+    )
+    lost = len(first) - len(second)
+    return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
+
+
+def _seen(trace: Trace) -> set[int]:
+    """The samples of the first pass in which each rank trains."""
+    passes: Mapping[int, Recording] = _recordings(trace)
+    first = (next(iter(recording.training_passes), None) for recording in passes.values())
+    return {index for pass_ in first if pass_ is not None for index in pass_.indices or ()}

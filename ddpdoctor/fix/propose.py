@@ -1,0 +1,53 @@
+"""The patches that may cure a finding, as edits of the user's files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from ddpdoctor import registry
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case, Project
+from ddpdoctor.fix.edits import Edit
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.model import Finding
+from ddpdoctor.trace import Trace
+
+Edits: TypeAlias = Mapping[Path, tuple[Edit, ...]]
+"""By the absolute path of the file; of the files as they are in the project."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change that may cure a finding."""
+
+    finding: Finding
+    title: str
+    edits: Edits
+
+
+def patches_of(finding: Finding) -> tuple[str, ...]:
+    """The names of the patches that may cure it."""
+    check = registry.by_code(finding.code)
+    return check.patches if check else ()
+
+
+def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[str]) -> Iterator[Proposal]:
+    """What may cure a finding, the preferred first.
+
+    Args:
+        refusals: is given why a patch cannot be made.
+    """
+    for name in patches_of(finding):
+        try:
+            title = patch_of(name)(Case(finding, trace, project))
+            edits = {path: tuple(of_file) for path, of_file in project.take().items()}
+            project.after(edits)
+        except CannotPatch as refusal:
+            project.take()
+            refusals.append(str(refusal))
+            continue
+        if edits:
+            yield Proposal(finding, title, edits)

@@ -1,0 +1,223 @@
+"""Finds for each finding the patch that cures it: proposes, applies to a copy, runs the copy, and judges the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Project
+from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
+from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
+from ddpdoctor.fix.propose import Proposal, patches_of, proposals
+from ddpdoctor.model import Change, Finding, Patch
+
+Run = Callable[[Mapping[Path, bytes]], Ran]
+"""Runs the job on a copy in which these files have this content."""
+MOST_RUNS = 12
+"""Runs of changed copies, each as long as the check itself."""
+_ROUNDS = 3
+"""How often a patch is extended by another, for what it brings to light."""
+_NOT_RUN = "it was not tried: too many patches"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of the findings of a run."""
+
+    findings: tuple[Finding, ...]
+    """The same, those that a patch may cure with their patch."""
+    texts: Mapping[Path, bytes]
+    """The files that change, with all proven patches together."""
+    refusals: tuple[str, ...] = ()
+    """Why findings got no patch, in sentences."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """The user's files with some patches, and what was found in them."""
+
+    texts: Mapping[Path, bytes]
+    ran: Ran
+
+
+class Prover:
+    """Proves patches for the findings of a run.
+
+    Args:
+        folder: the working directory of the run.
+        since: when the run began, in seconds since the epoch.
+        tell: is told in a clause what is done.
+    """
+
+    def __init__(
+        self,
+        before: Ran,
+        folder: Path,
+        run: Run,
+        *,
+        since: float = math.inf,
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._before, self._folder, self._run, self._since, self._tell = before, folder, run, since, tell
+        self._state = _State({}, before)
+        self._patches: dict[int, Patch] = {}
+        self._runs = 0
+        self._refusals: list[str] = []
+
+    def result(self) -> Result:
+        """Each finding with the first patch that is proven; else with the first, as a sketch."""
+        findings = [finding for finding in self._before.findings if patches_of(finding)]
+        self._all_together(findings)
+        for finding in findings:
+            if id(finding) not in self._patches:
+                self._one(finding)
+        patched = (
+            replace(finding, patch=self._patches.get(id(finding))) for finding in self._before.findings
+        )
+        return Result(tuple(patched), self._state.texts, tuple(dict.fromkeys(self._refusals)))
+
+    def _all_together(self, findings: Sequence[Finding]) -> None:
+        """Try the first patch of each finding in one run, which is the usual case."""
+        project = self._project({})
+        chosen: list[tuple[Finding, Proposal]] = []
+        merged: dict[Path, tuple[Edit, ...]] = {}
+        for finding in findings:
+            proposal = next(proposals(finding, self._before.trace, project, []), None)
+            if proposal is None:
+                continue
+            both = {path: merged.get(path, ()) + edits for path, edits in proposal.edits.items()}
+            try:
+                project.after({**merged, **both})
+            except CannotPatch:
+                continue
+            merged.update(both)
+            chosen.append((finding, proposal))
+        if len(chosen) < 2:
+            return
+        state, proof = self._try(project.after(merged), [finding for finding, _ in chosen], self._state)
+        if proof.proven:
+            for finding, proposal in chosen:
+                text = f"{finding.code} is gone, nothing new"
+                self._patches[id(finding)] = self._patch(
+                    {}, project.after(proposal.edits), proposal.title, Proof(True, text)
+                )
+            self._state = state
+
+    def _one(self, finding: Finding) -> None:
+        current = self._now(finding)
+        if current is None:  # another patch cured it, too
+            return
+        refusals: list[str] = []
+        before = self._state
+        project = self._project(before.texts)
+        for proposal in list(proposals(current, before.ran.trace, project, refusals)):
+            if self._runs >= MOST_RUNS:
+                sketch = self._patch(
+                    before.texts, project.after(proposal.edits), proposal.title, Proof(False, _NOT_RUN)
+                )
+                self._patches.setdefault(id(finding), sketch)
+                return
+            title, state, proof = self._extended(current, proposal, project, before)
+            patch = self._patch(before.texts, state.texts, title, proof)
+            if proof.proven:
+                self._patches[id(finding)], self._state = patch, state
+                return
+            self._patches.setdefault(id(finding), patch)
+        if refusals and id(finding) not in self._patches:
+            place = f" at {finding.where.file}:{finding.where.line}" if finding.where else ""
+            self._refusals.append(f"no patch for {finding.code}{place}: {refusals[0]}")
+
+    def _now(self, finding: Finding) -> Finding | None:
+        """The finding as it is in the last run, with the lines that it has there."""
+        key = key_of(finding, self._moved({}, self._state.texts))
+        return next((other for other in self._state.ran.findings if key_of(other) == key), None)
+
+    def _extended(
+        self, finding: Finding, proposal: Proposal, project: Project, before: _State
+    ) -> tuple[str, _State, Proof]:
+        """Try a patch, with patches of what it brings to light; the first that was tried where none is proven."""
+        first: tuple[str, _State, Proof] | None = None
+        cured, titles, texts = [finding], [proposal.title], {**before.texts, **project.after(proposal.edits)}
+        for _ in range(_ROUNDS):
+            state, proof = self._try(texts, cured, before)
+            first = first or (titles[0], state, proof)
+            if proof.proven:
+                return "; ".join(dict.fromkeys(titles)), state, proof
+            further = self._further(proof, state)
+            if further is None or self._runs >= MOST_RUNS:
+                break
+            # What it brought to light is cured, too, where it is not found again: nothing new is left then.
+            title, more = further
+            titles.append(title)
+            texts = {**texts, **more}
+        assert first is not None
+        return first
+
+    def _further(self, proof: Proof, state: _State) -> tuple[str, Mapping[Path, bytes]] | None:
+        """The patch of the first new finding that has one."""
+        project = self._project(state.texts)
+        for finding in proof.new:
+            for proposal in proposals(finding, state.ran.trace, project, []):
+                return proposal.title, project.after(proposal.edits)
+        return None
+
+    def _try(
+        self, texts: Mapping[Path, bytes], cured: Sequence[Finding], before: _State
+    ) -> tuple[_State, Proof]:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
+        self._tell(f"proving a patch for {codes}")
+        self._runs += 1
+        after = self._run(texts)
+        return _State(texts, after), judge(cured, before.ran, after, self._moved(before.texts, texts))
+
+    # -- texts --------------------------------------------------------------------------------------------
+
+    def _project(self, texts: Mapping[Path, bytes]) -> Project:
+        return Project(self._folder, texts, self._since)
+
+    def _pairs(
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]
+    ) -> Iterator[tuple[str, str, str]]:
+        """Name, text before and text after of the files that change."""
+        for path in after:
+            name = str(path.relative_to(self._folder)) if path.is_relative_to(self._folder) else str(path)
+            first, second = (self._project(texts).source(str(path)).text for texts in (before, after))
+            if first != second:
+                yield name, first, second
+
+    def _moved(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> Moved:
+        lines = {name: moved_lines(first, second) for name, first, second in self._pairs(before, after)}
+        return lambda file, line: lines[file].get(line) if file in lines else line
+
+    def _patch(
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], title: str, proof: Proof
+    ) -> Patch:
+        pairs = list(self._pairs(before, after))
+        back = {name: _inverse(moved_lines(first, second)) for name, first, second in self._pairs({}, before)}
+        changes = [
+            Change(name, back.get(name, {}).get(line, 0) if name in back else line, removed, text)
+            for name, first, second in pairs
+            for line, removed, text in changed_lines(first, second)
+        ]
+        diff = "".join(unified_diff(name, first, second) for name, first, second in pairs)
+        # A change of what another patch inserts is none of the file as it is.
+        whole = all(change.line for change in changes)
+        return Patch(title, diff, proof.proven, proof.text, tuple(changes) if whole else ())
+
+
+def _inverse(lines: Mapping[int, int]) -> dict[int, int]:
+    return {after: before for before, after in lines.items()}
+
+
+def total_diff(folder: Path, texts: Mapping[Path, bytes]) -> str:
+    """All changes of the user's files as one diff."""
+    prover = Project(folder)
+    parts = []
+    for path, raw in texts.items():
+        name = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+        first, second = prover.source(str(path)), Project(folder, {path: raw}).source(str(path))
+        parts.append(unified_diff(name, first.text, second.text))
+    return "".join(parts)

@@ -1,0 +1,121 @@
+"""A copy of the user's folders in which some files are changed: the same layout, with links to everything else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ddpdoctor.files import written_at
+
+_LEVELS = 2
+"""Folders above the working directory whose entries are linked, too: scripts read ``../data``."""
+_MOST_ENTRIES = 20_000
+"""Of all folders that are looked through; a folder beyond them is linked as a whole."""
+_CODE = {".git", ".hg", "__pycache__", "node_modules", ".venv"}
+
+
+@dataclass
+class Shadow:
+    """The copy; a context manager that removes it.
+
+    Folders are real, so that what a run writes stays in the copy; files are links. A file that the run wrote which is
+    to be repeated is left out, so that the copy begins as that run did.
+
+    Args:
+        folder: the working directory of the run.
+        since: when that run began, in seconds since the epoch.
+        changed: the files that have another content in the copy, by their absolute path.
+    """
+
+    folder: Path
+    since: float
+    changed: Mapping[Path, bytes]
+
+    def __enter__(self) -> Shadow:
+        self.root = Path(tempfile.mkdtemp(prefix="ddpdoctor-fix-"))
+        self._entries = 0
+        try:
+            for place in self._places():
+                self._mirror(place)
+            for path, raw in self.changed.items():
+                self._put(path, raw)
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def at(self, path: Path) -> Path:
+        """Where a path of the user's is in the copy."""
+        return self.root / path.relative_to("/")
+
+    @property
+    def working(self) -> Path:
+        """The working directory in the copy."""
+        return self.at(self.folder)
+
+    def real(self, text: str) -> str:
+        """A text that names files of the copy, with the user's own in their place."""
+        return text.replace(str(self.root), "")
+
+    def _places(self) -> Iterable[Path]:
+        """The folders to copy, those within others left out."""
+        places = sorted({self.folder, *(path.parent for path in self.changed)})
+        return [
+            place
+            for place in places
+            if not any(place != other and place.is_relative_to(other) for other in places)
+        ]
+
+    def _mirror(self, place: Path) -> None:
+        self._copy(place)
+        for _ in range(_LEVELS):
+            parent = place.parent
+            if parent in (place, Path("/"), Path(tempfile.gettempdir())):
+                break
+            self._link_entries(parent)
+            place = parent
+
+    def _link_entries(self, folder: Path) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                there = self.at(Path(entry.path))
+                if not there.exists() and not there.is_symlink():
+                    there.symlink_to(entry.path)
+
+    def _copy(self, folder: Path) -> None:
+        copy = self.at(folder)
+        copy.mkdir(parents=True, exist_ok=True)
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self._entries += 1
+                self._copy_entry(entry, copy / entry.name)
+
+    def _copy_entry(self, entry: os.DirEntry[str], there: Path) -> None:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if is_folder and entry.name not in _CODE and self._entries < _MOST_ENTRIES:
+            self._copy(Path(entry.path))
+            if entry.stat(follow_symlinks=False).st_mtime >= self.since and not any(there.iterdir()):
+                there.rmdir()
+        elif entry.name == "__pycache__" or there.is_symlink():
+            return
+        elif is_folder or written_at(Path(entry.path)) < self.since:
+            there.symlink_to(entry.path)
+
+    def _put(self, path: Path, raw: bytes) -> None:
+        there = self.at(path)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.unlink(missing_ok=True)
+        there.write_bytes(raw)

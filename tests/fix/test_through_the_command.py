@@ -1,0 +1,79 @@
+"""``check --fix`` from its options to the user's files, by real runs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.fix.forked import patched
+from tests.sick.test_sick import SCRIPTS
+
+SICK = {script.stem: script for script in SCRIPTS}
+
+
+def ddpdoctor(folder, *words):
+    command = [sys.executable, "-m", "ddpdoctor", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_proven_patch_is_shown_kept_and_written(tmp_path):
+    script, before = tmp_path / "train.py", SICK["dd103_set_epoch_never_called"].read_text()
+    script.write_text(before)
+    done = ddpdoctor(
+        tmp_path,
+        "check",
+        "--fix",
+        "--apply",
+        "--diff",
+        "fix.patch",
+        "--select",
+        "run",
+        "--format",
+        "json",
+        "train.py",
+    )
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert finding["patch"]["proven"], done.stdout + done.stderr
+    after = before.replace("    for inputs", "    sampler.set_epoch(epoch)\n    for inputs")
+    assert script.read_text() == after
+    assert (tmp_path / "fix.patch").read_text() == finding["patch"]["diff"]
+    script.write_text(before)
+    subprocess.run(["git", "apply", "fix.patch"], cwd=tmp_path, check=True)
+    assert script.read_text() == after
+
+
+@pytest.mark.parametrize("words", [["--apply"], ["--force"], ["--diff", "fix.patch"]])
+def test_what_is_about_patches_needs_fix(words, tmp_path):
+    done = ddpdoctor(tmp_path, "check", *words)
+    assert done.returncode == 2
+    assert "requires --fix" in done.stderr
+
+
+def test_patches_need_a_script(tmp_path):
+    done = ddpdoctor(tmp_path, "check", "--fix")
+    assert done.returncode == 2
+    assert "--fix requires a script" in done.stderr
+
+
+def test_without_libcst_the_command_says_what_to_install(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    code = (
+        "import importlib.util as util, sys; find = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'libcst' else find(name, *more)\n"
+        "sys.argv = ['ddpdoctor', 'check', '--fix', 'train.py']\n"
+        "from ddpdoctor.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "patches require libcst: pip install 'ddpdoctor[fix]'" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dd101_plain_loader", "dd310_never_destroyed"])
+def test_a_patch_is_proven(name, tmp_path):
+    (finding,) = patched(SICK[name], tmp_path).findings
+    assert finding.patch.proven, finding.patch
