@@ -61,6 +61,7 @@ class CheckpointRace(Check):
 
     code = "DD401"
     title = "a checkpoint is complete for every rank after a barrier"
+    patches = ("barrier_before",)
     measurements = ("checkpoint",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

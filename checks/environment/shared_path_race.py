@@ -50,6 +50,7 @@ class SharedPathRace(Check):
 
     code = "DD020"
     title = "no two ranks write the same path at a time"
+    patches = ("write_on_rank_0",)
     explained_by = ("DD402",)
 
     def examine_run(self, trace: Trace) -> Judgement:

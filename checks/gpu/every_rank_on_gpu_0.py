@@ -46,6 +46,7 @@ class EveryRankOnGpu0(Check):
 
     code = "DD803"
     title = "each rank uses its own GPU only"
+    patches = ("gpu_of_rank",)
     explained_by = ("DD406",)
     log_words = ("MiB |",)
 

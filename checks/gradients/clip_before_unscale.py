@@ -34,6 +34,7 @@ class ClipBeforeUnscale(Check):
 
     code = "DD217"
     title = "gradients are clipped after unscale_"
+    patches = ("unscale",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         clips = on_each_rank(trace.training(), _with_scaler)

@@ -36,6 +36,7 @@ class HyperparametersDiffer(Check):
 
     code = "DD208"
     title = "hyperparameters are equal on every rank"
+    patches = ("reduced_metric",)
     explained_by = ("DD219", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 import libcst as cst
@@ -82,9 +83,14 @@ def use(source: Source, target: str) -> str:
     for local, full in sorted(names.items(), key=lambda item: -len(item[1])):
         if full == target:
             return local
-        if target.startswith(f"{full}.") and (full.count(".") or not last[0].isupper()):
+        rest = target.removeprefix(f"{full}.")
+        # nn.Linear reads well, nn.parallel.DistributedDataParallel is rather imported, and may have to be.
+        if rest != target and (rest.count(".") == 0 or parent in (DIST, f"{DIST}.{rest.partition('.')[0]}")):
             return local + target[len(full) :]
-    _import(source, parent, last)
+    if parent == "torch":
+        _import_statement(source, parent, "import torch")
+        return target
+    import_name(source, parent, last)
     return last
 
 
@@ -93,12 +99,12 @@ def use_module(source: Source, name: str) -> str:
     for local, full in imported(source).items():
         if full == name:
             return local
-    statement = _imports(source)[0]
-    source.insert_before(statement, f"import {name}")
+    _import_statement(source, name, f"import {name}")
     return name
 
 
-def _import(source: Source, parent: str, name: str) -> None:
+def import_name(source: Source, parent: str, name: str) -> None:
+    """Import a name from a module, beside what is imported from there."""
     for node in source.all(cst.ImportFrom):
         usual = dotted(node.module) == parent if node.module else False
         if (
@@ -108,7 +114,32 @@ def _import(source: Source, parent: str, name: str) -> None:
         ):
             _add_name(source, node.names, name)
             return
-    source.insert_after(_imports(source)[-1], f"from {parent} import {name}")
+    _import_statement(source, parent, f"from {parent} import {name}")
+
+
+def _import_statement(source: Source, module: str, line: str) -> None:
+    """A new import in its alphabetical place: of the standard library before the others, else among them."""
+    statements = _imports(source)
+    is_standard = module.partition(".")[0] in sys.stdlib_module_names
+    group = [statement for statement in statements if _is_standard(statement.body[0]) is is_standard]
+    if not group:
+        source.insert_before(statements[0], f"{line}\n") if is_standard else source.insert_after(
+            statements[-1], line
+        )
+        return
+    alike = [statement for statement in group if source.code(statement)[0] == line[0]]
+    later = [statement for statement in alike if source.code(statement) > line]
+    if later:
+        source.insert_before(later[0], line)
+    elif line.startswith("import") and not alike:
+        source.insert_before(group[0], line)
+    else:
+        source.insert_after((alike or group)[-1], line)
+
+
+def _is_standard(node: Node) -> bool:
+    module = node.module if isinstance(node, cst.ImportFrom) else node.names[0].name
+    return (dotted(module) or "").partition(".")[0] in sys.stdlib_module_names
 
 
 def _add_name(source: Source, aliases: Sequence[Node], name: str) -> None:

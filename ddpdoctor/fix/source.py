@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -204,8 +204,16 @@ class Source:
         Raises:
             CannotPatch: a string goes over several of its lines.
         """
-        self._refuse_long_strings(statement)
         self.insert_before(statement, under)
+        self.indent_only(statement)
+
+    def indent_only(self, statement: Node) -> None:
+        """Indent the lines of a statement once more.
+
+        Raises:
+            CannotPatch: a string goes over several of its lines.
+        """
+        self._refuse_long_strings(statement)
         for line in range(self.line(statement), self.last_line(statement) + 1):
             begin = self._line_starts[line - 1]
             if self.text[begin : self._line_starts[line] - 1].strip():
@@ -253,6 +261,20 @@ class Source:
         elif number:
             begin = self.span(call.args[number - 1])[1]
         self._edits.append(Edit(begin, end, ""))
+
+    def remove_arguments(self, call: Node, arguments: Sequence[Node]) -> None:
+        """Several arguments less; neighbours go together."""
+        left = [arg for arg in call.args if not any(arg is other for other in arguments)]
+        if not left or left != list(call.args[: len(left)]):
+            for argument in arguments:
+                self.remove_argument(call, argument)
+            return
+        begin, end = self.span(left[-1])[1], self.span(call.args[-1])[1]
+        self._edits.append(Edit(begin, end, ""))
+
+    def replace_lines(self, first: int, end: int, text: str) -> None:
+        """Put this in place of the lines from the first up to the one before ``end``."""
+        self._edits.append(Edit(self._line_starts[first - 1], self._line_starts[end - 1], text))
 
     def replace_span(self, begin: int, end: int, text: str) -> None:
         """Replace what lies between two offsets."""

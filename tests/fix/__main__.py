@@ -8,7 +8,7 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ddpdoctor.model import Finding, Patch
@@ -16,7 +16,7 @@ from tests.fix.forked import patched
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "fix.md"
-TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=\n?<!-- end of table -->)", re.DOTALL)
 HEAD = "| code | script | patch | what came out |\n|---|---|---|---|\n"
 
 
@@ -24,7 +24,7 @@ def row(script: Path) -> tuple[str, Finding | None]:
     """The row of a script, and the finding that it is about."""
     with tempfile.TemporaryDirectory(prefix="patched-") as place:
         result = patched(script, Path(place))
-    code = script.stem.partition("_")[0].upper()
+    code = _code(script)
     finding = next((finding for finding in result.findings if finding.code == code), None)
     patch = finding.patch if finding else None
     if finding is None:
@@ -38,35 +38,58 @@ def _outcome(patch: Patch) -> str:
 
 
 def _row(code: str, script: Path, title: str, outcome: str) -> str:
-    name = script.stem.partition("_")[2].replace("_", " ")
-    cells = (text.replace("|", "\\|") or "-" for text in (code, name, title, outcome))
+    cells = (text.replace("|", "/") or "-" for text in (code, _name(script), title, outcome))
     return f"| {' | '.join(cells)} |\n"
 
 
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|\n").split("|")]
+
+
+def _code(script: Path) -> str:
+    return script.stem.partition("_")[0].upper()
+
+
+def _name(script: Path) -> str:
+    return script.stem.partition("_")[2].replace("_", " ")
+
+
 def scripts(prefixes: Iterable[str]) -> list[Path]:
-    """The sick scripts whose names begin with one of these."""
-    return (
-        sorted((ROOT / "tests" / "sick").glob("dd*.py"))
-        if not prefixes
-        else [path for prefix in prefixes for path in sorted((ROOT / "tests" / "sick").glob(f"{prefix}*.py"))]
-    )
+    """The sick scripts whose names begin with one of these; all where there are none."""
+    every = sorted((ROOT / "tests" / "sick").glob("dd*.py"))
+    begins = tuple(prefixes)
+    return [path for path in every if path.stem.startswith(begins)] if begins else every
+
+
+def write_rows(rows: Mapping[str, str]) -> None:
+    """Put rows into the page's table, by the names of their scripts; rows of scripts that are gone go."""
+    page = PAGE.read_text()
+    match = TABLE.search(page)
+    assert match, "the page has no table"
+    names = {(_code(script), _name(script)): script.stem for script in scripts([])}
+    old = {
+        names[cells[0], cells[1]]: f"{line}\n"
+        for line in match[0].splitlines()
+        if line.startswith("| DD") and tuple((cells := _cells(line))[:2]) in names
+    }
+    every = {**old, **rows}
+    proven = sum("| proven: " in row for row in every.values())
+    patched = sum(_cells(row)[2] != "-" for row in every.values())
+    summary = f"Of {len(every)} scripts, {patched} get a patch, and {proven} of these are proven.\n\n"
+    table = summary + HEAD + "".join(every[name] for name in sorted(every))
+    PAGE.write_text(page[: match.start()] + table + page[match.end() :])
 
 
 def main(prefixes: list[str]) -> None:
-    """Print the rows; of all scripts, write them into the page."""
-    rows, proven = [], 0
+    """Print the rows, with the diffs where not all scripts are asked for, and write them into the page."""
+    rows = {}
     for script in scripts(prefixes):
         began = time.monotonic()
-        line, finding = row(script)
-        rows.append(line)
-        patch = finding.patch if finding else None
-        proven += bool(patch and patch.proven)
-        print(f"{time.monotonic() - began:5.1f} s  {line}", end="", flush=True)
-        if prefixes and patch:
-            print(patch.diff)
-    print(f"{proven} of {len(rows)} proven")
-    if not prefixes:
-        PAGE.write_text(TABLE.sub(lambda _: HEAD + "".join(rows), PAGE.read_text()))
+        rows[script.stem], finding = row(script)
+        print(f"{time.monotonic() - began:5.1f} s  {rows[script.stem]}", end="", flush=True)
+        if prefixes and finding and finding.patch:
+            print(finding.patch.diff)
+    write_rows(rows)
 
 
 if __name__ == "__main__":

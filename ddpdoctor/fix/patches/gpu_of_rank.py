@@ -1,0 +1,45 @@
+"""Lets each rank choose the GPU of its local rank, before anything uses one."""
+
+from __future__ import annotations
+
+import libcst as cst
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import calls, dotted, use, use_module, value_of
+from ddpdoctor.fix.source import Node, Source
+
+
+def apply(case: Case) -> str:
+    """``torch.cuda.set_device`` by LOCAL_RANK."""
+    source, statement = case.source, case.statement
+    local_rank = f'int({use_module(source, "os")}.environ["LOCAL_RANK"])'
+    chosen = case.calls("set_device")
+    if chosen:
+        value = value_of(source, chosen[0].args[0].value)
+        source.replace(chosen[0].args[0].value if value is None else value, local_rank)
+        return "the GPU of the local rank"
+    elsewhere = [
+        call for call in calls(source, "set_device") if source.scope(call) is source.scope(statement)
+    ]
+    if not elsewhere:
+        inits = calls(source, "init_process_group")
+        if not inits:
+            raise CannotPatch("init_process_group is called in another file")
+        source.insert_before(
+            source.statement(inits[0]), f"{use(source, 'torch.cuda')}.set_device({local_rank})"
+        )
+        return "set_device by LOCAL_RANK"
+    call = elsewhere[0]
+    for moved in (_assigned(source, call), source.statement(call)):
+        if moved is not None:
+            source.insert_before(statement, source.code(moved))
+            source.delete(moved)
+    return "set_device before GPUs are used"
+
+
+def _assigned(source: Source, call: Node) -> Node | None:
+    """The statement that assigns what set_device is given."""
+    value = value_of(source, call.args[0].value) if dotted(call.args[0].value) else None
+    statement = source.statement(value) if value is not None else None
+    return statement if isinstance(statement, cst.SimpleStatementLine) else None

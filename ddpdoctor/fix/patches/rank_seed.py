@@ -1,0 +1,16 @@
+"""Seeds each rank by its number, once the weights are equal."""
+
+from __future__ import annotations
+
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import rank, use
+from ddpdoctor.fix.wrappers import wraps
+
+
+def apply(case: Case) -> str:
+    """``torch.manual_seed`` behind the wrap."""
+    source, call = wraps(case)[-1]
+    statement = source.statement(call)
+    seed = f"{use(source, 'torch.initial_seed')}() + {rank(source, statement)}"
+    source.insert_after(statement, f"{use(source, 'torch.manual_seed')}({seed})")
+    return "random numbers of each rank behind the wrap"

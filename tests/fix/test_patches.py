@@ -1,0 +1,65 @@
+"""What each patch changes in scripts with its problem, against diffs in golden.txt; DDPDOCTOR_GOLDEN=write writes it.
+
+No script runs: the finding is made of the script's own ``# expect:`` comment, and the run recorded nothing.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import ddpdoctor.fix.patches
+from ddpdoctor import registry
+from ddpdoctor.fix.case import Project
+from ddpdoctor.fix.edits import unified_diff
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.propose import proposals
+from ddpdoctor.model import Finding, Kind, Level, Where
+from ddpdoctor.trace import Trace
+from tests.sick.test_sick import SCRIPTS
+from tests.support.expectations import expectations
+
+GOLDEN = Path(__file__).with_name("golden.txt")
+NAMED = sorted({name for check in registry.all_checks() for name in check.patches})
+FILES = sorted(path.stem for path in Path(ddpdoctor.fix.patches.__file__).parent.glob("[a-z]*.py"))
+
+
+def diff_of(script: Path) -> str:
+    """What the first patch for the script's problem changes; empty where there is none."""
+    code = script.stem[:5].upper()
+    line = next((one.line for one in expectations(script, 3) if one.code == code), None)
+    if line is None:
+        return ""
+    makes_loader = "DataLoader(" in script.read_text().split("\n")[line - 1]
+    about = Kind.LOADER.of(f"{script.name}:{line}") if makes_loader else ()
+    finding = Finding(code, Level.FAIL, "", "", "", where=Where(script.name, line), about=about)
+    project = Project(script.parent)
+    for proposal in proposals(finding, Trace(()), project, []):
+        ((path, raw),) = project.after(proposal.edits).items()
+        return unified_diff(path.name, script.read_text(), raw.decode())
+    return ""
+
+
+def written() -> dict[str, str]:
+    """The diffs of the golden file, by the names of their scripts."""
+    diffs = re.split(r"^(?=--- a/)", GOLDEN.read_text(), flags=re.MULTILINE)[1:]
+    return {diff.split("\n", 1)[0].removeprefix("--- a/"): diff for diff in diffs}
+
+
+def test_patches_change_what_they_have_to():
+    if os.environ.get("DDPDOCTOR_GOLDEN") == "write":
+        GOLDEN.write_text("".join(map(diff_of, SCRIPTS)))
+    scripts = {script.name: script for script in SCRIPTS}
+    golden = written()
+    assert len(golden) > 100
+    assert {name: diff_of(scripts[name]) for name in golden} == golden
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_patch_that_a_check_names_is_there(name):
+    assert patch_of(name).__doc__
+
+
+def test_every_patch_is_named_by_a_check():
+    assert FILES == NAMED
