@@ -172,7 +172,7 @@ class _Proofs:
                 self._finish(job, self.launch, folder, Path(place))
                 judging = Judging(self._request_inside(job, shadow), Path(place))
                 trace = read_trace(folder)
-                judging.judge_run(trace, folder)
+                judging.judge_run(trace, [folder])
                 report = judging.compose()
             findings = tuple(_real(finding, shadow) for finding in report.findings)
         return Ran(trace, findings)
