@@ -39,6 +39,7 @@ class MoreRanksThanGpus(Check):
 
     code = "DD801"
     title = "one GPU for each rank"
+    patches = ("visible_devices",)
     breaks_group = True
     raises = (_DUPLICATE,)
     log_words = ("Duplicate GPU detected",)

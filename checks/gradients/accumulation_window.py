@@ -40,6 +40,7 @@ class AccumulationWindow(Check):
 
     code = "DD210"
     title = "every update divides by the micro-batches it sums"
+    patches = ("window_length",)
     explained_by = ("DD106", "DD225", "DD202")
 
     def examine_run(self, trace: Trace) -> Judgement:
