@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
+from ddpdoctor.figures import Section
 from ddpdoctor.recorder.where import Where as Where  # noqa: PLC0414 - it belongs to the vocabulary
 
 
@@ -282,3 +283,5 @@ class Report:
     """Sentences about this examination itself, for instance which log output a backend does not have."""
     since: float = 0.0
     """When what was examined began, in seconds since the epoch: files that changed later are not what ran."""
+    sections: tuple[Section, ...] = ()
+    """Pictures of what was examined; made only for a page, and shown by no other format."""

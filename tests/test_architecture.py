@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "ddpdoctor"
 
 MAY_IMPORT = {
-    "model.py": ("ddpdoctor.recorder.where",),
+    "model.py": ("ddpdoctor.recorder.where", "ddpdoctor.figures"),
+    "figures.py": (),
     "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks"),
     "page.py": (),
     "frameworks.py": (),
@@ -21,6 +22,7 @@ MAY_IMPORT = {
     "text.py": ("ddpdoctor.secret",),
     "launch.py": (),
     "report": (
+        "ddpdoctor.figures",
         "ddpdoctor.model",
         "ddpdoctor.check",
         "ddpdoctor.page",

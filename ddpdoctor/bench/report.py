@@ -20,7 +20,7 @@ BUSY = 0.25
 
 def to_text(results: Results) -> str:
     """Tables, and the sentence at the end."""
-    parts = [_head(results), *_tables(results), *_notes(results), _wrapped("limit:", limit(results))]
+    parts = [head(results), *_tables(results), *_notes(results), _wrapped("limit:", limit(results))]
     return "\n".join(parts)
 
 
@@ -35,7 +35,8 @@ def to_json(results: Results) -> dict[str, Any]:
     }
 
 
-def _head(results: Results) -> str:
+def head(results: Results) -> str:
+    """What was measured, and on what."""
     setting = results.setting
     first = f"{setting.backend}, torch {results.torch}, {plural_cpus(results.cpus)}"
     threads = f", {plural(setting.threads, 'thread')} a rank" if setting.backend != "nccl" else ""

@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 from ddpdoctor.bench.bench_run import BenchFailed, run
-from ddpdoctor.bench.report import to_json, to_text
+from ddpdoctor.bench.report import head, to_json, to_text
+from ddpdoctor.bench.results import Results
 from ddpdoctor.bench.setting import HEADS, Setting, default_setting
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
@@ -35,13 +36,25 @@ def run_bench(options: BenchOptions) -> int:
             results = run(setting, cpus, options.timeout, progress.stage)
     except BenchFailed as failed:
         raise UsageError(str(failed)) from None
-    is_table = options.format is BenchFormat.TABLE
-    write_text(to_text(results) if is_table else json.dumps(to_json(results), indent=2) + "\n", file)
+    write_text(_text(results, options.format), file)
     if picture:
         from ddpdoctor.bench.plot import draw
 
         draw(results, picture)
     return 0
+
+
+def _text(results: Results, format: BenchFormat) -> str:
+    match format:
+        case BenchFormat.TABLE:
+            return to_text(results)
+        case BenchFormat.JSON:
+            return json.dumps(to_json(results), indent=2) + "\n"
+        case BenchFormat.HTML:
+            from ddpdoctor.bench.figures import sections
+            from ddpdoctor.report.html import sections_page
+
+            return sections_page("ddpdoctor bench", head(results), sections(results))
 
 
 def _setting(host: Host, options: BenchOptions) -> Setting:

@@ -54,8 +54,10 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
     return given
 
 
-def judge_dumps(files: dict[Path, int], log: Callable[[str], None]) -> tuple[list[Verdict], tuple[str, ...]]:
-    """What the checks say of the job that left these dumps, and notes for the report.
+def judge_dumps(
+    files: dict[Path, int], log: Callable[[str], None]
+) -> tuple[list[Verdict], tuple[str, ...], Trace]:
+    """What the checks say of the job that left these dumps, notes for the report, and the job.
 
     Raises:
         UsageError: none of them can be read.
@@ -67,7 +69,7 @@ def judge_dumps(files: dict[Path, int], log: Callable[[str], None]) -> tuple[lis
     checks = {check.code: check for check in map(registry.by_cause, CAUSES)}
     verdicts = judge(Source.RUN, [checks[code] for code in sorted(checks)], trace, log)
     read = f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"
-    return verdicts, (read, *dumps.left_out)
+    return verdicts, (read, *dumps.left_out), trace
 
 
 def _why_none(dumps: Dumps) -> str:

@@ -6,11 +6,13 @@ import json
 import os
 import sys
 import time
+from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
+from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.files import first_written
 from ddpdoctor.judge import Verdict, compose
@@ -48,15 +50,20 @@ def run_explain(options: ExplainOptions) -> int:
 def _report(options: ExplainOptions) -> Report:
     started = time.monotonic()
     given = split_inputs(options.subjects)
-    verdicts, notes = judge_dumps(given.dumps, _to_stderr) if given.dumps else ([], ())
+    verdicts: list[Verdict] = []
+    notes: tuple[str, ...] = ()
+    facts: dict[Source, Any] = {}
     lines = 0
+    if given.dumps:
+        verdicts, notes, facts[Source.RUN] = judge_dumps(given.dumps, _to_stderr)
     if given.others:
         of_log, lines = _judge_output(given.others, needed=not given.dumps)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
     run = {"files": options.subjects, "lines": lines}
     fail_on, since = options.fail_on or Level.WARN, first_written(options.subjects)
-    return compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)
+    report = compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)
+    return with_sections(report, facts, _to_stderr) if options.wants_page else report
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from ddpdoctor.blame.liveness import standstill_state
@@ -14,6 +15,7 @@ from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
+from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import ReportOutput, open_output, write_timeline, writing
 from ddpdoctor.files import first_written
 from ddpdoctor.hang import attach, snapshots
@@ -21,6 +23,7 @@ from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
 from ddpdoctor.job.job_folder import read_job, read_trace
+from ddpdoctor.model import Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files, quote
 from ddpdoctor.text import quote_command, ranks_phrase
@@ -43,6 +46,8 @@ def run_hang(options: HangOptions) -> int:
         if source is None:
             return CANNOT_EXAMINE
         report = report_of(source, started)
+        if options.wants_page:
+            report = with_sections(report, {Source.RUN: source.trace}, partial(print, file=sys.stderr))
         _keep(source, options.dump)
         write_timeline(source.trace, timeline)
     output.write(report)

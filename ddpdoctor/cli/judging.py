@@ -11,6 +11,7 @@ from ddpdoctor import registry
 from ddpdoctor.cli.host_names import hosts_line, with_hosts
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
+from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
 from ddpdoctor.judge import Verdict, compose, skip_all
@@ -32,6 +33,8 @@ class Judging:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
+        self.facts: dict[Source, Any] = {}
+        """What was examined, by source."""
         self.hosts_of_ranks: dict[int, str] = {}
         """The host of each rank, as far as it is known."""
         self.since: float | None = None
@@ -47,6 +50,7 @@ class Judging:
 
     def judge(self, source: Source, facts: Any) -> None:
         """Ask the checks of a source."""
+        self.facts[source] = facts
         self.verdicts += judge_all(source, self.request.checks(source), facts, self.log)
 
     def log(self, text: str) -> None:
@@ -69,6 +73,7 @@ class Judging:
             folders: the job's, one for each host.
         """
         write_timeline(trace, self.request.timeline)
+        self.facts[Source.RUN] = trace
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.options.time_limit)
         cause = self.cause_on_host() if trace.broken else None
@@ -106,7 +111,7 @@ class Judging:
         }
         if (line := hosts_line(self.hosts_of_ranks)) and any(verdict.findings for verdict in self.verdicts):
             self.notes.append(line)
-        return compose(
+        report = compose(
             [with_hosts(verdict, self.hosts_of_ranks) for verdict in self.verdicts],
             run,
             self.started,
@@ -116,3 +121,4 @@ class Judging:
             hides=self.request.silencer.hides,
             since=self.since,
         )
+        return with_sections(report, self.facts, self.log) if self.request.options.wants_page else report

@@ -49,6 +49,7 @@ class BenchFormat(str, Enum):
 
     TABLE = "table"
     JSON = "json"
+    HTML = "html"
 
 
 OPTION = "typer"
@@ -220,6 +221,11 @@ class ReportOptions:
         formats = self.format or [Format.TERMINAL]
         outputs = [*(self.output or ()), *[STDOUT] * len(formats)]
         return tuple(zip(formats, outputs, strict=False))
+
+    @property
+    def wants_page(self) -> bool:
+        """Whether one of the reports is a page, with pictures."""
+        return Format.HTML in (self.format or ())
 
 
 @dataclass(frozen=True)

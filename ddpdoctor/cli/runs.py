@@ -28,6 +28,7 @@ class RunFormat(str, Enum):
     ONE_LINE = "one-line"
     TABLE = "table"
     JSON = "json"
+    HTML = "html"
 
 
 class Picture(str, Enum):
@@ -66,8 +67,9 @@ def list_(folder: FolderOption = FOLDER, format_: FormatOption = RunFormat.TABLE
     """List the runs, oldest first."""
     from ddpdoctor.runs import tables
 
-    summaries = _summaries(_chosen((), folder), folder)
-    _write(summaries, format_, tables.list_table(summaries))
+    runs = _chosen((), folder)
+    summaries = _summaries(runs, folder)
+    _write(runs, summaries, format_, tables.list_table(summaries))
 
 
 @app.command()
@@ -82,7 +84,7 @@ def show(
     chosen = _chosen((run,), folder)
     summaries = _summaries(chosen, folder)
     extra = [{"config": dict(tables.flat(run.config)), "folder": str(run.folder)} for run in chosen]
-    _write(summaries, format_, tables.details(chosen[0], summaries[0]), extra)
+    _write(chosen, summaries, format_, tables.details(chosen[0], summaries[0]), extra)
 
 
 @app.command()
@@ -95,8 +97,9 @@ def summary(
     """Throughput, speed-up and efficiency against the run with one process."""
     from ddpdoctor.runs import tables
 
-    summaries = _summaries(_chosen(tuple(runs or ()), folder), folder, baseline)
-    _write(summaries, format_, tables.speed_table(summaries))
+    chosen = _chosen(tuple(runs or ()), folder)
+    summaries = _summaries(chosen, folder, baseline)
+    _write(chosen, summaries, format_, tables.speed_table(summaries))
 
 
 @app.command()
@@ -121,7 +124,7 @@ def compare(
     apart = tables.differences(chosen) or "all settings are the same\n"
     text = "\n".join((tables.list_table(summaries), tables.speed_table(summaries), apart))
     extra = [{"config": dict(tables.flat(run.config))} for run in chosen]
-    _write(summaries, format_, text, extra)
+    _write(chosen, summaries, format_, text, extra)
 
 
 @app.command()
@@ -181,6 +184,7 @@ def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
 
 
 def _write(
+    runs: Sequence[Run],
     summaries: list[Summary],
     format_: RunFormat,
     text: str,
@@ -195,7 +199,9 @@ def _write(
     import json
 
     from ddpdoctor.cli.report_output import write_out
+    from ddpdoctor.report.html import sections_page
     from ddpdoctor.runs import tables
+    from ddpdoctor.runs.figures import sections
 
     if format_ is RunFormat.JSON:
         values = [
@@ -205,6 +211,10 @@ def _write(
         text = json.dumps(values, indent=2) + "\n"
     elif format_ is RunFormat.ONE_LINE:
         text = "".join(tables.one_line(summary) for summary in summaries)
+    elif format_ is RunFormat.HTML:
+        text = sections_page(
+            "ddpdoctor runs", ", ".join(run.name for run in runs[:8]), sections(runs, summaries)
+        )
     write_out(text)
 
 

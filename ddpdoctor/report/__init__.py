@@ -16,6 +16,7 @@ class Format(str, Enum):
     JUNIT = "junit"
     SARIF = "sarif"
     GITHUB = "github"
+    HTML = "html"
 
 
 def render(report: Report, format: Format, *, verbose: bool = False, to_terminal: bool = False) -> str:
@@ -26,7 +27,7 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
         verbose: also what passing checks measured, and the details of information.
         to_terminal: the text goes to stdout, which may be a terminal with a width and colours.
     """
-    from ddpdoctor.report import github, json, junit, sarif, terminal
+    from ddpdoctor.report import github, html, json, junit, sarif, terminal
 
     match format:
         case Format.TERMINAL:
@@ -42,3 +43,5 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
             return sarif.render(report)
         case Format.GITHUB:
             return github.render(report)
+        case Format.HTML:
+            return html.render(report)

@@ -238,12 +238,19 @@ _LAST: list[tuple[Trace, Cause | None]] = []
 
 def cause_of_run(trace: Trace) -> Cause | None:
     """Why a run stands still; None where it does not, or where no rank waits in vain."""
+    if trace.standstill is None:
+        return None
+    if not (_LAST and _LAST[0][0] is trace):
+        job = standing_job(trace)
+        _LAST[:] = [(trace, cause_of(job) if job else None)]
+    return _LAST[0][1]
+
+
+def standing_job(trace: Trace) -> Standings | None:
+    """A run that stands still, by where its ranks are; None where it does not."""
     standstill = trace.standstill
     if standstill is None:
         return None
-    if not (_LAST and _LAST[0][0] is trace):
-        recorded = any(rank.recording for rank in trace.ranks)
-        only_dumps = not standstill.processes and not recorded
-        job = DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)
-        _LAST[:] = [(trace, cause_of(job))]
-    return _LAST[0][1]
+    recorded = any(rank.recording for rank in trace.ranks)
+    only_dumps = not standstill.processes and not recorded
+    return DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)

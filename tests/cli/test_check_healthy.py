@@ -112,7 +112,7 @@ def test_secrets_are_masked_in_every_format(tmp_path: Path) -> None:
         "MY_API_TOKEN": "correct-horse-battery",
         "WORLD_SIZE": "correct-horse-battery",
     }
-    for kind in ("terminal", "json", "junit", "sarif", "github"):
+    for kind in ("terminal", "json", "junit", "sarif", "github", "html"):
         done = ddpdoctor("check", "--select", "host", "--format", kind, cwd=tmp_path, env=env)
         assert done.status == 1, done.out
         assert "NCCL_SOKET_IFNAME" in done.out

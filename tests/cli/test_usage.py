@@ -27,7 +27,10 @@ SCALE = ("--rehearse", "--world-size", "64")
         (["check", "--timeout", "inf"], "'--timeout': inf is not between"),
         (["check", "--nnodes", "2"], "--nnodes above 1 requires --master-addr"),
         (["check", "--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
-        (["check", "--format", "xml"], "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github'"),
+        (
+            ["check", "--format", "xml"],
+            "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github', 'html'",
+        ),
         (["check", "nosuch.py"], "'nosuch.py' does not exist"),
         (["check", "{binary}"], "is not a Python script"),
         (["check", "{prose}"], "is not a Python script"),

@@ -27,7 +27,7 @@ def agree(text: str, name: str) -> None:
 
 
 @pytest.mark.usefixtures("one_check")
-@pytest.mark.parametrize("format", Format)
+@pytest.mark.parametrize("format", ENDINGS)
 @pytest.mark.parametrize(
     ("name", "report"), [("everything", EVERYTHING), ("healthy", HEALTHY), ("nothing", NOTHING)]
 )

@@ -1,0 +1,88 @@
+"""A benchmark as the sections of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpdoctor.bench.results import Results, Scaling, Split
+from ddpdoctor.bench.setting import OPERATIONS
+from ddpdoctor.bench.verdict import limit
+from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone
+from ddpdoctor.text import duration, plural, size
+
+_PARTS = (
+    ("data", Tone.DATA, 1.0),
+    ("forward", Tone.WORK, 1.0),
+    ("backward", Tone.WORK, 0.7),
+    ("optimizer", Tone.WORK, 0.4),
+    ("exposed", Tone.COLLECTIVE, 1.0),
+)
+_LEGEND = (
+    (Tone.DATA, "data"),
+    (Tone.WORK, "forward, backward (paler), optimizer (palest)"),
+    (Tone.COLLECTIVE, "averaging gradients that backward does not hide"),
+)
+
+
+def sections(results: Results) -> tuple[Section, ...]:
+    """What limits training with more ranks, and the measurements behind it."""
+    scaling: list[Figure] = [_efficiency(results), _steps(results)]
+    communication: list[Figure] = [*_buckets(results), *_bandwidth(results)]
+    first = Section("Scaling", limit(results), tuple(scaling))
+    return (first, Section("Communication", figures=tuple(communication))) if communication else (first,)
+
+
+def _efficiency(results: Results) -> Lines:
+    kinds: tuple[tuple[str, tuple[Scaling, ...]], ...] = (("weak", results.weak), ("strong", results.strong))
+    series = tuple(
+        Series(f"{name} scaling", tuple((float(row.ranks), row.efficiency) for row in rows))
+        for name, rows in kinds
+        if len(rows) > 1
+    )
+    return Lines("Efficiency", "ranks", "samples/s of a rank, as a share of a single rank's", series)
+
+
+def _steps(results: Results) -> Strips:
+    rows = tuple(
+        Row(plural(split.ranks, "rank"), tuple(_spans(split)), duration(split.total))
+        for split in results.splits
+    )
+    end = max(split.total for split in results.splits)
+    return Strips("Where a training step goes", rows, end=end, unit="s", legend=_LEGEND)
+
+
+def _spans(split: Split) -> Iterator[Span]:
+    begin = 0.0
+    for name, tone, shade in _PARTS:
+        seconds = getattr(split, name)
+        if seconds > 0:
+            words = "averaging gradients" if name == "exposed" else name
+            yield Span(begin, begin + seconds, tone, f"{words}: {duration(seconds)}", shade)
+            begin += seconds
+
+
+def _buckets(results: Results) -> Iterator[Lines]:
+    if results.buckets:
+        points = tuple((float(n), bucket.step.median * 1e3) for n, bucket in enumerate(results.buckets))
+        names = tuple(f"{bucket.megabytes:g}" for bucket in results.buckets)
+        title = f"Training step by bucket size, {plural(results.setting.nproc, 'rank')}"
+        yield Lines(title, "bucket_cap_mb", "milliseconds", (Series("", points),), names)
+
+
+def _bandwidth(results: Results) -> Iterator[Lines]:
+    sizes = sorted({row.bytes for row in results.collectives})
+    series = tuple(
+        Series(
+            name,
+            tuple(
+                (float(sizes.index(row.bytes)), row.bus_bandwidth / 1e9)
+                for row in results.collectives
+                if row.operation == name and row.bus_bandwidth
+            ),
+        )
+        for name in OPERATIONS
+    )
+    known = tuple(each for each in series if each.points)
+    if known:
+        title = f"Bus bandwidth of collectives, {plural(results.setting.nproc, 'rank')}"
+        yield Lines(title, "bytes", "GB/s", known, tuple(map(size, sizes)), logarithmic=True)

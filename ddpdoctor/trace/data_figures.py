@@ -1,0 +1,199 @@
+"""Who saw which data, as figures: what ranks draw of a dataset, what they share, and how many batches each has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, chosen, of_many
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.text import listing, plural
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import grouped
+from ddpdoctor.trace.loading import Round, evaluation_rounds, training_rounds
+
+MOST_SAMPLES = 4_000_000
+"""Numbers of samples that are counted; more take seconds."""
+MOST_LOADERS, MOST_PASSES, MOST_PAIRS = 4, 6, 16
+_COVERAGE = ((Tone.GOOD, "drawn once"), (Tone.BAD, "drawn more than once"), (Tone.OTHER, "not drawn"))
+
+
+def data_section(trace: Trace) -> Section | None:
+    """What the ranks of a run drew; None where that was not seen."""
+    try:
+        recordings = trace.training_of_several()
+    except NotMeasured:
+        return None
+    rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
+    figures: list[Figure] = []
+    for of_loader in grouped(rounds, lambda shared: shared.about)[:MOST_LOADERS]:
+        figures += _figures(of_loader)
+    return Section("Who saw which data", figures=tuple(figures)) if figures else None
+
+
+def _figures(rounds: Sequence[Round]) -> Iterator[Figure]:
+    counted, left = [], MOST_SAMPLES
+    for shared in rounds[:MOST_PASSES]:
+        left -= sum(map(len, (shared.indices or {}).values()))
+        if shared.indices is not None and left > 0:
+            counted.append(shared)
+    samples = rounds[0].loader.samples
+    if counted and samples:
+        # Each rank may have a dataset of its own, a part of what all draw from.
+        drawn = {index for shared in counted for own in (shared.indices or {}).values() for index in own}
+        yield _coverage(counted, max(samples, len(drawn)))
+    overlap = _overlap((counted or rounds)[0])
+    if overlap:
+        yield overlap
+    uneven = next((shared for shared in rounds if len(set(_batches(shared).values())) > 1), None)
+    if uneven:
+        yield _batches_by_rank(uneven)
+
+
+def _name(shared: Round) -> str:
+    at = shared.loader.at
+    kind = "training" if any(pass_.training for pass_ in shared.passes.values()) else "evaluation"
+    return f"{kind} on {shared.loader.dataset}" + (f", {PurePath(at.file).name}:{at.line}" if at else "")
+
+
+def _coverage(rounds: Sequence[Round], samples: int) -> Strips:
+    """Of each pass: how many samples are drawn by one rank, by several, and by none."""
+    rows = []
+    for shared, before in zip(rounds, [None, *rounds], strict=False):
+        drawn = Counter(index for own in (shared.indices or {}).values() for index in own)
+        once = sum(count == 1 for count in drawn.values())
+        parts = (once, len(drawn) - once, max(0, samples - len(drawn)))
+        rows.append(Row(f"pass {shared.number}", tuple(_parts(parts)), _in_words(shared, before, parts)))
+    note = _even(rounds[0])
+    return Strips(
+        f"Samples drawn in {_name(rounds[0])}",
+        tuple(rows),
+        end=float(samples),
+        unit="samples",
+        legend=_COVERAGE,
+        note=note,
+    )
+
+
+def _parts(parts: Sequence[int]) -> Iterator[Span]:
+    begin = 0
+    for count, (tone, text) in zip(parts, _COVERAGE, strict=True):
+        if count:
+            yield Span(begin, begin + count, tone, f"{plural(count, 'sample')} {text}")
+            begin += count
+
+
+def _in_words(shared: Round, before: Round | None, parts: Sequence[int]) -> str:
+    """What a pass lacks, and whether each rank draws its samples in the order of the pass before."""
+    words = [f"{count} {text}" for count, (_, text) in zip(parts[1:], _COVERAGE[1:], strict=True) if count]
+    if before is not None and before.indices and shared.indices:
+        same = [
+            rank for rank, own in shared.indices.items() if list(own) == list(before.indices.get(rank, ()))
+        ]
+        if same:
+            words.append(
+                "same order as before" + ("" if len(same) == len(shared.indices) else " on some ranks")
+            )
+    return ", ".join(words)
+
+
+def _even(shared: Round) -> str:
+    batches = set(_batches(shared).values())
+    return f"Every rank has {plural(batches.pop(), 'batch')} in a pass." if len(batches) == 1 else ""
+
+
+def _overlap(shared: Round) -> Strips | None:
+    """Which ranks draw samples that others draw, too; None where no two do, beyond what pads their shards."""
+    drawn: dict[int, set[Hashable]] = {
+        rank: set((shared.indices or {}).get(rank, ()) or shared.passes[rank].content)
+        for rank in shared.ranks
+    }
+    share = {
+        (rank, other): len(drawn[rank] & drawn[other]) / len(drawn[rank])
+        for rank in _most_shared(drawn)
+        for other in _most_shared(drawn)
+        if rank != other and drawn[rank]
+    }
+    padding = len(drawn) / max(sum(map(len, drawn.values())), 1)
+    if not any(value > padding for value in share.values()):
+        return None
+    ranks = _most_shared(drawn)
+    what = "samples" if shared.indices is not None else "first batches"
+    rows = tuple(
+        Row(
+            f"rank {rank}",
+            tuple(
+                Span(
+                    column,
+                    column + 1,
+                    Tone.BAD,
+                    f"{share[rank, other]:.0%} of the {what} of rank {rank} are drawn by rank {other}, too",
+                    share[rank, other],
+                )
+                for column, other in enumerate(ranks)
+                if (rank, other) in share
+            ),
+            f"up to {max((share.get((rank, other), 0.0) for other in ranks), default=0.0):.0%}",
+        )
+        for rank in ranks
+    )
+    return Strips(
+        f"{what.capitalize()} that ranks share in {_name(shared)}",
+        rows,
+        end=float(len(ranks)),
+        columns=tuple(str(rank) for rank in ranks),
+        shades=("none", f"all {what}"),
+        note=f"Of each row's {what}, how many the column's rank draws, too. {of_many(ranks, list(drawn))}".strip(),
+    )
+
+
+def _most_shared(drawn: Mapping[int, set[Hashable]]) -> tuple[int, ...]:
+    """The ranks to show: of many, those that share most with the first."""
+    ranks = list(drawn)
+    if len(ranks) <= MOST_PAIRS:
+        return tuple(ranks)
+    first = drawn[ranks[0]]
+    return chosen(ranks, sorted(ranks, key=lambda rank: -len(first & drawn[rank])), MOST_PAIRS)
+
+
+def _batches(shared: Round) -> dict[int, int]:
+    """How many batches each rank's pass has, where that is known of all."""
+    known = {rank: pass_.batches for rank, pass_ in shared.passes.items() if pass_.batches is not None}
+    return known if len(known) == len(shared.passes) else {}
+
+
+def _batches_by_rank(shared: Round) -> Strips:
+    batches = _batches(shared)
+    least = min(batches.values())
+    few = [rank for rank, count in batches.items() if count == least]
+    ranks = chosen(sorted(batches), few)
+    rows = tuple(
+        Row(
+            f"rank {rank}",
+            tuple(_batch_spans(shared.passes[rank].drawn, batches[rank])),
+            plural(batches[rank], "batch"),
+            marked=rank in few and len(few) < len(batches),
+        )
+        for rank in ranks
+    )
+    return Strips(
+        f"Batches by rank in {_name(shared)}",
+        rows,
+        end=float(max(batches.values())),
+        unit="batches",
+        legend=((Tone.WORK, "drawn"), (Tone.OTHER, "not drawn in this run")),
+        note=" ".join(
+            filter(
+                None,
+                [f"Fewest on {listing([f'rank {rank}' for rank in few])}.", of_many(ranks, list(batches))],
+            )
+        ),
+    )
+
+
+def _batch_spans(drawn: int, batches: int) -> Iterator[Span]:
+    if drawn:
+        yield Span(0, min(drawn, batches), Tone.WORK, f"{plural(drawn, 'batch')} drawn")
+    if batches > drawn:
+        yield Span(drawn, batches, Tone.OTHER, f"{plural(batches - drawn, 'batch')} not drawn")

@@ -1,0 +1,348 @@
+"""Where the time of each rank went, as figures."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import PurePath
+
+from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.wording import doing
+from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import Backward, Collective
+from ddpdoctor.text import duration
+from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.standing_ranks import open_call
+from ddpdoctor.trace.step_times import own_time, paced_steps
+from ddpdoctor.trace.training import TrainingStep
+
+LEGEND = (
+    (Tone.WORK, "training: forward, backward, optimizer"),
+    (Tone.DATA, "waits for data"),
+    (Tone.WAIT, "waits for other ranks"),
+    (Tone.COLLECTIVE, "collectives of the script"),
+    (Tone.EVALUATION, "evaluation"),
+    (Tone.FILES, "saves and loads"),
+    (Tone.OTHER, "the script's other code"),
+    (Tone.BAD, "the others wait for it"),
+)
+_WORDS = {tone: text.partition(":")[0] for tone, text in LEGEND}
+MOST_SPANS = 3000
+"""Of a timeline that shows every event; in a longer run, what a rank does most in each of many intervals."""
+_INTERVALS = 4000
+"""Of all rows together."""
+_LEAST_KNOWN = 0.3
+"""Of an interval, that has to be known to say what the rank did in it."""
+_FAINT = 0.4
+_TRAINING = (Tone.WORK, Tone.DATA, Tone.EVALUATION)
+_LONG_START = 0.3
+"""Of the time of a run, from which starting up is left out."""
+_ENDING = 0.15
+"""Of a timeline, for what ranks that stand still do since their last event, where that is not known longer."""
+
+
+def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> Strips | None:
+    """What each rank did and when; None where nothing was recorded."""
+    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
+    shown = chosen(sorted(recordings), culprits)
+    waited = _waits(recordings)
+    spans = {
+        rank: list(_shift(_spans(recordings[rank], waited[rank]), recordings[rank].clock)) for rank in shown
+    }
+    if not any(spans.values()):
+        return None
+    begin = _begin(spans.values())
+    end = max(recordings[rank].last + recordings[rank].clock for rank in shown)
+    end = max([end, *(span.end for own in spans.values() for span in own)])
+    if job is not None:
+        seconds = trace.standstill.seconds if trace.standstill else 0.0
+        end += max(seconds, _ENDING * (end - begin))
+        for rank in shown:
+            if rank in job.ranks and not job.ranks[rank].left:
+                spans[rank].append(_standing(job, recordings[rank], rank, end, culprits))
+    rows = tuple(
+        Row(
+            _name(rank, recordings),
+            tuple(_cut(spans[rank], begin, end - begin, len(shown), sum(map(len, spans.values())))),
+            _ending(trace, rank),
+            marked=rank in culprits,
+        )
+        for rank in shown
+    )
+    tones = {span.tone for row in rows for span in row.spans}
+    left = begin - min(span.begin for own in spans.values() for span in own)
+    start_up = f"The {duration(left)} before the first training step are left out." if left > 0 else ""
+    notes = (start_up, of_many(shown, sorted(recordings)), _thinned(recordings))
+    return Strips(
+        "What each rank did",
+        rows,
+        end=end - begin,
+        unit="s",
+        legend=tuple((tone, text) for tone, text in LEGEND if tone in tones),
+        note=" ".join(filter(None, notes)),
+    )
+
+
+def _begin(spans: Iterable[Sequence[Span]]) -> float:
+    """Where the timeline begins: with the first training step, where starting up took most of the time."""
+    everything = [span for own in spans for span in own]
+    first, last = min(span.begin for span in everything), max(span.end for span in everything)
+    trained = (span.begin for span in everything if span.tone in _TRAINING and span.shade == 1.0)
+    begin = min(trained, default=first)
+    return begin if begin - first > _LONG_START * (last - first) else first
+
+
+def step_parts(trace: Trace, culprits: Sequence[int]) -> Strips | None:
+    """Where the time of a training step goes by rank, on average; None where too few were timed."""
+    try:
+        steps = paced_steps(trace)
+    except NotMeasured:
+        return None
+    parts = {rank: _parts(steps, rank) for rank in steps}
+    by_work = sorted(parts, key=lambda rank: parts[rank][Tone.WAIT])
+    shown = chosen(sorted(steps), [*culprits, *by_work])
+    rows = tuple(
+        Row(
+            f"rank {rank}",
+            tuple(_side_by_side(parts[rank])),
+            duration(sum(parts[rank].values())),
+            marked=rank in culprits,
+        )
+        for rank in shown
+    )
+    tones = {span.tone for row in rows for span in row.spans}
+    return Strips(
+        "Where a training step goes",
+        rows,
+        end=max(sum(own.values()) for own in parts.values()) or 1.0,
+        unit="s",
+        legend=tuple((tone, text) for tone, text in LEGEND if tone in tones),
+        note=f"Averages of {len(steps[shown[0]])} steps. {of_many(shown, sorted(steps))}".strip(),
+    )
+
+
+def _parts(steps: Mapping[int, list[TrainingStep]], rank: int) -> dict[Tone, float]:
+    """Seconds of a step of one rank. What backward and collectives take longer than on the fastest rank is waiting."""
+    count = len(steps[rank])
+
+    def mean(*phases: str) -> float:
+        return sum(own_time(step, phase) for step in steps[rank] for phase in phases) / count
+
+    def least(phase: str) -> float:
+        rows = zip(*steps.values(), strict=True)
+        return sum(min(own_time(step, phase) for step in row) for row in rows) / count
+
+    backward, collective = least("backward"), least("collective")
+    return {
+        Tone.DATA: mean("data"),
+        Tone.OTHER: mean("other"),
+        Tone.WORK: mean("forward", "step") + backward,
+        Tone.COLLECTIVE: collective,
+        Tone.WAIT: mean("backward", "collective") - backward - collective,
+    }
+
+
+def _side_by_side(parts: Mapping[Tone, float]) -> Iterator[Span]:
+    begin = 0.0
+    for tone, seconds in parts.items():
+        if seconds > 0:
+            yield Span(begin, begin + seconds, tone, f"{_WORDS[tone]}: {duration(seconds)}")
+            begin += seconds
+
+
+def _waits(recordings: Mapping[int, Recording]) -> dict[int, dict[int, float]]:
+    """Seconds that each backward and collective took longer than on the fastest rank, by rank and id of the event."""
+    waits: dict[int, dict[int, float]] = {rank: {} for rank in recordings}
+    rows: list[dict[int, Backward | Collective]] = []
+    for _, row in training_steps(recordings):
+        backwards = {rank: step.backwards[-1] for rank, step in row.items() if step.backwards}
+        rows.append(dict(backwards))
+    calls: defaultdict[object, dict[int, Backward | Collective]] = defaultdict(dict)
+    for rank, recording in recordings.items():
+        for call in recording.collectives:
+            if call.number is not None and call.ended:
+                calls[call.operation, call.group, call.number][rank] = call
+    for together in (*rows, *calls.values()):
+        least = min((event.seconds for event in together.values()), default=0.0)
+        for rank, event in together.items():
+            if len(together) > 1:
+                waits[rank][id(event)] = event.seconds - least
+    return waits
+
+
+def _spans(recording: Recording, waits: Mapping[int, float]) -> Iterator[Span]:
+    """What a rank did, on its own clock; what lies inside something else comes after it."""
+    begin = next(iter(recording.groups), None)
+    if begin is not None and recording.exit is not None:
+        yield Span(begin.time, recording.exit.time, Tone.OTHER, "the script's other code", _FAINT)
+    for pass_ in recording.passes:
+        if pass_.training or pass_.evaluation:
+            tone = Tone.WORK if pass_.training else Tone.EVALUATION
+            end = recording.last if pass_.end is None else pass_.end
+            kind = "training" if pass_.training else "evaluation"
+            about = f"pass over loader {pass_.loader}, {kind}, {pass_.drawn} batches{_at(pass_.at)}"
+            yield Span(pass_.begin, end, tone, about, _FAINT if pass_.training else 1.0)
+    for step in recording.steps:
+        yield from _step(step, waits)
+    if recording.trailing:
+        yield from _parts_of(recording.trailing, waits)
+    for forward in recording.evaluation_forwards:
+        about = f"forward without autograd{_at(forward.at)}"
+        yield Span(forward.time, forward.time + forward.seconds, Tone.EVALUATION, about)
+    known = {
+        id(call): call
+        for call in (*recording.collectives, *(c for s in recording.steps for c in s.collectives))
+    }
+    for call in known.values():
+        yield from _collective(call, waits, recording.last)
+    for files, what in ((recording.saves, "saves"), (recording.loads, "loads")):
+        for file in files:
+            end = recording.last if file.end is None else file.end
+            yield Span(
+                file.begin,
+                end,
+                Tone.FILES,
+                f"{what} a checkpoint, {duration(end - file.begin)}{_at(file.at)}",
+            )
+
+
+def _step(step: TrainingStep, waits: Mapping[int, float]) -> Iterator[Span]:
+    parts = list(_parts_of(step, waits))
+    waited = step.phases.get("data", 0.0)
+    if parts and waited > 0 and len(step.backwards) == 1:  # of several micro-batches only the sum is known
+        begin = min(part.begin for part in parts)
+        yield Span(
+            begin - waited, begin, Tone.DATA, f"waits for a batch, {duration(waited)}, step {step.index}"
+        )
+    yield from parts
+    for update in step.optimizer_steps:
+        about = f"optimizer's step {step.index}, {duration(update.seconds)}{_at(update.at)}"
+        yield Span(update.time, update.time + update.seconds, Tone.WORK, about)
+
+
+def _parts_of(step: TrainingStep, waits: Mapping[int, float]) -> Iterator[Span]:
+    for forward in step.forwards:
+        about = f"forward, step {step.index}, {duration(forward.seconds)}{_at(forward.at)}"
+        yield Span(forward.time, forward.time + forward.seconds, Tone.WORK, about)
+    for backward in step.backwards:
+        about = f"backward, step {step.index}, {duration(backward.seconds)}{_at(backward.at)}"
+        yield from _waited(backward, waits, Tone.WORK, about)
+
+
+def _collective(call: Collective, waits: Mapping[int, float], last: float) -> Iterator[Span]:
+    if not call.ended:
+        yield Span(call.time, last, Tone.WAIT, f"{call.operation} did not end{_at(call.at)}")
+        return
+    about = f"{call.operation}, {duration(call.seconds)}{_at(call.at)}"
+    yield from _waited(call, waits, Tone.COLLECTIVE, about)
+
+
+def _waited(
+    event: Backward | Collective, waits: Mapping[int, float], tone: Tone, about: str
+) -> Iterator[Span]:
+    """An event, of which the last part was waiting for others."""
+    end, waited = event.time + event.seconds, waits.get(id(event), 0.0)
+    if waited < event.seconds:
+        yield Span(event.time, end - waited, tone, about)
+    if waited > 0:
+        yield Span(
+            end - waited, end, Tone.WAIT, f"{about}, of which {duration(waited)} waiting for other ranks"
+        )
+
+
+def _standing(job: Standings, recording: Recording, rank: int, end: float, culprits: Sequence[int]) -> Span:
+    """What a rank does since its last event, or since it called what did not end."""
+    standing, call = job.ranks[rank], open_call(recording)
+    last = (call.time if call else recording.last) + recording.clock
+    tone = Tone.BAD if rank in culprits else Tone.WAIT if standing.waits else Tone.OTHER
+    return Span(last, end, tone, f"rank {rank} {doing(standing)}")
+
+
+def _shift(spans: Iterable[Span], clock: float) -> Iterator[Span]:
+    for span in spans:
+        yield Span(span.begin + clock, span.end + clock, span.tone, span.about, span.shade)
+
+
+def _cut(spans: Sequence[Span], begin: float, length: float, rows: int, total: int) -> Iterator[Span]:
+    """The spans of a row from the timeline's beginning: all of a short run, else what each interval has most of."""
+    placed = [
+        Span(max(span.begin - begin, 0.0), min(span.end - begin, length), span.tone, span.about, span.shade)
+        for span in spans
+        if span.end > begin
+    ]
+    if total <= MOST_SPANS:
+        return iter(placed)
+    return _by_interval(placed, length, max(60, _INTERVALS // rows))
+
+
+def _by_interval(spans: Sequence[Span], length: float, count: int) -> Iterator[Span]:
+    width = length / count
+    known: list[defaultdict[tuple[Tone, float], float]] = [defaultdict(float) for _ in range(count)]
+    for span in spans:
+        for number in range(int(span.begin / width), min(int(span.end / width), count - 1) + 1):
+            inside = min(span.end, (number + 1) * width) - max(span.begin, number * width)
+            known[number][span.tone, span.shade] += inside
+    most = [_most_of(seconds, width) for seconds in known]
+    number = 0
+    for kind, group in groupby(most):
+        first, number = number, number + len(list(group))
+        if kind is not None:
+            tone, shade = kind
+            yield Span(first * width, number * width, tone, f"mostly: {_WORDS[tone]}", shade)
+
+
+def _most_of(seconds: Mapping[tuple[Tone, float], float], width: float) -> tuple[Tone, float] | None:
+    """What a rank does most in an interval; a pass over a loader only where nothing inside it is known."""
+    exact = {kind: value for kind, value in seconds.items() if kind[1] == 1.0}
+    for those in (exact, seconds):
+        kind = max(those, key=lambda kind: those[kind], default=None)
+        if kind is not None and those[kind] >= _LEAST_KNOWN * width:
+            return kind
+    return None
+
+
+def _name(rank: int, recordings: Mapping[int, Recording]) -> str:
+    several = len({recording.host for recording in recordings.values()}) > 1
+    return f"rank {rank} on {recordings[rank].host}" if several else f"rank {rank}"
+
+
+def _ending(trace: Trace, rank: int) -> str:
+    """How a rank ended, where that is not just the end of its script."""
+    traced: RankTrace | None = next((each for each in trace.ranks if each.rank == rank), None)
+    raised = traced.recording.raised if traced and traced.recording else None
+    if raised:
+        return f"raised {raised.type.rpartition('.')[2]}"
+    if traced and traced.killed_by:
+        return _signal_name(traced.killed_by)
+    if traced and traced.failure:
+        return "failed"
+    return (
+        "" if traced is None or traced.finished or not traced.exit_code else f"exit status {traced.exit_code}"
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _thinned(recordings: Mapping[int, Recording]) -> str:
+    most = max(recordings.values(), key=lambda recording: recording.step_count)
+    if most.step_count <= len(most.steps):
+        return ""
+    return (
+        f"Of {most.step_count} training steps {len(most.steps)} were written down; "
+        "in between, passes over a DataLoader are pale."
+    )
+
+
+def _at(where: Where | None) -> str:
+    return f", {PurePath(where.file).name}:{where.line}" if where else ""

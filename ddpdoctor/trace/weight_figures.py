@@ -1,0 +1,154 @@
+"""Whether replicas stay equal, as figures: from which step on weights differ, parameter by parameter; norms by rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone
+from ddpdoctor.judge import NotMeasured
+from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
+
+MOST_PARAMETERS, MOST_UPDATES, MOST_POINTS = 24, 60, 400
+_LEGEND = (
+    (Tone.GOOD, "equal on all ranks"),
+    (Tone.WAIT, "gradients differ"),
+    (Tone.BAD, "weights differ"),
+)
+
+
+def weights_section(trace: Trace) -> Section | None:
+    """Since when replicas differ, and gradient norms; None where nothing was compared."""
+    figures: list[Figure] = []
+    sentences: list[str] = []
+    try:
+        for group in replicas(trace):
+            compared = [update for update in updates(group) if _is_compared(update)]
+            if compared and (matrix := _matrix(group, compared)):
+                figures.append(matrix)
+            elif compared:
+                sentences.append(_all_equal(group, compared))
+        figures += _norms(trace.training())
+    except NotMeasured:
+        pass
+    text = " ".join(sentences)
+    return Section("Weights and gradients", text, tuple(figures)) if figures or text else None
+
+
+def _is_compared(update: Update) -> bool:
+    return all(digests is not None for digests in update.after.values())
+
+
+def _all_equal(group: Group, compared: Sequence[Update]) -> str:
+    keys = {key for update in compared for row in update.after.values() for key in row or ()}
+    who, steps = ranks_phrase(group), len({update.index for update in compared})
+    return (
+        f"{plural(len(keys), 'parameter')} of {who} had equal bits on every rank after each of the "
+        f"{plural(steps, 'training step')} that were compared."
+    )
+
+
+def _matrix(group: Group, compared: Sequence[Update]) -> Strips | None:
+    """Parameters by steps; None where they stay equal."""
+    shown = _some(compared)
+    cells = {update.index: _states(update) for update in shown}
+    columns = list(cells)
+    apart = {key for states in cells.values() for key, tone in states.items() if tone is not Tone.GOOD}
+    if not apart:
+        return None
+    order = list(dict.fromkeys(key for states in cells.values() for key in states))
+    first = {key: next(c for c in columns if cells[c].get(key, Tone.GOOD) is not Tone.GOOD) for key in apart}
+    rows = [
+        *sorted(apart, key=lambda key: (first[key], order.index(key))),
+        *(k for k in order if k not in apart),
+    ]
+    return Strips(
+        f"Parameters of {ranks_phrase(group)} after each step",
+        tuple(
+            Row(
+                key,
+                tuple(_row(key, cells, columns, compared)),
+                f"since step {first[key]}" if key in first else "",
+            )
+            for key in rows[:MOST_PARAMETERS]
+        ),
+        end=float(len(columns)),
+        columns=tuple(map(str, columns)),
+        legend=_LEGEND,
+        note=_note(compared, apart, rows),
+    )
+
+
+def _some(compared: Sequence[Update]) -> list[Update]:
+    """Of many updates the first that differ are shown, and some of the others."""
+    if len(compared) <= MOST_UPDATES:
+        return list(compared)
+    first = next((n for n, update in enumerate(compared) if differing(update.after)), 0)
+    begin = max(0, first - MOST_UPDATES // 4)
+    return list(compared[begin : begin + MOST_UPDATES])
+
+
+def _states(update: Update) -> dict[str, Tone]:
+    weights = {*differing(update.before), *differing(update.after)}
+    gradients = set(update.differing_gradients)
+    keys = next(iter(update.after.values())) or {}
+    return {key: Tone.BAD if key in weights else Tone.WAIT if key in gradients else Tone.GOOD for key in keys}
+
+
+def _row(
+    key: str, cells: Mapping[int, Mapping[str, Tone]], columns: Sequence[int], compared: Sequence[Update]
+) -> Iterator[Span]:
+    by_index = {update.index: update for update in compared}
+    words = dict(_LEGEND)
+    for number, column in enumerate(columns):
+        tone = cells[column].get(key)
+        if tone is not None:
+            about = f"{key}, step {column}: {words[tone]}"
+            if tone is Tone.BAD:
+                about += f"; {_camps(key, by_index[column])}"
+            yield Span(number, number + 1, tone, about)
+
+
+def _camps(key: str, update: Update) -> str:
+    """Which ranks hold equal values: ``ranks 0, 2 | rank 1``."""
+    digests = {rank: (row or {}).get(key) for rank, row in update.after.items()}
+    ranks = list(by_value(digests).values())
+    return " | ".join(ranks_phrase(those) for those in ranks[:6]) + (" | ..." if len(ranks) > 6 else "")
+
+
+def _note(compared: Sequence[Update], apart: set[str], rows: Sequence[str]) -> str:
+    sentences = []
+    first = next((update for update in compared if not apart.isdisjoint(differing(update.after))), None)
+    if first is not None:
+        key = next(key for key in differing(first.after) if key in apart)
+        sentences.append(
+            f"After step {first.index} these ranks hold different values of {key}: {_camps(key, first)}."
+        )
+    if len(rows) > MOST_PARAMETERS:
+        sentences.append(
+            f"{len(rows) - MOST_PARAMETERS} more parameters are not shown; {len(apart)} of {len(rows)} differ."
+        )
+    return " ".join(sentences)
+
+
+def _norms(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
+    """The gradient norm of each step by rank, where the script clips by it."""
+    points: dict[int, list[tuple[float, float]]] = {rank: [] for rank in recordings}
+    for index, row in training_steps(recordings):
+        for rank, step in row.items():
+            norms = [clip.norm for clip in step.clips if clip.norm is not None and math.isfinite(clip.norm)]
+            if norms:
+                points[rank].append((float(index), norms[-1]))
+    known = by_value({rank: tuple(own[:MOST_POINTS]) for rank, own in points.items() if len(own) > 1})
+    if not known:
+        return
+    series = tuple(
+        Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), own)
+        for own, ranks in known.items()
+    )
+    yield Lines("Gradient norm before it is clipped", "training step", "norm", series)

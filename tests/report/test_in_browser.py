@@ -1,0 +1,133 @@
+"""The page in a real headless Chromium: it renders, is quiet, overlaps nowhere, and everybody can use it.
+
+Skipped where no Chromium is installed; the checks of axe-core where AXE names no file with its script, as
+``node_modules/axe-core/axe.min.js`` of ``npm install axe-core``.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.cli.page_sections import with_sections
+from ddpdoctor.model import Source
+from ddpdoctor.redact import clean
+from ddpdoctor.report.html import render
+from tests.report.sample import EVERYTHING, HEALTHY
+from tests.report.test_html import HOSTILE, hostile, sections_with
+from tests.support.browser import PROGRAM, Browser
+from tests.support.recordings import recorded, replace
+from tests.support.training import diverging, each_step
+from tests.trace.test_figures import stuck, with_straggler
+
+AXE = os.environ.get("AXE", "")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")]
+
+
+def pictured(trace):
+    return clean(with_sections(EVERYTHING, {Source.RUN: trace}, print), {})
+
+
+PAGES = {
+    "healthy": HEALTHY,
+    "everything": replace(EVERYTHING, sections=sections_with("some text")),
+    "hang": pictured(stuck()),
+    "straggler": pictured(with_straggler()),
+    "diverged": pictured(each_step(diverging, nproc=4)),
+    "many ranks": pictured(recorded(512)),
+    **{f"hostile {number}": hostile(text) for number, text in enumerate(HOSTILE)},
+}
+OVERFLOWING = """
+[...document.querySelectorAll('main *, header *')].filter(e =>
+  !e.closest('svg, .scroll, .source, .axis, .x, .y') && getComputedStyle(e).display !== 'contents'
+  && (e.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+      || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflow === 'visible' && e.clientWidth))
+).map(e => e.outerHTML.slice(0, 120))
+"""
+OVERLAPPING = """
+(() => {
+  const texts = [...document.querySelectorAll('.name, .value, .axis span, .x span, .y span, .legend li')]
+    .filter(e => e.innerText.trim()).map(e => [e, e.getBoundingClientRect()]);
+  const beside = (a, b) => a.left < b.right - 1 && b.left < a.right - 1;
+  const cross = (a, b) => beside(a, b) && a.top < b.bottom - 2 && b.top < a.bottom - 2;
+  return texts.flatMap(([e, a], n) => texts.slice(n + 1).filter(([, b]) => cross(a, b))
+    .map(([f]) => e.outerHTML.slice(0, 90) + ' / ' + f.outerHTML.slice(0, 90))).slice(0, 5);
+})()
+"""
+VIOLATIONS = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)]))"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    for name, report in PAGES.items():
+        (folder / f"{name}.html").write_text(render(report), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_renders_and_nothing_overlaps(browser, pages: Path, name):
+    browser.problems.clear()
+    for width, dark in ((1280, False), (390, True)):
+        browser.open(pages / f"{name}.html", width, dark=dark)
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert browser.value(OVERFLOWING) == [], width
+        assert browser.value(OVERLAPPING) == [], width
+        assert browser.value("document.title").startswith("ddpdoctor")
+    assert browser.problems == []
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name.startswith("hostile")])
+def test_a_hostile_script_adds_no_element(browser, pages: Path, name):
+    browser.open(pages / f"{name}.html")
+    assert browser.value("document.querySelectorAll('script, img, iframe, object').length") == 0
+    assert browser.value("document.querySelectorAll('h2').length") >= 2
+
+
+def test_the_keyboard_opens_what_is_folded(browser, pages: Path):
+    browser.open(pages / "everything.html")
+    folded = "document.activeElement.tagName === 'SUMMARY' && !document.activeElement.parentElement.open"
+    for _ in range(50):
+        browser.key("Tab")
+        if browser.value(folded):
+            break
+    assert browser.value(folded)
+    browser.key("Enter", "\r")
+    assert browser.value("document.activeElement.parentElement.open")
+    assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+
+
+def test_colours_follow_the_readers_choice(browser, pages: Path):
+    shades = []
+    for dark in (False, True):
+        browser.open(pages / "healthy.html", dark=dark)
+        shades.append(browser.value("getComputedStyle(document.body).backgroundColor"))
+    assert shades == ["rgb(255, 255, 255)", "rgb(20, 23, 27)"]
+
+
+def test_on_paper_nothing_is_folded(browser, pages: Path):
+    browser.open(pages / "everything.html", 800, media="print")
+    assert browser.value(
+        "document.querySelector('.checks td').checkVisibility({contentVisibilityAuto: true})"
+    )
+    assert browser.value("getComputedStyle(document.querySelector('nav')).display") == "none"
+
+
+@pytest.mark.skipif(not AXE, reason="AXE does not name the script of axe-core")
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("name", ["healthy", "everything", "hang", "straggler", "diverged", "many ranks"])
+def test_the_page_is_accessible(browser, pages: Path, name, dark):
+    for width in (1280, 390):
+        browser.open(pages / f"{name}.html", width, dark=dark)
+        browser.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
+        browser.value(Path(AXE).read_text(encoding="utf-8") + "; 0")
+        problems = browser.value(
+            "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)]))"
+        )
+        assert problems == []

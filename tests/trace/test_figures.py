@@ -1,0 +1,279 @@
+"""The sections of a page, from runs as plain data."""
+
+import itertools
+
+import pytest
+
+from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.cli.page_sections import with_sections
+from ddpdoctor.figures import MOST_ROWS, Stacks, Tone, WaitsFor
+from ddpdoctor.hang.flight.folder import read_folder
+from ddpdoctor.model import Finding, Level, Source
+from ddpdoctor.recorder.events.files import Save
+from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Backward, Clip, Collective, Forward
+from ddpdoctor.redact import clean
+from ddpdoctor.report.html import render
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.figures import sections
+from ddpdoctor.trace.training import TrainingStep
+from tests.report.sample import EVERYTHING
+from tests.support.flight import ring, waiting, write_job
+from tests.support.loading import drawing
+from tests.support.recordings import recorded, recording, replace, step, where
+from tests.support.standstills import backward, collective, hung, queue, standstill
+from tests.support.training import diverging, each_step
+
+
+def figure(trace, title, culprits=()):
+    """The figure whose title begins so; None where there is none."""
+    figures = itertools.chain.from_iterable(section.figures for section in sections(trace, culprits))
+    return next((each for each in figures if each.title.startswith(title)), None)
+
+
+def text(trace):
+    return " ".join(section.text for section in sections(trace))
+
+
+def of_tone(strips, rank, tone):
+    """Seconds, or whatever the unit is, of a row."""
+    return sum(
+        span.end - span.begin for span in strips.rows[rank].spans if span.tone is tone and span.shade == 1
+    )
+
+
+def timed(rank, own, slow=0, seconds=0.1):
+    """A step whose backward waits for the slow rank."""
+    waits = 0.0 if rank == slow else seconds
+    phases = {"total": 0.05 + seconds, "data": 0.0, "forward": 0.02, "backward": 0.02 + waits, "step": 0.01}
+    backwards = (Backward(own.index + 0.5, where(49), (0,), 1, seconds=0.02 + waits),)
+    return replace(own, phases=phases, backwards=backwards)
+
+
+def with_straggler(ranks=3, steps=9):
+    def change(rank, one):
+        numbered = (step(index, time=float(index)) for index in range(steps))
+        return replace(one, steps=tuple(timed(rank, own) for own in numbered), step_count=steps, passes=())
+
+    return recorded(ranks, change)
+
+
+def test_what_backward_takes_longer_than_on_the_fastest_rank_is_waiting():
+    timeline = figure(with_straggler(), "What each rank did")
+    assert [of_tone(timeline, rank, Tone.WAIT) for rank in range(3)] == pytest.approx([0.0, 0.9, 0.9])
+    assert "waiting for other ranks" in " ".join(span.about for span in timeline.rows[1].spans)
+
+
+def test_a_typical_step_shows_whose_own_code_the_others_wait_for():
+    parts = figure(with_straggler(), "Where a training step goes")
+    assert of_tone(parts, 0, Tone.OTHER) == pytest.approx(0.1)
+    assert of_tone(parts, 1, Tone.WAIT) == pytest.approx(0.1)
+    assert parts.rows[0].note == "150.0 ms"
+
+
+def test_a_rehearsal_shows_no_times_of_steps():
+    assert figure(replace(with_straggler(), rehearsal=True), "Where a training step goes") is None
+
+
+def test_saves_collectives_and_ends_are_in_the_timeline():
+    def change(rank, one):
+        calls = (Collective(3.0, where(61), "all_reduce", number=0, seconds=0.5 if rank else 0.1),)
+        saves = (Save("/a.pt", where(5), 50.0, 53.0),) if rank == 0 else ()
+        raised = Raised("builtins.KeyError", "'x'", 99.0) if rank else None
+        return replace(one, collectives=calls, saves=saves, raised=raised)
+
+    timeline = figure(recorded(2, change), "What each rank did")
+    assert of_tone(timeline, 0, Tone.FILES) == pytest.approx(3.0)
+    assert of_tone(timeline, 1, Tone.WAIT) == pytest.approx(0.4)
+    assert [row.note for row in timeline.rows] == ["", "raised KeyError"]
+
+
+def test_a_long_start_is_left_out():
+    def change(rank, one):
+        begun = replace(
+            one.steps[0],
+            forwards=(Forward(100.0, where(48), 0, seconds=1.0),),
+            backwards=(),
+            optimizer_steps=(),
+        )
+        return replace(one, steps=(begun,), passes=(), exit=replace(one.exit, time=110.0), last=110.0)
+
+    timeline = figure(recorded(2, change), "What each rank did")
+    assert timeline.end == pytest.approx(10.0)
+    assert "100.0 s before the first training step" in timeline.note
+
+
+def test_a_long_run_shows_what_is_most_in_each_interval():
+    def change(rank, one):
+        steps = tuple(step(index, time=float(index)) for index in range(4000))
+        timed_steps = tuple(
+            replace(own, backwards=(replace(own.backwards[0], seconds=0.4),)) for own in steps
+        )
+        return replace(one, steps=timed_steps, step_count=4000, passes=(), last=4000.0)
+
+    timeline = figure(recorded(2, change), "What each rank did")
+    assert all(0 < len(row.spans) <= 2000 for row in timeline.rows)
+    assert "mostly" in timeline.rows[0].spans[0].about
+
+
+def test_of_many_ranks_those_that_findings_name_are_shown():
+    timeline = figure(recorded(128), "What each rank did", culprits=[77])
+    assert len(timeline.rows) <= MOST_ROWS
+    assert [row.name for row in timeline.rows if row.marked] == ["rank 77"]
+    assert f"{len(timeline.rows)} of 128 ranks" in timeline.note
+
+
+def test_a_finding_about_every_rank_marks_none():
+    timeline = figure(recorded(2), "What each rank did", culprits=[0, 1])
+    assert not any(row.marked for row in timeline.rows)
+
+
+def test_samples_drawn_once_more_than_once_and_never():
+    trace = recorded(2, lambda rank, one: drawing(one, (0, 1, 2, 3), (rank, 4, 5, 6 + rank)))
+    coverage = figure(trace, "Samples drawn")
+    first, second = coverage.rows
+    assert [span.end - span.begin for span in first.spans] == [4, 12]
+    assert first.note == "4 drawn more than once, 12 not drawn"
+    assert [(span.tone, span.end - span.begin) for span in second.spans] == [
+        (Tone.GOOD, 4),
+        (Tone.BAD, 2),
+        (Tone.OTHER, 10),
+    ]
+    assert coverage.note == "Every rank has 1 batch in a pass."
+
+
+def test_ranks_that_share_samples_stand_in_a_matrix():
+    trace = recorded(3, lambda rank, one: drawing(one, (0, 1, 2, 3) if rank < 2 else (8, 9, 10, 0)))
+    shared = figure(trace, "Samples that ranks share")
+    assert [span.shade for span in shared.rows[0].spans] == [1.0, 0.25]
+    assert shared.rows[2].note == "up to 25%"
+
+
+def test_shards_that_are_padded_share_nothing():
+    assert figure(recorded(2), "Samples that ranks share") is None
+
+
+def test_the_same_order_in_each_pass_is_told():
+    trace = recorded(2, lambda rank, one: drawing(one, (rank, 2 + rank), (rank, 2 + rank)))
+    assert figure(trace, "Samples drawn").rows[1].note.endswith("same order as before")
+
+
+def test_uneven_batches_mark_the_ranks_with_fewest():
+    def change(rank, one):
+        return drawing(one, tuple(range(rank * 20, rank * 20 + (4 if rank == 1 else 12))))
+
+    batches = figure(recorded(3, change), "Batches by rank")
+    assert [(row.note, row.marked) for row in batches.rows] == [
+        ("3 batches", False),
+        ("1 batch", True),
+        ("3 batches", False),
+    ]
+
+
+def test_replicas_that_stay_equal_are_told_in_a_sentence():
+    assert "2 parameters of ranks 0-1 had equal bits" in text(recorded(2))
+    assert figure(recorded(2), "Parameters of") is None
+
+
+def test_from_which_step_replicas_differ_parameter_by_parameter():
+    trace = each_step(lambda rank, own: diverging(rank, own) if own.index > 1 else own)
+    parts = figure(trace, "Parameters of ranks 0-1")
+    assert [row.name for row in parts.rows] == ["weight", "bias"]
+    assert [span.tone for span in parts.rows[0].spans] == [Tone.GOOD, Tone.GOOD, Tone.BAD, Tone.BAD]
+    assert parts.rows[0].note == "since step 2"
+    assert "rank 0 | rank 1" in parts.note
+
+
+def test_gradient_norms_by_rank_where_the_script_clips():
+    def change(rank, own):
+        return replace(own, clips=(Clip(own.index + 0.6, where(49), norm=2.0 + rank),))
+
+    norms = figure(each_step(change, nproc=3), "Gradient norm")
+    assert [series.name for series in norms.series] == ["rank 0", "rank 1", "rank 2"]
+    same = figure(each_step(lambda rank, own: change(0, own), nproc=3), "Gradient norm")
+    assert [series.name for series in same.series] == ["all ranks"]
+
+
+def stuck(culprit=2, size=4):
+    """All ranks wait in backward, but one that waits for its queue."""
+    trailing = TrainingStep(4, 4.0, forwards=(Forward(4.2, where(48), 0),))
+    own = {
+        rank: replace(recording(rank, size), trailing=trailing, exit=None, last=5.0) for rank in range(size)
+    }
+    stacks = {rank: queue(60) if rank == culprit else backward(49) for rank in range(size)}
+    return hung(standstill(stacks), own)
+
+
+def test_a_hang_shows_who_waits_for_whom():
+    graph = figure(stuck(), "Who waits for whom")
+    assert isinstance(graph, WaitsFor)
+    assert [(node.ranks, node.culprit, node.waits_for) for node in graph.nodes] == [
+        ("ranks 0-1, 3", False, (1,)),
+        ("rank 2", True, ()),
+    ]
+    assert graph.nodes[0].state == "wait in backward at train.py:49"
+
+
+def test_ranks_that_wait_for_each_other_are_a_circle():
+    stacks = {0: collective("all_gather_object", 19), 1: backward(33)}
+    graph = figure(hung(standstill(stacks)), "Who waits for whom")
+    assert {node.waits_for for node in graph.nodes} == {(0,), (1,)}
+
+
+def test_a_hang_shows_the_stacks_as_one_tree():
+    stacks = figure(stuck(), "Stacks of all ranks")
+    assert isinstance(stacks, Stacks)
+    branches = [(call.ranks, call.marked) for call in stacks.calls if call.ranks]
+    assert branches == [("ranks 0-1, 3", False), ("rank 2", True)]
+    assert [call.text for call in stacks.calls if call.of_script] == [
+        "main (train.py:49)",
+        "main (train.py:60)",
+    ]
+
+
+def test_a_hang_lasts_to_the_end_of_the_timeline():
+    timeline = figure(stuck(), "What each rank did")
+    last = [row.spans[-1] for row in timeline.rows]
+    assert [span.tone for span in last] == [Tone.WAIT, Tone.WAIT, Tone.BAD, Tone.WAIT]
+    assert all(span.end == pytest.approx(timeline.end) for span in last)
+    assert last[2].about == "rank 2 waits in Queue.get at train.py:60"
+    assert timeline.end >= 7.0
+
+
+def test_dumps_alone_show_who_waits_for_whom(tmp_path):
+    write_job(tmp_path, 8, lambda rank: ring(1, 3) + ([] if rank == 5 else [waiting(4)]))
+    trace = Trace((), standstill=Standstill(flight=read_folder(tmp_path).ranks))
+    graph = figure(trace, "Who waits for whom")
+    assert [node.ranks for node in graph.nodes if node.culprit] == ["rank 5"]
+
+
+def test_where_ranks_ran_equal_places_once():
+    def change(rank, one):
+        return replace(one, host=f"node{rank // 2}")
+
+    places = figure(recorded(4, change), "Where ranks ran")
+    assert [row[:2] for row in places.rows] == [("0-1", "node0"), ("2-3", "node1")]
+
+
+def test_a_run_without_records_has_no_sections():
+    assert list(sections(Trace(()))) == []
+
+
+def test_a_section_that_breaks_leaves_the_report_as_it_is():
+    logged = []
+    report = with_sections(EVERYTHING, {Source.RUN: object()}, logged.append)
+    assert report.sections == ()
+    assert "AttributeError" in logged[0]
+
+
+@pytest.mark.parametrize("ranks", [4, 512])
+def test_the_page_of_a_run_of_many_ranks_is_small(ranks):
+    def change(rank, one):
+        steps = tuple(diverging(rank, step(index, time=float(index))) for index in range(20))
+        return replace(drawing(one, tuple(range(100)), tuple(range(100))), steps=steps, step_count=20)
+
+    finding = Finding("DD601", Level.WARN, "slow", "why", "fix", ranks=(3,))
+    report = replace(EVERYTHING, findings=(finding,))
+    page = render(clean(with_sections(report, {Source.RUN: recorded(ranks, change)}, print), {}))
+    assert len(page.encode()) < 2_000_000
+    assert page.count("<figure>") >= 5
