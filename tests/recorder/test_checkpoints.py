@@ -83,13 +83,14 @@ def test_what_is_loaded_and_where_it_goes(tmp_path):
 
 def test_files_of_the_scripts_own(tmp_path):
     script = """
-    import pathlib, shutil, tempfile
+    import pathlib, shutil, tempfile, numpy
     os.makedirs("made/twice", exist_ok=True)
     os.mkdir("folder")
     pathlib.Path("folder/a.txt").write_text("a")
     open("folder/a.txt").read()
     open("/dev/null", "w").close()
     os.rename("folder/a.txt", "folder/b.txt")
+    numpy.save("folder/c.npy", numpy.zeros(1))
     shutil.rmtree("folder")
     """
     ran = run(tmp_path, script)
@@ -97,6 +98,7 @@ def test_files_of_the_scripts_own(tmp_path):
         ("mkdir", "folder"),
         ("write", "folder/a.txt"),
         ("rename", "folder/b.txt"),
+        ("write", "folder/c.npy"),
         ("remove", "folder"),
     ]
 

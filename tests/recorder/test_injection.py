@@ -85,6 +85,7 @@ def test_a_process_without_torch_is_not_recorded(tmp_path):
 ENDS = [
     pytest.param("print('done')", "returned", None, 0, id="last line"),
     pytest.param("sys.exit(3)", "exit", 3, 3, id="sys.exit"),
+    pytest.param("sys.exit(None)", "exit", 0, 0, id="sys.exit of nothing"),
     pytest.param("os._exit(4)", "os._exit", 4, 4, id="os._exit"),
     pytest.param("raise KeyError('x')", "exception", None, 1, id="exception"),
     pytest.param(

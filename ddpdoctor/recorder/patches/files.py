@@ -43,6 +43,18 @@ _ACT_FOR_THE_SCRIPT = (
     "wget",
 )
 """Modules that fetch data where they are told to, without a lock. Others look after their own files."""
+_FOR_THEIR_CALLER = (
+    "numpy",
+    "PIL",
+    "pandas",
+    "matplotlib",
+    "scipy",
+    "imageio",
+    "soundfile",
+    "torchvision.utils",
+)
+"""Packages that write the file that their caller names."""
+_CACHES = ("matplotlib.font_manager", "matplotlib.texmanager")
 _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
@@ -113,12 +125,12 @@ class _Watch:
             self._tell(_EVENTS[event], path)
 
     def _is_the_scripts(self, frame: FrameType | None) -> bool:
-        """Whether the script's own code asks for it, itself or through the standard library."""
+        """Whether the script's own code asks for it, itself or through what opens files for its caller."""
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
-            if module.startswith(("logging", "_ddpdoctor_recorder", "importlib")):
+            if module.startswith(("logging", "_ddpdoctor_recorder", "importlib", *_CACHES)):
                 return False
-            if module == "__main__" or module.partition(".")[0] not in sys.stdlib_module_names:
+            if module == "__main__" or not _asks_for_another(module):
                 is_scripts = not self.session.sites.is_foreign(frame.f_code.co_filename)
                 return is_scripts or module.startswith(_ACT_FOR_THE_SCRIPT)
             frame = frame.f_back
@@ -135,6 +147,13 @@ class _Watch:
         self.counts[at, action] += 1
         if self.counts[at, action] <= _MOST_OF_A_LINE:
             self.session.event(FileEvent(action, path, time.monotonic(), at))
+
+
+def _asks_for_another(module: str) -> bool:
+    """Whether it opens files that whoever calls it has named."""
+    return module.partition(".")[0] in sys.stdlib_module_names or any(
+        module == package or module.startswith(f"{package}.") for package in _FOR_THEIR_CALLER
+    )
 
 
 def _changes(path: Any, mode: Any, flags: Any) -> bool:
