@@ -25,6 +25,11 @@ _UNREADABLE = re.compile(
 )
 _NO_WAIT = "Nothing between the write and the read makes one rank wait for the other."
 _FIX = "dist.barrier()    # on every rank, after the write and before the read"
+_FIX_APART = f"""{_FIX}
+Or, where each rank looks for itself whether the file is there, let one rank decide before it writes:
+    resume = [os.path.exists(path)]
+    dist.broadcast_object_list(resume)    # rank 0's answer"""
+"""Of a rank that writes a file and does not read it."""
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
 
@@ -87,7 +92,7 @@ class CheckpointRace(Check):
         order = HappensBefore(recordings)
         races = [pair for pair in pairs if _is_race(pair, order, recordings)]
         lines = grouped(races, lambda race: (race[1].at, race[3].at, race[0]))
-        return [*missed, *map(self._race, lines)] or Passed(
+        return [*missed, *(self._race(races, recordings) for races in lines)] or Passed(
             f"{ranks_phrase({reader for _, _, reader, _ in pairs})} read checkpoints only after they were complete"
         )
 
@@ -109,9 +114,10 @@ class CheckpointRace(Check):
             **log_fields(*failed, ranks=ranks),
         )
 
-    def _race(self, races: Sequence[Exchange]) -> Finding:
+    def _race(self, races: Sequence[Exchange], recordings: Mapping[int, Recording]) -> Finding:
         """Of what one line writes on one rank, and one line reads on others."""
         writer, save, _, _ = races[0]
+        reads_itself = any(load.path == save.path for load in recordings[writer].loads)
         # A rank that failed says most.
         _, _, reader, load = next((race for race in races if race[3].error), races[0])
         readers = {rank for _, _, rank, _ in races}
@@ -120,7 +126,7 @@ class CheckpointRace(Check):
             f"{ranks_do(readers, 'read')} {files(paths)} without waiting until rank {writer} has written it",
             why=f"{_NO_WAIT} The reader finds no file, a part of it, or the previous one, whenever writing takes a "
             "moment longer.",
-            fix=_FIX,
+            fix=_FIX if reads_itself else _FIX_APART,
             ranks=tuple(sorted(readers)),
             where=load.at,
             evidence=(

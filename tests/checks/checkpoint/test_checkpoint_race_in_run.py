@@ -38,6 +38,16 @@ def test_a_read_with_no_barrier_after_the_write():
     ]
 
 
+def test_where_ranks_decide_apart_whether_the_file_is_there():
+    """The rank that writes does not read it, or reads it as the others do."""
+    apart = only_finding("DD401", Source.RUN, racing(load(20.7)))
+    assert "broadcast_object_list(resume)" in apart.fix
+    together = racing(load(20.7))
+    writer = replace(together.recordings()[0], loads=(load(20.6),))
+    together = recorded(2, lambda rank, _: writer if rank == 0 else together.recordings()[rank])
+    assert only_finding("DD401", Source.RUN, together).fix.count("\n") == 0
+
+
 def test_every_rank_that_races_is_named():
     error = "FileNotFoundError: no such file"
     finding = only_finding("DD401", Source.RUN, racing(load(20.2), load(20.1, error=error), world_size=3))
