@@ -47,7 +47,7 @@ class EveryRankOnGpu0(Check):
     code = "DD803"
     title = "each rank uses its own GPU only"
     patches = ("gpu_of_rank",)
-    explained_by = ("DD406",)
+    explained_by = ("DD224", "DD406")
     log_words = ("MiB |",)
 
     def examine_run(self, trace: Trace) -> Judgement:

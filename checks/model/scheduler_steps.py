@@ -1,4 +1,6 @@
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import pairwise
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -16,7 +18,7 @@ class SchedulerSteps(Check):
 
     What it finds:
         A learning-rate scheduler whose step is called two or more times wherever it is stepped, once for each rank
-        for instance; and one that some ranks step less often than others.
+        for instance; and one that some ranks step less often than others. One step for each micro-batch is left alone.
 
     Why it matters:
         The schedule ends after a part of the training, at a learning rate near zero, with nothing to be seen but a
@@ -129,13 +131,20 @@ def _several(
 
 
 def _counts(recording: Recording) -> dict[int, list[int]]:
-    """How often each scheduler was stepped between two updates, where it was; the last may be cut short."""
-    steps = recording.steps[:-1] if len(recording.steps) > 1 else recording.steps
-    counted = {
-        index: [sum(call.scheduler == index for call in step.schedulers) for step in steps]
-        for index in sorted({call.scheduler for call in _calls(recording)})
-    }
-    return {index: [count for count in counts if count] for index, counts in counted.items()}
+    """How often each scheduler was stepped at once: between two updates, without a backward of a micro-batch.
+
+    What came after the last update may be cut short.
+    """
+    counted: defaultdict[int, list[int]] = defaultdict(list)
+    steps = list(recording.steps) if len(recording.steps) > 1 else [*recording.steps] * 2
+    for step, later in pairwise(steps):
+        at_once = Counter(
+            (call.scheduler, sum(step.time < backward.time < call.time for backward in later.backwards))
+            for call in step.schedulers
+        )
+        for (scheduler, _), times in at_once.items():
+            counted[scheduler].append(times)
+    return dict(sorted(counted.items()))
 
 
 def _calls(recording: Recording, scheduler: int | None = None) -> list[SchedulerStep]:

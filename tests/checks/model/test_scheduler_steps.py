@@ -1,5 +1,5 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import SchedulerStep
+from ddpdoctor.recorder.events.training import Backward, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import each_step, raising
@@ -29,6 +29,26 @@ def test_a_framework_steps_it_once_for_each_rank_on_purpose():
 def test_once_for_each_rank_at_the_end_of_an_epoch():
     trace = stepping(lambda rank, index: 2 * (index in (0, 2)))
     assert "stepped 2 times at once" in only_finding("DD219", Source.RUN, trace).headline
+
+
+def test_once_for_each_micro_batch():
+    """Two micro-batches for an update, and two ranks."""
+
+    def change(rank, one):
+        steps = tuple(
+            replace(
+                own,
+                backwards=tuple(Backward(2.0 * own.index + part, where(50)) for part in (0, 1)),
+                schedulers=tuple(
+                    SchedulerStep(0, where(57), "LambdaLR", time=2.0 * own.index + part)
+                    for part in (1.5, 2.5)
+                ),
+            )
+            for own in one.steps
+        )
+        return replace(one, steps=steps)
+
+    passed("DD219", Source.RUN, recorded(2, change))
 
 
 def test_less_often_on_some_ranks():
