@@ -57,6 +57,7 @@ class CollectiveNotJoined(StandstillCheck):
     title = "no rank keeps the others waiting"
     names_no_cause_in = (Source.LOG,)
     explained_by = (
+        "DD315",
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )

@@ -47,7 +47,7 @@ class NewGroupOrder(StandstillCheck):
 
     code = "DD309"
     title = "every rank creates the same process groups"
-    explained_by = ("DD005",)
+    explained_by = ("DD005", "DD315")
 
     def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()

@@ -89,7 +89,7 @@ class RankFailedFirst(StandstillCheck):
         "not enough slots",
         "ssh exited",
     )
-    explained_by = ("DD005", "DD215", "DD224")
+    explained_by = ("DD005", "DD215", "DD224", "DD315", "DD408")
     """They recognize some exceptions by what led to them."""
 
     @reports(FailedAndWaits)

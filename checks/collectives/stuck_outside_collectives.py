@@ -50,7 +50,7 @@ class StuckOutsideCollectives(StandstillCheck):
 
     code = "DD307"
     title = "no rank is blocked outside collectives"
-    explained_by = ("DD005",)
+    explained_by = ("DD005", "DD315")
 
     @reports(BlockedOutside)
     def _blocked(self, cause: BlockedOutside) -> Finding:

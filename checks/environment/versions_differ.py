@@ -1,8 +1,9 @@
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace.instances import by_value
@@ -37,6 +38,8 @@ class VersionsDiffer(Check):
     measurements = ("variables",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if ranks.broken and (finding := self._on_hosts(ranks.nodes)):
+            return finding
         values = ranks.values("variables")
         if len(values) == 1:
             return Skipped("needs at least two ranks")
@@ -47,6 +50,16 @@ class VersionsDiffer(Check):
             return self._differ(names, versions, hosts)
         present = {name: version for name, version in versions[0].items() if version}
         return Passed(f"every rank runs {_listed(present)}")
+
+    def _on_hosts(self, nodes: Iterable[NodeFacts]) -> Finding | None:
+        """What is installed on the hosts of a group whose ranks could not tell."""
+        versions: dict[int, Mapping[str, str | None]] = {rank: n.versions for n in nodes for rank in n.ranks}
+        names = [name for name in DECISIVE if len({known.get(name) for known in versions.values()}) > 1]
+        return (
+            self._differ(names, versions, {rank: n.host for n in nodes for rank in n.ranks})
+            if names
+            else None
+        )
 
     def _differ(
         self, names: list[str], versions: Mapping[int, Mapping[str, str | None]], hosts: Mapping[int, str]

@@ -96,7 +96,7 @@ class KilledBySignal(Check):
 
     code = "DD012"
     title = "no signal ends a rank"
-    explained_by = ("DD016", "DD017", "DD302")
+    explained_by = ("DD016", "DD017", "DD302", "DD315")
     log_words = (
         "death signal", "got signal", "closing signal", "DUE TO TIME LIMIT", "CANCELLED AT",
         "PBS: job killed", "TERM_", "Fatal Python error", "terminate called", "watchdog thread terminated",

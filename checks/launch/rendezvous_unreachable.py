@@ -58,7 +58,7 @@ class RendezvousUnreachable(Check):
     code = "DD004"
     title = "all ranks join the rendezvous"
     breaks_group = True
-    explained_by = ("DD005",)
+    explained_by = ("DD005", "DD315", "DD709", "DD710")
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
@@ -98,6 +98,8 @@ class RendezvousUnreachable(Check):
         return Passed(f"{shown} {resolved}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if ranks.absent:
+            return self._never_came(ranks)
         if ranks.stage is Stage.IMPORT or ranks.unwritable:
             raise NotMeasured(ranks.broken or "torch was not imported")
         if ranks.stage is not Stage.JOIN:
@@ -116,6 +118,22 @@ class RendezvousUnreachable(Check):
                 *(Evidence(_last_line(message), (rank,)) for rank, message in failures.items()),
                 *_where_they_wait(ranks),
             ),
+        )
+
+    def _never_came(self, ranks: GroupRecord) -> Finding:
+        launch, place = ranks.launch, f"{ranks.launch.master_addr} {ranks.launch.master_port}"
+        came = tuple(Evidence(f"{node.host} came, node {node.node_rank}", node.ranks) for node in ranks.nodes)
+        missing = tuple(
+            rank for node in ranks.absent for rank in range(node * launch.nproc, (node + 1) * launch.nproc)
+        )
+        return self.fail(
+            f"{ranks.broken} ({ranks_phrase(missing)})",
+            why=f"The commands on all {launch.nnodes} hosts meet at node 0 before the ranks start, and a job waits "
+            "there in the same way. This one was not started, does not reach that address, or has another number.",
+            fix=f"start the same command on every host, with --node-rank 0 to {launch.nnodes - 1}\n"
+            f"nc -vz {place}     # from the host that did not come, while the others wait",
+            ranks=missing,
+            evidence=came,
         )
 
     def examine_run(self, trace: Trace) -> Judgement:

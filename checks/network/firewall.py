@@ -1,6 +1,9 @@
 from ddpdoctor.check import Check
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Judgement
+from ddpdoctor.model import Confidence, Evidence, Judgement, Kind, Passed, Skipped
+from ddpdoctor.nodes.links import NO_ANSWER
+from ddpdoctor.text import listing, plural
 
 _NCCL = r"[Cc]onnect(?:ing)? to \[?(?P<address>[\w.:%-]{1,80}?)\]?<(?P<port>\d+)>.{0,60}timed out"
 _UNNAMED = r"Call to connect failed ?: Connection timed out"
@@ -15,7 +18,8 @@ class Firewall(Check):
 
     What it finds:
         Ranks that joined the rendezvous and then could not connect to each other: the connection was not refused, but
-        not answered.
+        not answered. In a check of several hosts, each host also tries a port of the ephemeral range of the others, in
+        both directions.
 
     Why it matters:
         The rendezvous uses the master port. For data, NCCL and gloo listen on further ports of the ephemeral range, and
@@ -33,6 +37,29 @@ class Firewall(Check):
     title = "the data ports are open"
     raises = (_NCCL, _GLOO, _UNNAMED)
     log_words = ("Call to connect failed", "onnect to ", "onnecting to ", "timed out connecting")
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if not ranks.links:
+            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
+        names = {node.node_rank: node.host for node in ranks.nodes}
+        closed = [link for link in ranks.links if link.error == NO_ANSWER]
+        if not closed:
+            return Passed(f"{plural(len(ranks.links), 'connection')} between the hosts answered")
+        # Where the ranks met all the same, they use another network.
+        report = self.fail if ranks.broken and ranks.stage is Stage.JOIN else self.info
+        pairs = [f"{names[link.source]} cannot reach {names[link.target]}" for link in closed]
+        return report(
+            f"{listing(pairs)} on the ports for data, and the master port is open",
+            fix="open the range of /proc/sys/net/ipv4/ip_local_port_range between the hosts, also in "
+            "the security group",
+            evidence=tuple(
+                Evidence(
+                    f"{names[link.source]} to {names[link.target]}: port {link.port} of {link.address}: {link.error}"
+                )
+                for link in closed
+            ),
+            about=Kind.HOST.of(*(names[link.target] for link in closed)),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_NCCL, _GLOO) or log.reason(_UNNAMED)

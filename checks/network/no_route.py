@@ -1,6 +1,9 @@
 from ddpdoctor.check import Check
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Judgement, Role
+from ddpdoctor.model import Evidence, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.nodes.links import NO_ANSWER
+from ddpdoctor.text import listing, plural
 
 _CONNECT = r"[Cc]onnect(?:ing)?(?: to)?,? (?:remote=)?"
 _LINK_LOCAL = (
@@ -20,7 +23,8 @@ class NoRoute(Check):
 
     What it finds:
         A connection between ranks that failed with "No route to host" or "Network is unreachable", or used a
-        link-local address (169.254.x.x, fe80::), which is valid on its own link only.
+        link-local address (169.254.x.x, fe80::), which is valid on its own link only. In a check of several hosts,
+        each host also connects to the address that the ranks of the others give out.
 
     Why it matters:
         Ranks connect to the address of the interface that their peer has chosen. If nodes choose interfaces of
@@ -46,6 +50,26 @@ class NoRoute(Check):
         "No route to host",
         "Network is unreachable",
     )
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if not ranks.links:
+            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
+        names = {node.node_rank: node.host for node in ranks.nodes}
+        failed = [link for link in ranks.links if link.error not in ("", NO_ANSWER)]
+        if not failed:
+            return Passed(f"{plural(len(ranks.links), 'connection')} between the hosts found a route")
+        report = self.fail if ranks.broken and ranks.stage is Stage.JOIN else self.info
+        pairs = [f"{names[link.source]} to {names[link.target]} at {link.address}" for link in failed]
+        return report(
+            f"a connection fails from {listing(pairs)}: {failed[0].error}",
+            evidence=tuple(
+                Evidence(
+                    f"{names[link.source]} to {names[link.target]}, {link.address} port {link.port}: {link.error}"
+                )
+                for link in failed
+            ),
+            about=Kind.HOST.of(*(names[link.target] for link in failed)),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_LINK_LOCAL, _NO_ROUTE)

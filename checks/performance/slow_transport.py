@@ -1,4 +1,5 @@
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -6,6 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.nodes.links import Link
 from ddpdoctor.outliers import by_state
 from ddpdoctor.redact import escape
 from ddpdoctor.text import duration, listing, ranks_do, ranks_phrase, size
@@ -20,6 +22,10 @@ FLOOR_FULL_SIZE = {"gloo": 0.5, "nccl": 0.05}
 LAUNCH_FLOOR = 0.1
 """Seconds from which starting a collective, which waits for nobody, is slow. Of several attempts the fastest took
 at most 6 ms where 60 other processes and 8 ranks shared two cores."""
+FAST_LINK = 125e6
+"""Bytes a second, of 1 Gbit/s: no connection between hosts that is as fast is called slow."""
+LATE = 0.005
+"""Seconds for a byte there and back, of the fastest of some: less is no matter of a link."""
 LARGE = 512 * 1024
 """Bytes from which the time says something about the bandwidth."""
 ALL_REDUCE = "all_reduce sum"
@@ -36,7 +42,8 @@ class SlowTransport(Check):
     What it finds:
         A rank that takes 0.1 s or more to start a collective, before it waits for anybody; a rank that its
         neighbours in a ring wait for ten times as long as others wait; or a collective that takes ten times as
-        long as the others for each byte. The fastest of several attempts counts, so that a busy machine is not
+        long as the others for each byte. In a check of several hosts, also a connection between two of them that is
+        ten times slower than the others. The fastest of several attempts counts, so that a busy machine is not
         mistaken for a slow one. In a job's output, hosts on which NCCL uses sockets where others use InfiniBand.
 
     Why it matters:
@@ -61,6 +68,8 @@ class SlowTransport(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if len(ranks.ranks) == 1:
             return Skipped("needs at least two ranks")
+        if (link := _slow_link(ranks.links)) is not None:
+            return self._link(link, ranks)
         seconds = _seconds(ranks.values("collectives"))
         received = {rank: value["seconds"] for rank, value in ranks.values("transport").items()}
         senders = {rank: value["sender"] for rank, value in ranks.values("transport").items()}
@@ -121,6 +130,25 @@ class SlowTransport(Check):
             evidence=(*starts, *table),
         )
 
+    def _link(self, slow: Link, ranks: GroupRecord) -> Finding:
+        names = {node.node_rank: node.host for node in ranks.nodes}
+        of_target = next(node.ranks for node in ranks.nodes if node.node_rank == slow.target)
+        others = [link for link in ranks.links if link != slow and not link.error]
+        what, usual = _link_text(slow), _link_text(min(others, key=lambda link: link.rate or math.inf))
+        return self.warn(
+            f"the connection from {names[slow.source]} to {names[slow.target]} is slow: {what}; the others at least "
+            f"{usual}",
+            why="Every collective between the hosts goes at the pace of their slowest connection, in every step. "
+            "That host may use another interface, a port that has fallen back to a lower speed, or a busy switch.",
+            fix=f"ethtool eth0 | grep Speed; ip -s link     # on {names[slow.source]} and {names[slow.target]}\n"
+            "name the fast interface on every host: NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
+            ranks=of_target,
+            evidence=tuple(
+                Evidence(f"{names[link.source]} to {names[link.target]}: {_link_text(link)}")
+                for link in ranks.links
+            ),
+        )
+
     def _rank(
         self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]
     ) -> Finding:
@@ -149,6 +177,24 @@ class SlowTransport(Check):
             ranks=tuple(rank.rank for rank in ranks.ranks),
             evidence=table,
         )
+
+
+def _slow_link(links: Sequence[Link]) -> Link | None:
+    """The connection between hosts that is far slower than the others; None where none is, or nothing is known."""
+    known = [link for link in links if not link.error and link.rate]
+    if len(known) < 2:
+        return None
+    slowest = min(known, key=lambda link: link.rate)
+    others = median(link.rate for link in known if link is not slowest)
+    if slowest.rate < min(FAST_LINK, others / FAR_OFF):
+        return slowest
+    latest = max(known, key=lambda link: link.seconds)
+    usual = median(link.seconds for link in known if link is not latest)
+    return latest if latest.seconds > max(LATE, FAR_OFF * usual) else None
+
+
+def _link_text(link: Link) -> str:
+    return f"{size(link.rate)}/s, {duration(link.seconds)} there and back"
 
 
 def _hosts(processes: Iterable[str]) -> set[str]:

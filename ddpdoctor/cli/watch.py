@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import signal
 import sys
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.hosts import Hosts, is_reported_elsewhere
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
 from ddpdoctor.cli.report_output import ReportOutput, presentable
@@ -27,6 +30,8 @@ HANG_SECONDS = 30.0
 """At least, for a rank that could still come back: a job of days is not ended for a pause of seconds."""
 VICTIM_SECONDS = 60.0
 """After a rank failed: launchers give the others half a minute, and may start all of them anew."""
+MEET_SECONDS = 600.0
+"""For the other hosts of the job to come: torchrun's rendezvous waits as long."""
 GRACE = 5.0
 """Seconds that a job which hangs has to end in order."""
 
@@ -51,11 +56,19 @@ class _Watched:
     def __init__(self, request: Request, options: WatchOptions, folder: RunFolder) -> None:
         self._request, self._options, self._folder = request, options, folder
         self._output, self._progress = ReportOutput(options), Progress(quiet=options.quiet)
+        self._hosts = Hosts(request, folder.path, self._progress.stage)
         self._signals: list[int] = []
 
     def run(self) -> int:
         """Run it to its end, or until it hangs."""
         judging = Judging(self._request, self._folder.path)
+        with closing(self._hosts):
+            self._hosts.meet(self._request.host.launch, time.monotonic() + MEET_SECONDS)
+            if self._hosts.broken:
+                raise UsageError(f"{self._hosts.broken}; run the same command on every host")
+            return self._run(judging)
+
+    def _run(self, judging: Judging) -> int:
         job = self._start(judging.subfolder(JOB_FOLDER))
         try:
             with self._passed_on(job), self._progress:
@@ -66,9 +79,17 @@ class _Watched:
             name = signal.Signals(self._signals[0]).name
             print(f"ddpdoctor: stopped by {name}; no process of it is left running", file=sys.stderr)
             return 128 + self._signals[0]
-        report = self._judge(judging, trace)
+        here = trace
+        trace, folders = self._hosts.run(trace)
+        if not self._hosts.judges and (report := self._hosts.report_of_leader(judging.started)):
+            if report.exit_status:
+                is_reported_elsewhere(report)
+            return _status(here, report)
+        judging.notes += self._hosts.notes
+        report = self._judge(judging, trace, folders)
+        self._hosts.announce(report)
         self._write(self._folder.keep(report, here=self._options.on_hang is OnHang.DUMP))
-        return _status(trace, report)
+        return _status(here, report)
 
     def _start(self, folder: Path) -> JobRun:
         job, host = self._request.job, self._request.host
@@ -81,6 +102,7 @@ class _Watched:
             passes_on=True,
             tell=self._tell,
             on_hang=self._report if self._options.on_hang is OnHang.REPORT else None,
+            agreement=self._hosts.agreement,
         )
         return JobRun(
             job,
@@ -98,13 +120,15 @@ class _Watched:
 
     def _report(self, trace: Trace) -> bool:
         """Say why a job stands still that is left alone."""
-        report = self._judge(Judging(self._request, self._folder.path), trace)
+        report = self._judge(
+            Judging(self._request, self._folder.path), trace, [self._folder.path / JOB_FOLDER]
+        )
         text = render(presentable(report), Format.TERMINAL)
         print(f"\n{text}\nddpdoctor: the job is left alone\n", file=sys.stderr, flush=True)
         return False
 
-    def _judge(self, judging: Judging, trace: Trace) -> Report:
-        judging.judge_run(trace, [self._folder.path / JOB_FOLDER])
+    def _judge(self, judging: Judging, trace: Trace, folders: Sequence[Path]) -> Report:
+        judging.judge_run(trace, folders)
         if judging.unfinished and not trace.broken:
             # The job did what it was to do; that it is no training is for check to mind.
             judging.notes.append(f"nothing was checked: {judging.unfinished}")

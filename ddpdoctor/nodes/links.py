@@ -17,6 +17,8 @@ from ddpdoctor.recorder.events.decode import from_plain
 
 CONNECT_SECONDS = 3.0
 """For an answer; a firewall that drops what comes gives none."""
+NO_ANSWER = "no answer"
+"""The error of a connection that nobody refused."""
 NEIGHBOURS = 4
 """With how many of the others each host tries, the next in the order of ranks."""
 _PINGS = 8
@@ -142,7 +144,7 @@ def _latency(source: int, target: NodeFacts) -> Link:
         with _connection(target.address, target.port) as connection:
             return Link(**link, seconds=min(_ping(connection) for _ in range(_PINGS)))
     except TimeoutError:
-        return Link(**link, error="no answer")
+        return Link(**link, error=NO_ANSWER)
     except OSError as failed:
         return Link(**link, error=os.strerror(failed.errno) if failed.errno else str(failed))
 

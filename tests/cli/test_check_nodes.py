@@ -1,118 +1,81 @@
-"""A job of two nodes: two network namespaces on this machine, joined by a veth pair."""
+"""A job of two nodes: two hosts in namespaces on this machine, of which each runs the command."""
 
 import json
-import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import SECONDS, environment
+from tests.support.command import SECONDS
+from tests.support.namespaces import HostsBed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.root]
 
-PORT = "20500"
-ADDRESSES = ("10.213.0.1", "10.213.0.2")
+PORT = 20500
+OVERLAPS = """
+import os, torch, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-
-@pytest.fixture
-def nodes() -> Iterator[tuple[str, str]]:
-    """The names of two namespaces that reach each other."""
-    if shutil.which("ip") is None:
-        pytest.skip("needs the ip command")
-    names = (f"ddpdoctor-a{os.getpid()}", f"ddpdoctor-b{os.getpid()}")
-    links = (f"dda{os.getpid()}", f"ddb{os.getpid()}")
-    try:
-        for name in names:
-            _ip("netns", "add", name)
-        _ip("link", "add", links[0], "type", "veth", "peer", "name", links[1])
-        for name, link, address in zip(names, links, ADDRESSES, strict=True):
-            _ip("link", "set", link, "netns", name, "name", "eth0")
-            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            for interface in ("lo", "eth0"):
-                _ip("-n", name, "link", "set", interface, "up")
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+size, rank = (int(os.environ[name]) for name in ("LOCAL_WORLD_SIZE", "LOCAL_RANK"))
+sampler = DistributedSampler(data, size, rank)  # by the ranks of its host alone
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x, y in DataLoader(data, batch_size=8, sampler=sampler):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+dist.destroy_process_group()
+"""
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], capture_output=True, check=True)
+def said(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out, err
 
 
-def start(namespace: str, rank: int, folder: Path) -> "subprocess.Popen[str]":
-    options = [
-        "--nnodes",
-        "2",
-        "--node-rank",
-        str(rank),
-        "--master-addr",
-        ADDRESSES[0],
-        "--master-port",
-        PORT,
-    ]
-    command = [
-        *(
-            "ip",
-            "netns",
-            "exec",
-            namespace,
-            sys.executable,
-            "-m",
-            "ddpdoctor",
-            "check",
-            "--nproc",
-            "2",
-            *options,
-        ),
-        *("--select", "group", "--format", "json", "--quiet", "--timeout", "100"),
-    ]
-    env = environment({"GLOO_SOCKET_IFNAME": "eth0"})
-    return subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def test_two_hosts_end_in_one_report(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(OVERLAPS)
+    words = ["--select", "host,group,run", "--format", "json", "--quiet", "--timeout", "200", "train.py"]
+    with HostsBed(2) as bed:
+        commands = [
+            bed.ddpdoctor(node, ["check", *bed.launch(node, PORT), *words], tmp_path) for node in (0, 1)
+        ]
+        (status, out, err), (status_of_1, out_of_1, err_of_1) = map(said, commands)
+        assert [bed.pids(node) for node in (0, 1)] == [[], []]
+    assert (status, status_of_1) == (1, 1), out + err + err_of_1
+    assert out_of_1 == ""
+    assert err_of_1.endswith("ddpdoctor: the report of all hosts is on node0, the host of rank 0\n")
+    report = json.loads(out)
+    assert (report["run"]["nnodes"], report["run"]["nproc"]) == (2, 2)
+    lines = {line["code"]: line for line in report["checks"]}
+    assert lines["DD004"]["outcome"] == "pass"
+    assert lines["DD206"]["text"].count("4 replicas") == 1
+    assert "DD105" in {finding["code"] for finding in report["findings"] if finding["level"] == "fail"}
+    assert "ranks 0-1 on node0, ranks 2-3 on node1" in report["notes"]
 
 
-@pytest.mark.root
-def test_both_nodes_judge_all_four_ranks(nodes: tuple[str, str], tmp_path: Path) -> None:
-    checks = [start(name, rank, tmp_path) for rank, name in enumerate(nodes)]
-    said = [check.communicate(timeout=SECONDS) for check in checks]
-    for check, (out, err) in zip(checks, said, strict=True):
-        assert check.returncode == 0, out + err
-        report = json.loads(out)
-        lines = {line["code"]: line for line in report["checks"]}
-        assert report["run"]["nnodes"] == 2
-        assert lines["DD004"]["outcome"] == "pass"
-        assert lines["DD004"]["text"] == f"all 4 ranks met on port {PORT}"
-        assert lines["DD206"]["outcome"] == "pass"
-        assert "4 replicas" in lines["DD206"]["text"]
+def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
+    words = ["--select", "group", "--format", "json", "--quiet", "--timeout", "8"]
+    with HostsBed(3) as bed:
+        commands = [
+            bed.ddpdoctor(node, ["check", *bed.launch(node, PORT), *words], tmp_path) for node in (0, 1)
+        ]
+        (status, out, err), (status_of_1, _, _) = map(said, commands)
+    assert (status, status_of_1) == (1, 1), out + err
+    (finding,) = json.loads(out)["findings"]
+    assert (finding["code"], finding["headline"]) == ("DD004", "node 2 did not come (ranks 4-5)")
 
 
-@pytest.mark.root
-def test_a_node_that_never_comes_is_found(nodes: tuple[str, str], tmp_path: Path) -> None:
-    env = environment({"GLOO_SOCKET_IFNAME": "eth0"})
-    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", ADDRESSES[0], "--master-port", PORT]
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        nodes[1],
-        sys.executable,
-        "-m",
-        "ddpdoctor",
-        "check",
-        "--nproc",
-        "2",
-        *options,
-    ]
-    command += ["--select", "group", "--format", "json", "--quiet", "--timeout", "20"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    report = json.loads(done.stdout)
-    assert [finding["code"] for finding in report["findings"]] == ["DD004"]
-    assert done.returncode == 1
+def test_without_node_0_each_host_says_so(tmp_path: Path) -> None:
+    words = ["--select", "group", "--format", "json", "--quiet", "--timeout", "5"]
+    with HostsBed(2) as bed:
+        status, out, err = said(bed.ddpdoctor(1, ["check", *bed.launch(1, PORT), *words], tmp_path))
+    assert status == 1, out + err
+    (finding,) = json.loads(out)["findings"]
+    assert finding["code"] == "DD004"
+    assert finding["headline"].startswith(f"no answer of node 0 at {bed.addresses[0]} port {PORT}: ")

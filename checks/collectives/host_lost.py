@@ -1,0 +1,59 @@
+from collections.abc import Iterable
+
+from ddpdoctor.check import Check
+from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import LostHost, Trace
+
+
+class HostLost(Check):
+    """A host of the job was lost while the job ran.
+
+    What it finds:
+        In a check of several hosts: the host whose command ended without a word, or did not answer for some seconds.
+        The command on each host has a connection to that on the host of rank 0 as long as it runs.
+
+    Why it matters:
+        The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten
+        minutes with NCCL, or report connections that were closed. Neither names the host.
+
+    Example:
+        One of four hosts is preempted or rebooted, its link goes down, or the memory of its container runs out so
+        that everything in it is killed.
+
+    Fix:
+        Look at that host: whether it is up, what its kernel logged, and what the scheduler did with it:
+            ssh HOST 'uptime; dmesg -T | tail'
+            sacct -j JOB --format JobID,NodeList,State,ExitCode
+    """
+
+    code = "DD315"
+    title = "every host stays until the end"
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if ranks.launch.nnodes == 1:
+            return Skipped("the job has one host")
+        facts = {node.node_rank: node for node in ranks.nodes}
+        lost = [LostHost(facts[node].host, facts[node].ranks, why) for node, why in ranks.lost.items()]
+        return self._lost(lost) or Passed(f"all {len(ranks.nodes)} hosts stayed until the end")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        hosts = {rank.recording.host for rank in trace.ranks if rank.recording}
+        if not trace.lost and len(hosts) < 2:
+            return Skipped("the job has one host")
+        return self._lost(trace.lost) or Passed(f"all {len(hosts)} hosts stayed until the end")
+
+    def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:
+        return [
+            self.fail(
+                f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
+                why=f"The command on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
+                "of the other hosts wait for them, or report connections that were closed.",
+                fix=f"on {host.host}, or from its console: uptime; dmesg -T | tail\n"
+                "ask the scheduler whether it took the host away, or killed the job there for its memory",
+                ranks=host.ranks,
+                about=Kind.HOST.of(host.host),
+            )
+            for host in lost
+        ]

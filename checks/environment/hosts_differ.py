@@ -1,0 +1,97 @@
+from collections.abc import Iterator, Mapping
+
+from ddpdoctor.check import Check
+from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.nodes.facts import NodeFacts
+from ddpdoctor.redact import quote
+from ddpdoctor.text import listing
+
+_OF_ONE_HOST = ("IFNAME", "HCA", "NET_DEVICES", "FILE", "GID_INDEX", "HOSTID")
+"""In the names of variables that may differ: interfaces and paths are those of the host."""
+_ABSENT = "not set"
+
+
+class HostsDiffer(Check):
+    """The hosts of a job differ in what they should share: the script, settings of NCCL, the number of GPUs.
+
+    What it finds:
+        A script, or a file among its arguments, whose checksum is not the same on every host; settings of NCCL, gloo
+        and torch.distributed that differ between the hosts' environments; and hosts with more or fewer GPUs.
+        Interfaces, adapters and paths may differ.
+
+    Why it matters:
+        Every host runs its own copy. A changed line or configuration on one of them has ranks call other collectives,
+        train another model, or use another learning rate. NCCL's settings have to agree on both sides of a
+        connection: a protocol, an algorithm or a transport that one side has switched off hangs.
+
+    Example:
+        A script that was edited on the first host and not copied to the others:
+            node0$ sha256sum train.py     # 3f0a...
+            node1$ sha256sum train.py     # 91c4...
+
+    Fix:
+        Run one copy, on a shared file system or from one image; set variables where all hosts get them:
+            sbatch --export ALL,NCCL_ALGO=Ring train.sbatch
+    """
+
+    code = "DD022"
+    title = "the hosts have the same script and settings"
+
+    def examine_group(self, ranks: GroupRecord) -> Judgement:
+        if len(ranks.nodes) < 2:
+            return Skipped("the job has one host")
+        return [*self._files(ranks.nodes), *self._variables(ranks.nodes), *self._gpus(ranks.nodes)] or Passed(
+            f"{len(ranks.nodes)} hosts have the same settings{_same_files(ranks.nodes)}"
+        )
+
+    def _files(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
+        for path, by_host in _differing({node.host: node.files for node in nodes}):
+            if _ABSENT in by_host.values():
+                continue  # a path of one host, or a host on which it is found in another way
+            yield self.warn(
+                f"{quote(path)} differs between hosts: {_groups(by_host)}",
+                fix=f"sha256sum {path}     # on every host\nrun one copy, on a shared file system or from one image",
+                about=Kind.PATH.of(path),
+            )
+
+    def _variables(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
+        for name, by_host in _differing({node.host: node.variables for node in nodes}):
+            if not any(part in name for part in _OF_ONE_HOST):
+                yield self.warn(
+                    f"{name} differs between hosts: {_groups(by_host)}",
+                    fix=f"give {name} the same value on every host, or unset it on all",
+                    about=Kind.VARIABLE.of(name),
+                )
+
+    def _gpus(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
+        counts = {node.host: str(node.gpus) for node in nodes}
+        if len({*counts.values()}) > 1:
+            yield self.warn(
+                f"the number of visible GPUs differs between hosts: {_groups(counts)}",
+                why="torchrun starts as many ranks as it is told on each host; where a GPU is missing, or hidden by "
+                "CUDA_VISIBLE_DEVICES, two ranks share one or a rank has none.",
+                fix="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES     # on every host",
+            )
+
+
+def _differing(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each name whose value is not the same on every host, with its value on each."""
+    for name in dict.fromkeys(name for of_host in values.values() for name in of_host):
+        by_host = {host: of_host.get(name, _ABSENT) for host, of_host in values.items()}
+        if len({*by_host.values()}) > 1:
+            yield name, by_host
+
+
+def _groups(by_host: Mapping[str, str]) -> str:
+    """``0 on node0, node2; 1 on node1``."""
+    hosts: dict[str, list[str]] = {}
+    for host, value in by_host.items():
+        hosts.setdefault(value, []).append(host)
+    shown = (f"{value if value == _ABSENT else quote(value)} on {listing(on)}" for value, on in hosts.items())
+    return "; ".join(shown)
+
+
+def _same_files(nodes: tuple[NodeFacts, ...]) -> str:
+    files = [path for path in nodes[0].files if all(path in node.files for node in nodes)]
+    return f" and the same {listing(files)}" if files else ""
