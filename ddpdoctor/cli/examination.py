@@ -153,7 +153,7 @@ class _Examination(Judging):
         job = self.request.job
         if job is None:
             launch = trainer_launch(launch)
-            job = bundled_trainer(launch, folder)
+            job = bundled_trainer(launch, folder, forked=not self.request.options.no_fork)
         follow = None if job.bundled else self.request.follow
         agreement = None if job.bundled else self.hosts.agreement
         policy = RunPolicy(self.request.options.hang_after, tell=self.progress.stage, agreement=agreement)

@@ -275,6 +275,9 @@ class CheckOptions(PatchOptions, RunOptions):
     exact: bool = _flag(
         "Also run the script in a single process, and compare the first gradients.", "--exact"
     )
+    no_fork: bool = _flag(
+        "Start each rank of the bundled trainer anew, as torchrun does, instead of by fork.", "--no-fork"
+    )
     trace: str | None = _text(
         "FOLDER...", "Judge an earlier run again, from the run folders that were kept: one for each host."
     )

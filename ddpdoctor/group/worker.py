@@ -25,13 +25,12 @@ from ddpdoctor.files import write_json
 from ddpdoctor.group import rank_files
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.eager import without_compiler
+from ddpdoctor.job.forks import wait_for_forks
 from ddpdoctor.launch import Launch
 
 DRAIN_SECONDS = 0.2
 """Pause before the process group goes. The destructor of ProcessGroupGloo joins its worker thread with the GIL
 held while that thread may want the GIL (pytorch/pytorch#190489); a short pause lets the thread finish first."""
-_FORK_SECONDS = 30.0
-_POLL = 0.002
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 
@@ -72,16 +71,8 @@ def _allow_stacks(path: Path) -> None:
 
 
 def _wait_for_forks(launch: Launch, folder: Path) -> None:
-    """Wait until every rank of this host has been forked; the file of each is there from its first moment.
-
-    The parent holds the store. A thread of it that answers the first ranks may hold a lock, of glibc's resolver for
-    instance, while a later one is forked, which then waits for that lock for ever.
-    """
     first = launch.node_rank * launch.nproc
-    files = [rank_files.rank_file(folder, rank) for rank in range(first, first + launch.nproc)]
-    end = time.monotonic() + _FORK_SECONDS
-    while not all(file.exists() for file in files) and time.monotonic() < end:
-        time.sleep(_POLL)
+    wait_for_forks([rank_files.rank_file(folder, rank) for rank in range(first, first + launch.nproc)])
 
 
 def _join(launch: Launch) -> None:

@@ -12,6 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 import ddpdoctor
+from ddpdoctor.job.guarded import python_command
 from ddpdoctor.job.torchrun import LOGS
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
@@ -61,6 +62,8 @@ class Job:
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
     bundled: bool = False
     """Whether this is the trainer that comes with ddpdoctor. Its ranks are held until they are released."""
+    forked: bool = False
+    """Whether torchrun forks the ranks of the bundled trainer, so that torch is imported once."""
 
     @property
     def name(self) -> str:
@@ -73,11 +76,16 @@ class Job:
         """The command line that runs it."""
         if self.kind is JobKind.LINE:
             return list(self.words)
+        if self.forked:
+            variables = self._recorder_environ(launch, folder)
+            command = python_command("ddpdoctor.job.forked_torchrun", variables, str(folder / GATE))
+            return [*command, *_torchrun_options(launch, folder), "--", *self.words]
         module = ["-m"] if self.kind is JobKind.MODULE else []
         held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
         patient = [] if self.bundled else ["--monitor-interval", _MONITOR_SECONDS]
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
-        return [*_torchrun(launch, folder), *patient, *module, "--", *held, *self.words]
+        torchrun = [sys.executable, "-c", _TORCHRUN, *_torchrun_options(launch, folder)]
+        return [*torchrun, *patient, *module, "--", *held, *self.words]
 
     def environ(self, launch: Launch, folder: Path, torch: str | None) -> dict[str, str]:
         """The environment that it runs in.
@@ -92,11 +100,19 @@ class Job:
         return {
             **_compiler_cache(folder),
             **_flight_recorder(environ, torch),
-            **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse else {}),
+            **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse or self._sets_threads(launch) else {}),
             **environ,
-            **recorder_options(self.recorder, launch, folder / RECORD).to_environment(),
+            # Forked ranks get theirs from the process that forks them, which is not to be recorded.
+            **({} if self.forked else self._recorder_environ(launch, folder)),
             "PYTHONPATH": path,
         }
+
+    def _sets_threads(self, launch: Launch) -> bool:
+        """Whether what torchrun sets for its ranks has to stand before it imports torch, since they do not."""
+        return self.forked and launch.nproc > 1
+
+    def _recorder_environ(self, launch: Launch, folder: Path) -> dict[str, str]:
+        return recorder_options(self.recorder, launch, folder / RECORD).to_environment()
 
     def plain_environ(self, folder: Path) -> dict[str, str]:
         """The environment that it runs in where nothing is recorded."""
@@ -116,7 +132,7 @@ def recorder_options(asked: RecorderOptions, launch: Launch, record: Path) -> Re
     )
 
 
-def _torchrun(launch: Launch, folder: Path) -> list[str]:
+def _torchrun_options(launch: Launch, folder: Path) -> list[str]:
     options = {
         "--nnodes": str(launch.nnodes),
         "--nproc-per-node": str(launch.nproc),
@@ -128,7 +144,7 @@ def _torchrun(launch: Launch, folder: Path) -> list[str]:
     flat = [part for option in options.items() for part in option]
     # It takes a free port by itself, which no other process can snatch away in between.
     standalone = ["--standalone"] if _is_standalone(launch) else []
-    return [sys.executable, "-c", _TORCHRUN, *standalone, *flat]
+    return [*standalone, *flat]
 
 
 def _is_standalone(launch: Launch) -> bool:

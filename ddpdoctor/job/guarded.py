@@ -18,13 +18,6 @@ from pathlib import Path
 GUARD = Path(__file__).with_name("guard.py")
 ENGINE_LOG = "engine.log"
 _ROOT = Path(__file__).parents[2]
-_ENGINE = """import sys
-sys.path[:] = [path for path in sys.path if path] + [{root!r}]
-from {module} import main
-main({folder!r})
-"""
-"""The current directory is not searched: a user's own random.py there is not ours to import, and torchrun would not
-import it either."""
 _ENGINE_GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 _PATIENCE = 7.0
@@ -147,6 +140,19 @@ def new_run_id() -> str:
     return secrets.token_hex(8)
 
 
+def python_command(module: str, *arguments: object) -> list[str]:
+    """The command line that calls the ``main`` of a module of ours, which imports torch, with these arguments.
+
+    The current directory is not searched: a user's own random.py there is not ours to import, and torchrun would not
+    import it either.
+    """
+    program = (
+        f"import sys; sys.path[:] = [path for path in sys.path if path] + [{str(_ROOT)!r}]; "
+        f"from {module} import main; main{arguments!r}"
+    )
+    return [sys.executable, "-c", program]
+
+
 def start_engine(
     module: str, folder: Path, run_id: str, environ: Mapping[str, str], if_orphaned: Sequence[Path]
 ) -> Running:
@@ -154,10 +160,9 @@ def start_engine(
 
     What it writes goes to ``engine.log`` in the folder.
     """
-    program = _ENGINE.format(root=str(_ROOT), module=module, folder=str(folder))
     log = folder / ENGINE_LOG
     return start(
-        [sys.executable, "-c", program],
+        python_command(module, str(folder)),
         folder=folder,
         run_id=run_id,
         environ=environ,

@@ -10,7 +10,13 @@ import time
 
 _LOOK_SECONDS = 0.01
 
-gate, *command = sys.argv[1:]
-while not os.path.exists(gate):  # noqa: PTH110 - importing pathlib would take longer than the wait
-    time.sleep(_LOOK_SECONDS)
-os.execv(sys.executable, [sys.executable, "-u", *command])
+
+def wait_for(gate: str) -> None:
+    """Wait until this file is there."""
+    while not os.path.exists(gate):  # noqa: PTH110 - importing pathlib would take longer than the wait
+        time.sleep(_LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    wait_for(sys.argv[1])
+    os.execv(sys.executable, [sys.executable, "-u", *sys.argv[2:]])

@@ -65,6 +65,8 @@ class Session:
         """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []
         """Called, guarded, with how the script ends, just before that is written down."""
+        self.ended = False
+        """Whether that was written down."""
         self._installed: set[str] = set()
         self._undo: list[Callable[[], None]] = []
 
@@ -123,7 +125,7 @@ class Session:
     def _in_child(self) -> None:
         self.writer.after_fork()
         self.sites.tell_again()
-        self.in_worker = True
+        self.in_worker, self.ended = True, False
         self._begin_record(os.environ)
 
     def part(self, name: str, make: Callable[[Session], _Part]) -> _Part:

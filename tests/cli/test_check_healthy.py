@@ -46,15 +46,23 @@ def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
         assert (line["outcome"] == "skip") == bool(line["reason"]), line
 
 
-@pytest.mark.parametrize("variables", [{}, {"PYTHONSAFEPATH": "1"}], ids=["plain", "safe"])
-def test_the_whole_check_with_the_trainer(variables: dict[str, str], tmp_path: Path) -> None:
-    here, temporary = tmp_path / "here", tmp_path / "temporary"
-    here.mkdir()
+def test_the_whole_check_with_the_trainer(tmp_path: Path) -> None:
+    forked = whole_check(tmp_path / "forked", {})
+    anew = whole_check(tmp_path / "anew", {"PYTHONSAFEPATH": "1"}, "--no-fork")
+    assert [line["outcome"] for line in anew.report["checks"]] == [
+        line["outcome"] for line in forked.report["checks"]
+    ]
+
+
+def whole_check(folder: Path, variables: dict[str, str], *arguments: str) -> Done:
+    here, temporary = folder / "here", folder / "temporary"
+    here.mkdir(parents=True)
     temporary.mkdir()
     (here / "random.py").write_text("raise SystemExit('a script of the user, not to be imported')")
-    arguments = ["check", "--nproc", "2", "--select", "DD0,DD2,DD3", "--master-port", str(free_port())]
+    usual = ["--nproc", "2", "--select", "DD0,DD2,DD3", "--master-port", str(free_port())]
+    words = ["check", *usual, *arguments, "--format", "json", "--quiet"]
     ran = subprocess.run(
-        [sys.executable, "-c", AS_INSTALLED, *arguments, "--format", "json", "--quiet"],
+        [sys.executable, "-c", AS_INSTALLED, *words],
         cwd=here,
         env=environment({**variables, "TMPDIR": str(temporary)}),
         capture_output=True,
@@ -68,6 +76,7 @@ def test_the_whole_check_with_the_trainer(variables: dict[str, str], tmp_path: P
     assert "after the training run" in done.outcome("DD206")["text"]
     assert done.report["run"]["folder"] is None
     assert list(temporary.iterdir()) == []
+    return done
 
 
 def test_a_second_launch_on_the_same_port_is_a_finding(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import atexit
 import ctypes
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -13,7 +12,6 @@ import socket
 import sys
 import threading
 import time
-import types
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -24,7 +22,8 @@ import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-ROOT = Path(__file__).parents[2]
+from ddpdoctor.job.forked_torchrun import run_as_main, start_recorder
+
 _VICTIM_SECONDS, _TERM_SECONDS = 3.0, 5.0
 _LONGEST_TURN = 0.1
 """Seconds that a look at the ranks and the pause after it take on a busy machine."""
@@ -116,8 +115,8 @@ def _be_rank(rank: int, port: int, request: Mapping[str, Any]) -> int:
     random.seed(rank)  # every process of its own has another state, and a fork would not
     hold = _Hold()
     if "DDPDOCTOR_RECORD" in request["environ"]:
-        _start_recorder()
-    status = _run_main(words[0])
+        start_recorder()
+    status = run_as_main(words[0])
     threading._shutdown()  # type: ignore[attr-defined]
     (own / "final.json").write_text(json.dumps(hold.digests()))
     atexit._run_exitfuncs()
@@ -152,39 +151,6 @@ def _environ(rank: int, port: int, request: Mapping[str, Any]) -> dict[str, str]
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
     }
-
-
-def _start_recorder() -> None:
-    """As the sitecustomize of inject does, but at once: torch is there."""
-    folder = ROOT / "ddpdoctor" / "recorder"
-    spec = importlib.util.spec_from_file_location(
-        "_ddpdoctor_recorder", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    module.arm()
-
-
-def _run_main(script: str) -> int:
-    """Run the script as the main module; end it as the interpreter would."""
-    main = types.ModuleType("__main__")
-    main.__file__ = script
-    sys.modules["__main__"] = main
-    try:
-        exec(compile(Path(script).read_bytes(), script, "exec", dont_inherit=True), vars(main))
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return int(end.code or 0) & 0xFF
-        print(end.code, file=sys.stderr)
-        return 1
-    except BaseException as error:  # noqa: BLE001 - as the interpreter does
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        sys.excepthook(type(error), error, error.__traceback__)
-        return 1
-    return 0
 
 
 class _Hold:

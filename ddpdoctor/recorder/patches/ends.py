@@ -68,7 +68,10 @@ def tell_raised(session: Session, error: BaseException) -> None:
 
 
 def tell_exit(session: Session, how: str, *, at: Where | None = None, status: Any = None) -> None:
-    """Write the end of the script down and close the record."""
+    """Write the end of the script down and close the record, once: what multiprocessing does after it is its own."""
+    if session.ended:
+        return
+    session.ended = True
     while session.before_end:
         guarded(session.before_end.pop())(how)
     session.event(Exit(how, time.monotonic(), status, at), now=True)

@@ -1,0 +1,113 @@
+"""The torchrun command, with ranks that are forked from it instead of started anew.
+
+A rank then costs a fork and not an import of torch. The rest is torchrun's own: its options, the variables of the
+ranks, their output and error files, and how it ends. A rank sees what it would see in a process of its own.
+For scripts that are known to allow it; a user's own may set a variable before it imports torch.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import importlib.util
+import io
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ddpdoctor.job.forks import wait_for_forks
+from ddpdoctor.job.hold import wait_for
+from ddpdoctor.job.torchrun import OUT
+
+
+def main(variables: dict[str, str], gate: str) -> None:
+    """Be torchrun, with the options of ``sys.argv``.
+
+    Args:
+        variables: of the ranks alone. Those of the recorder would make it record torchrun, too, and the ranks would
+            look like workers of that process.
+        gate: the file for which the ranks wait before they begin.
+    """
+    tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
+    run: Any = importlib.import_module("torch.distributed.run")
+    importlib.import_module(
+        "torch._dynamo"
+    )  # as the constructor of DistributedDataParallel does on every rank
+    begin = run.elastic_launch
+
+    def launch(config: Any, entrypoint: str) -> Callable[..., Any]:
+        config.start_method = "fork"
+        forked = begin(config, entrypoint=_be_rank)
+        return lambda _unbuffered, *words: forked(variables, gate, *words)
+
+    run.elastic_launch = launch
+    run.main()
+
+
+def _be_rank(variables: dict[str, str], gate: str, script: str, *arguments: str) -> None:
+    """A rank's whole life, as that of ``python -u SCRIPT ARGUMENTS``."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+    attempt = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1]
+    wait_for_forks([attempt / str(rank) / OUT for rank in range(int(os.environ["LOCAL_WORLD_SIZE"]))])
+    wait_for(gate)
+    os.environ.update(variables)
+    sys.argv[:] = [script, *arguments]
+    sys.path.insert(0, str(Path(script).parent))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)
+    _draw_anew()
+    atexit._clear()
+    start_recorder()
+    status = run_as_main(script)
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if status:
+        sys.exit(status)
+
+
+def _draw_anew() -> None:
+    """Every process of its own has random numbers of its own, and a fork would not."""
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+
+
+def start_recorder() -> None:
+    """Begin to record this process, which has imported torch, as the sitecustomize of ``inject`` does before."""
+    folder = Path(__file__).parents[1] / "recorder"
+    spec = importlib.util.spec_from_file_location(
+        "_ddpdoctor_recorder", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    module.arm()
+
+
+def run_as_main(script: str) -> int:
+    """Run a script as the main module, and end it as the interpreter would; its exit status."""
+    main = types.ModuleType("__main__")
+    main.__file__ = script
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(Path(script).read_bytes(), script, "exec", dont_inherit=True), vars(main))
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return int(end.code or 0) & 0xFF
+        print(end.code, file=sys.stderr)
+        return 1
+    except BaseException as error:  # noqa: BLE001 - as the interpreter does
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
