@@ -1,9 +1,9 @@
 """The page in a real headless Chromium: it renders, is quiet, overlaps nowhere, and everybody can use it.
 
-Skipped where no Chromium is installed; the checks of axe-core where AXE names no file with its script, as
-``node_modules/axe-core/axe.min.js`` of ``npm install axe-core``.
+``python -m tests.page`` runs it, with Chromium and axe-core.
 """
 
+import itertools
 import os
 from pathlib import Path
 
@@ -13,15 +13,15 @@ from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.model import Source
 from ddpdoctor.redact import clean
 from ddpdoctor.report.html import render
+from tests.page.browser import Browser
 from tests.report.sample import EVERYTHING, HEALTHY
 from tests.report.test_html import HOSTILE, hostile, sections_with
-from tests.support.browser import PROGRAM, Browser
 from tests.support.recordings import recorded, replace
 from tests.support.training import diverging, each_step
 from tests.trace.test_figures import stuck, with_straggler
 
-AXE = os.environ.get("AXE", "")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")]
+CHROMIUM, AXE, LOOK = (os.environ.get(name, "") for name in ("CHROMIUM", "AXE", "LOOK"))
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="python -m tests.page runs it")]
 
 
 def pictured(trace):
@@ -59,7 +59,7 @@ VIOLATIONS = "axe.run().then(r => r.violations.map(v => [v.id, v.nodes.slice(0, 
 
 @pytest.fixture(scope="module")
 def browser():
-    with Browser() as opened:
+    with Browser(CHROMIUM) as opened:
         yield opened
 
 
@@ -74,12 +74,14 @@ def pages(tmp_path_factory):
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_renders_and_nothing_overlaps(browser, pages: Path, name):
     browser.problems.clear()
-    for width, dark in ((1280, False), (390, True)):
+    for width, dark in itertools.product((1280, 390), (False, True)):
         browser.open(pages / f"{name}.html", width, dark=dark)
         assert browser.value("document.documentElement.scrollWidth") <= width
         assert browser.value(OVERFLOWING) == [], width
         assert browser.value(OVERLAPPING) == [], width
         assert browser.value("document.title").startswith("ddpdoctor")
+        if LOOK:
+            browser.screenshot(Path(LOOK) / f"{name}.{width}.{'dark' if dark else 'light'}.png")
     assert browser.problems == []
 
 
@@ -119,7 +121,7 @@ def test_on_paper_nothing_is_folded(browser, pages: Path):
     assert browser.value("getComputedStyle(document.querySelector('nav')).display") == "none"
 
 
-@pytest.mark.skipif(not AXE, reason="AXE does not name the script of axe-core")
+@pytest.mark.skipif(not AXE, reason="axe-core could not be fetched")
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("name", ["healthy", "everything", "hang", "straggler", "diverged", "many ranks"])
 def test_the_page_is_accessible(browser, pages: Path, name, dark):

@@ -9,7 +9,6 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SWITCHES = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"),
     *(
@@ -21,11 +20,15 @@ SWITCHES = (
 )
 
 
+def program():
+    """Where Chromium is; None where it is not."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 class Browser:
     """One tab; a context manager that ends the browser and removes its profile."""
 
-    def __init__(self):
-        assert PROGRAM is not None, "no Chromium is installed"
+    def __init__(self, chromium):
         self._profile = tempfile.mkdtemp(prefix="ddpdoctor-browser-")
         to_child, self._write = os.pipe()
         self._read, from_child = os.pipe()
@@ -36,7 +39,7 @@ class Browser:
             "-c",
             shell,
             "bash",
-            PROGRAM,
+            chromium,
             *SWITCHES,
             f"--user-data-dir={self._profile}",
             "about:blank",
