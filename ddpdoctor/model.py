@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ddpdoctor.figures import Section
 from ddpdoctor.recorder.where import Where as Where  # noqa: PLC0414 - it belongs to the vocabulary
+
+if TYPE_CHECKING:
+    from ddpdoctor.figures import Section  # only pages need them
 
 
 class Level(str, Enum):

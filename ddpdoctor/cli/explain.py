@@ -63,7 +63,7 @@ def _report(options: ExplainOptions) -> Report:
     run = {"files": options.subjects, "lines": lines}
     fail_on, since = options.fail_on or Level.WARN, first_written(options.subjects)
     report = compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)
-    return with_sections(report, facts, _to_stderr) if options.wants_page else report
+    return with_sections(report, facts, options, _to_stderr)
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:

@@ -46,8 +46,8 @@ def run_hang(options: HangOptions) -> int:
         if source is None:
             return CANNOT_EXAMINE
         report = report_of(source, started)
-        if options.wants_page:
-            report = with_sections(report, {Source.RUN: source.trace}, partial(print, file=sys.stderr))
+        tell = partial(print, file=sys.stderr)
+        report = with_sections(report, {Source.RUN: source.trace}, options, tell, timeline)
         _keep(source, options.dump)
         write_timeline(source.trace, timeline)
     output.write(report)

@@ -121,4 +121,4 @@ class Judging:
             hides=self.request.silencer.hides,
             since=self.since,
         )
-        return with_sections(report, self.facts, self.log) if self.request.options.wants_page else report
+        return with_sections(report, self.facts, self.request.options, self.log, self.request.timeline)

@@ -27,7 +27,7 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
         verbose: also what passing checks measured, and the details of information.
         to_terminal: the text goes to stdout, which may be a terminal with a width and colours.
     """
-    from ddpdoctor.report import github, html, json, junit, sarif, terminal
+    from ddpdoctor.report import github, json, junit, sarif, terminal
 
     match format:
         case Format.TERMINAL:
@@ -44,4 +44,6 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
         case Format.GITHUB:
             return github.render(report)
         case Format.HTML:
+            from ddpdoctor.report import html
+
             return html.render(report)

@@ -18,14 +18,14 @@ from tests.report.sample import EVERYTHING, HEALTHY
 from tests.report.test_html import HOSTILE, hostile, sections_with
 from tests.support.recordings import recorded, replace
 from tests.support.training import diverging, each_step
-from tests.trace.test_figures import stuck, with_straggler
+from tests.trace.test_figures import PAGE, stuck, with_straggler
 
 CHROMIUM, AXE, LOOK = (os.environ.get(name, "") for name in ("CHROMIUM", "AXE", "LOOK"))
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="python -m tests.page runs it")]
 
 
 def pictured(trace):
-    return clean(with_sections(EVERYTHING, {Source.RUN: trace}, print), {})
+    return clean(with_sections(EVERYTHING, {Source.RUN: trace}, PAGE, print), {})
 
 
 PAGES = {

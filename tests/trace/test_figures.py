@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.cli.options import ReportOptions
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.figures import MOST_ROWS, Stacks, Tone, WaitsFor
 from ddpdoctor.hang.flight.folder import read_folder
@@ -13,6 +14,7 @@ from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Clip, Collective, Forward
 from ddpdoctor.redact import clean
+from ddpdoctor.report import Format
 from ddpdoctor.report.html import render
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.figures import sections
@@ -23,6 +25,8 @@ from tests.support.loading import drawing
 from tests.support.recordings import recorded, recording, replace, step, where
 from tests.support.standstills import backward, collective, hung, queue, standstill
 from tests.support.training import diverging, each_step
+
+PAGE = ReportOptions([Format.HTML], ["out/report.html"])
 
 
 def figure(trace, title, culprits=()):
@@ -261,7 +265,7 @@ def test_a_run_without_records_has_no_sections():
 
 def test_a_section_that_breaks_leaves_the_report_as_it_is():
     logged = []
-    report = with_sections(EVERYTHING, {Source.RUN: object()}, logged.append)
+    report = with_sections(EVERYTHING, {Source.RUN: object()}, PAGE, logged.append)
     assert report.sections == ()
     assert "AttributeError" in logged[0]
 
@@ -274,6 +278,19 @@ def test_the_page_of_a_run_of_many_ranks_is_small(ranks):
 
     finding = Finding("DD601", Level.WARN, "slow", "why", "fix", ranks=(3,))
     report = replace(EVERYTHING, findings=(finding,))
-    page = render(clean(with_sections(report, {Source.RUN: recorded(ranks, change)}, print), {}))
+    page = render(clean(with_sections(report, {Source.RUN: recorded(ranks, change)}, PAGE, print), {}))
     assert len(page.encode()) < 2_000_000
     assert page.count("<figure>") >= 5
+
+
+def test_pictures_are_made_for_pages_alone():
+    options = ReportOptions([Format.JSON, Format.TERMINAL])
+    assert with_sections(EVERYTHING, {Source.RUN: recorded(2)}, options, print) is EVERYTHING
+
+
+def test_a_timeline_beside_the_page_is_linked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "time line.json"
+    report = with_sections(EVERYTHING, {Source.RUN: recorded(2)}, PAGE, print, file)
+    assert [section.link for section in report.sections if section.link] == ["./../time%20line.json"]
+    assert '<a href="./../time%20line.json">./../time line.json</a>' in render(report)

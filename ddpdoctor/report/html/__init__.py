@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path, PurePath
+from urllib.parse import unquote
 
 from ddpdoctor.figures import Section
 from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
@@ -116,7 +117,11 @@ def _sections(sections: Sequence[Section]) -> list[Markup]:
 def _section(section: Section, room: int) -> Markup:
     anchor = _anchor(section.title)
     link = (
-        tag("p", tag("a", section.link, href=section.link), " opens in ui.perfetto.dev.")
+        tag(
+            "p",
+            tag("a", unquote(section.link), href=section.link),
+            " has every event; ui.perfetto.dev opens it.",
+        )
         if section.link
         else None
     )
