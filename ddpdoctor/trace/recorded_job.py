@@ -60,7 +60,7 @@ class RecordedJob(Standings):
         """Whether somebody waits in new_group for ranks that made other groups, or none."""
         called = [rank for rank in self.waiting if self.stands_in(rank, PlaceKind.GROUP)]
         others = [rank for rank in self.waiting if rank not in called]
-        if not called:
+        if not called or (others and all(map(self._evaluates, others))):
             return None
         orders = {rank: groups_made(recording) for rank, recording in self.recordings.items()}
         if len(orders) < len(self.ranks):
@@ -70,6 +70,12 @@ class RecordedJob(Standings):
             return self._made_alone(extra, [rank for rank in self.ranks if rank not in extra])
         row = first_difference(orders)
         return None if row is None else self._out_of_order(row)
+
+    def _evaluates(self, rank: int) -> bool:
+        """Whether it waits in a forward of the wrapper that does not learn: it never comes to what the others do."""
+        known = self.recordings.get(rank)
+        waits = known is not None and self.stands_in(rank, PlaceKind.FORWARD)
+        return known is not None and waits and not _forward_at(self.ranks[rank].where, known)[1]
 
     def _out_of_order(self, row: Mapping[int, GroupEvent | None]) -> Cause | None:
         made = {rank: event for rank, event in row.items() if event is not None}

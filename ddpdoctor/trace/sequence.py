@@ -136,8 +136,13 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
 
 
 def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
-    """Ranks that called a collective while the others went on; None where they diverged otherwise."""
+    """Ranks that called a collective while the others went on; None where they diverged otherwise.
+
+    Of an evaluation through the wrapper and a collective of the script it is the evaluation: it needs no other rank.
+    """
     extra = {rank: point for rank, point in row.items() if is_extra(point)}
+    if len(extra) == len(row):
+        extra = {rank: point for rank, point in extra.items() if point.kind == "forward"}
     others = {rank: point for rank, point in row.items() if rank not in extra}
     if not extra or not others or any(point.what == "end" for point in others.values()):
         return None

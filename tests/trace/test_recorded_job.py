@@ -90,6 +90,17 @@ def test_an_evaluation_of_rank_0_through_a_wrapper_with_buffers():
     assert found.where.line == 80
 
 
+@pytest.mark.parametrize("operation", ["barrier", "new_group"])
+def test_an_evaluation_of_rank_0_while_the_others_went_on_to_a_collective(operation):
+    wrapper = Wrapper(0, where(30), 0.1, "Net", buffers=("running_mean",), flags={"broadcast_buffers": True})
+    own = {rank: running(rank, 2, wrappers=(wrapper,), trailing=None) for rank in range(2)}
+    if operation == "new_group":
+        own[1] = groups(own[1], (0, 1), making=True)
+    found = judged(standstill({0: forward(80), 1: collective(operation, 60)}), own)
+    assert (found.code, found.culprits, found.where) == ("DD303", (0,), where(80))
+    assert found.headline.endswith(f"while rank 1 went on to {operation}")
+
+
 def test_collectives_that_differ_at_one_position():
     own = {
         rank: running(
