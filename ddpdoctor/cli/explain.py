@@ -60,6 +60,8 @@ def _report(options: ExplainOptions) -> Report:
         of_log, lines = _judge_output(given.others, needed=not given.dumps)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
+        if options.wants_page and "-" not in given.others:  # which cannot be read again
+            facts[Source.LOG] = read_facts(streams(given.others))
     run = {"files": options.subjects, "lines": lines}
     fail_on, since = options.fail_on or Level.WARN, first_written(options.subjects)
     report = compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)

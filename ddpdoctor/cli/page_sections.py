@@ -17,7 +17,7 @@ from ddpdoctor.report import Format
 if TYPE_CHECKING:
     from ddpdoctor.figures import Section
 
-_ORDER = (Source.RUN, Source.GROUP, Source.HOST)
+_ORDER = (Source.RUN, Source.LOG, Source.GROUP, Source.HOST)
 """What is nearest to the user's script comes first."""
 
 
@@ -63,6 +63,7 @@ def _sections(
 ) -> Iterator[Section]:
     from ddpdoctor.group import figures as of_group
     from ddpdoctor.host import figures as of_host
+    from ddpdoctor.logs import figures as of_log
     from ddpdoctor.trace import figures as of_run
 
     try:
@@ -73,6 +74,8 @@ def _sections(
                 yield from of_group.sections(facts)
             case Source.HOST:
                 yield of_host.section(facts)
+            case Source.LOG:
+                yield from of_log.sections(facts)
     except Exception:  # noqa: BLE001 - as a check that breaks: the findings still count
         log(f"the page's sections on the {source.value} broke:\n{traceback.format_exc()}")
 

@@ -1,0 +1,67 @@
+"""What NCCL reported in a job's output, as figures: which transport runs between which ranks, and over what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Table, Tone, chosen, of_many
+from ddpdoctor.logs.nccl_facts import JobFacts
+from ddpdoctor.logs.nccl_output import Link, as_evidence
+from ddpdoctor.text import fold_ranks
+
+_TRANSPORTS = (
+    ("P2P", Tone.WORK, "P2P: directly between GPUs"),
+    ("SHM", Tone.FILES, "SHM: through shared memory"),
+    ("NET/Socket", Tone.WAIT, "NET/Socket: TCP"),
+    ("NET", Tone.COLLECTIVE, "NET: InfiniBand, RoCE or a plugin"),
+)
+_MOST_FACTS = 60
+
+
+def sections(facts: JobFacts) -> Iterator[Section]:
+    """The section on the machine, where NCCL told of it."""
+    links = [link for of_rank in facts.by_rank.values() for link in of_rank.links]
+    figures: list[Figure] = [*_transports(links), *_facts(facts)]
+    if figures:
+        yield Section("Machine", figures=tuple(figures))
+
+
+def _transports(links: Iterable[Link]) -> Iterator[Strips]:
+    """Senders by receivers; of two transports the slower one, which is last in the list."""
+    used: dict[tuple[int, int], int] = {}
+    for link in links:
+        kind = next((n for n, (begin, _, _) in enumerate(_TRANSPORTS) if link.via.startswith(begin)), None)
+        if kind is not None:
+            pair = link.sender, link.receiver
+            used[pair] = max(kind, used.get(pair, kind))
+    known = sorted({rank for pair in used for rank in pair})
+    if len(known) < 2:
+        return
+    ranks = chosen(known)
+    yield Strips(
+        "Transport by pair of ranks",
+        tuple(Row(f"from rank {rank}", tuple(_cells(rank, ranks, used))) for rank in ranks),
+        end=float(len(ranks)),
+        columns=tuple(f"{rank}" for rank in ranks),
+        legend=tuple((tone, text) for n, (_, tone, text) in enumerate(_TRANSPORTS) if n in used.values()),
+        note=f"Columns are the ranks that receive. {of_many(ranks, known)}".strip(),
+    )
+
+
+def _cells(rank: int, ranks: Iterable[int], used: Mapping[tuple[int, int], int]) -> Iterator[Span]:
+    for column, other in enumerate(ranks):
+        if (rank, other) in used:
+            _, tone, text = _TRANSPORTS[used[rank, other]]
+            yield Span(column, column + 1, tone, f"rank {rank} to {other}, {text}")
+
+
+def _facts(facts: JobFacts) -> Iterator[Table]:
+    rows = as_evidence(facts.by_rank)[:_MOST_FACTS]
+    if rows:
+        note = (
+            "No line names its rank: processes are numbered in order of appearance."
+            if facts.unnumbered
+            else ""
+        )
+        cells = tuple((fold_ranks(row.ranks), row.text) for row in rows)
+        yield Table("What NCCL reported", ("ranks", "seen"), cells, note)
