@@ -61,8 +61,8 @@ def _style() -> Markup:
 
 
 def _title(report: Report) -> str:
-    script = str(report.run.get("script") or "")
-    name = script if " " in script else PurePath(script).name
+    about = str(report.run.get("script") or "") or ", ".join(map(str, report.run.get("files", ())))
+    name = shorten(about if " " in about else PurePath(about).name)
     command = next(iter(report.command), "check")
     return f"ddpdoctor {command}{f': {name}' if name else ''}"
 
