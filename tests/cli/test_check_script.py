@@ -265,12 +265,15 @@ def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> 
     assert " -m package.train\n" in done.out
     assert "note:  cut short: 2 passes over DataLoaders to 8 batches" in done.out
     (folder,) = re.findall(r"^kept:  (.*)$", done.out, re.MULTILINE)
-    asked = ("--trace", folder, "--timeline", "timeline.json", "--format", "json")
-    again = ddpdoctor("check", *asked, cwd=tmp_path)
+    asked = ("--trace", folder, "--timeline", "timeline.json", "--format", "html", "--output", "report.html")
+    again = ddpdoctor("check", *asked, "--format", "json", cwd=tmp_path)
     assert again.codes() == {"DD103"}, again.out
     shown = events_of(tmp_path / "timeline.json")
     assert {one["pid"] for one in shown if one["name"] == "training over loader 0"} == {0, 1}
     assert again.report["run"]["script"] == "-m package.train"
+    page = (tmp_path / "report.html").read_text()
+    for shown_there in ("What each rank did", "Samples drawn", "same order as before", "./timeline.json"):
+        assert shown_there in page
 
 
 def test_a_group_that_breaks_keeps_the_script_from_running(tmp_path: Path) -> None:

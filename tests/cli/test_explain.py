@@ -47,7 +47,7 @@ def test_json_has_the_published_shape(job):
     assert (report["exit_status"], [one["code"] for one in report["findings"]]) == (1, ["DD304"])
 
 
-@pytest.mark.parametrize("format", ["junit", "sarif", "github"])
+@pytest.mark.parametrize("format", ["junit", "sarif", "github", "html"])
 def test_the_other_formats(job, format):
     done = ddpdoctor("explain", "job.log", "--format", format, "--output", "report", cwd=job)
     assert (done.status, done.out) == (1, "")
