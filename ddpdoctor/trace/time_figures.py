@@ -51,42 +51,54 @@ def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> St
     """What each rank did and when; None where nothing was recorded."""
     recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
     shown = chosen(sorted(recordings), culprits)
-    waited = _waits(recordings)
+    waits = _waits(recordings)
     spans = {
-        rank: list(_shift(_spans(recordings[rank], waited[rank]), recordings[rank].clock)) for rank in shown
+        rank: list(_shift(_spans(recordings[rank], waits[rank]), recordings[rank].clock)) for rank in shown
     }
     if not any(spans.values()):
         return None
-    begin = _begin(spans.values())
-    end = max(recordings[rank].last + recordings[rank].clock for rank in shown)
-    end = max([end, *(span.end for own in spans.values() for span in own)])
+    begin, first = _begin(spans.values()), min(span.begin for own in spans.values() for span in own)
     if job is not None:
-        seconds = trace.standstill.seconds if trace.standstill else 0.0
-        end += max(seconds, _ENDING * (end - begin))
-        for rank in shown:
-            if rank in job.ranks and not job.ranks[rank].left:
-                spans[rank].append(_standing(job, recordings[rank], rank, end, culprits))
+        _let_stand(job, trace, recordings, spans, culprits)
+    end = max(span.end for own in spans.values() for span in own)
+    total = sum(map(len, spans.values()))
     rows = tuple(
         Row(
             _name(rank, recordings),
-            tuple(_cut(spans[rank], begin, end - begin, len(shown), sum(map(len, spans.values())))),
+            tuple(_cut(spans[rank], begin, end - begin, len(shown), total)),
             _ending(trace, rank),
             marked=rank in culprits,
         )
         for rank in shown
     )
-    tones = {span.tone for row in rows for span in row.spans}
-    left = begin - min(span.begin for own in spans.values() for span in own)
+    left = begin - first
     start_up = f"The {duration(left)} before the first training step are left out." if left > 0 else ""
     notes = (start_up, of_many(shown, sorted(recordings)), _thinned(recordings))
-    return Strips(
-        "What each rank did",
-        rows,
-        end=end - begin,
-        unit="s",
-        legend=tuple((tone, text) for tone, text in LEGEND if tone in tones),
-        note=" ".join(filter(None, notes)),
-    )
+    return _strips("What each rank did", rows, end - begin, " ".join(filter(None, notes)))
+
+
+def _strips(title: str, rows: tuple[Row, ...], end: float, note: str) -> Strips:
+    """Rows over seconds, with the legend that they need."""
+    tones = {span.tone for row in rows for span in row.spans}
+    legend = tuple((tone, text) for tone, text in LEGEND if tone in tones)
+    return Strips(title, rows, end=end, unit="s", legend=legend, note=note)
+
+
+def _let_stand(
+    job: Standings,
+    trace: Trace,
+    recordings: Mapping[int, Recording],
+    spans: Mapping[int, list[Span]],
+    culprits: Sequence[int],
+) -> None:
+    """Let ranks that stand still do so to the end of the timeline."""
+    ends = [recordings[rank].last + recordings[rank].clock for rank in spans]
+    begins = (span.begin for own in spans.values() for span in own)
+    seconds = trace.standstill.seconds if trace.standstill else 0.0
+    end = max(ends) + max(seconds, _ENDING * (max(ends) - min(begins)))
+    for rank, own in spans.items():
+        if rank in job.ranks and not job.ranks[rank].left:
+            own.append(_standing(job, recordings[rank], rank, end, culprits))
 
 
 def _begin(spans: Iterable[Sequence[Span]]) -> float:
@@ -104,47 +116,38 @@ def step_parts(trace: Trace, culprits: Sequence[int]) -> Strips | None:
         steps = paced_steps(trace)
     except NotMeasured:
         return None
-    parts = {rank: _parts(steps, rank) for rank in steps}
+    parts = _parts(steps)
     by_work = sorted(parts, key=lambda rank: parts[rank][Tone.WAIT])
     shown = chosen(sorted(steps), [*culprits, *by_work])
+    whole = {rank: sum(own.values()) for rank, own in parts.items()}
     rows = tuple(
-        Row(
-            f"rank {rank}",
-            tuple(_side_by_side(parts[rank])),
-            duration(sum(parts[rank].values())),
-            marked=rank in culprits,
-        )
+        Row(f"rank {rank}", tuple(_side_by_side(parts[rank])), duration(whole[rank]), marked=rank in culprits)
         for rank in shown
     )
-    tones = {span.tone for row in rows for span in row.spans}
-    return Strips(
-        "Where a training step goes",
-        rows,
-        end=max(sum(own.values()) for own in parts.values()) or 1.0,
-        unit="s",
-        legend=tuple((tone, text) for tone, text in LEGEND if tone in tones),
-        note=f"Averages of {len(steps[shown[0]])} steps. {of_many(shown, sorted(steps))}".strip(),
+    note = f"Averages of {len(steps[shown[0]])} steps. {of_many(shown, sorted(steps))}".strip()
+    return _strips("Where a training step goes", rows, max(whole.values()) or 1.0, note)
+
+
+def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, float]]:
+    """Seconds of a step by rank. What backward and collectives take longer than on the fastest rank is waiting."""
+    rows = list(zip(*steps.values(), strict=True))
+    backward, collective = (
+        sum(min(own_time(step, phase) for step in row) for row in rows) / len(rows)
+        for phase in ("backward", "collective")
     )
 
+    def mean(own: Sequence[TrainingStep], *phases: str) -> float:
+        return sum(own_time(step, phase) for step in own for phase in phases) / len(own)
 
-def _parts(steps: Mapping[int, list[TrainingStep]], rank: int) -> dict[Tone, float]:
-    """Seconds of a step of one rank. What backward and collectives take longer than on the fastest rank is waiting."""
-    count = len(steps[rank])
-
-    def mean(*phases: str) -> float:
-        return sum(own_time(step, phase) for step in steps[rank] for phase in phases) / count
-
-    def least(phase: str) -> float:
-        rows = zip(*steps.values(), strict=True)
-        return sum(min(own_time(step, phase) for step in row) for row in rows) / count
-
-    backward, collective = least("backward"), least("collective")
     return {
-        Tone.DATA: mean("data"),
-        Tone.OTHER: mean("other"),
-        Tone.WORK: mean("forward", "step") + backward,
-        Tone.COLLECTIVE: collective,
-        Tone.WAIT: mean("backward", "collective") - backward - collective,
+        rank: {
+            Tone.DATA: mean(own, "data"),
+            Tone.OTHER: mean(own, "other"),
+            Tone.WORK: mean(own, "forward", "step") + backward,
+            Tone.COLLECTIVE: collective,
+            Tone.WAIT: mean(own, "backward", "collective") - backward - collective,
+        }
+        for rank, own in steps.items()
     }
 
 
