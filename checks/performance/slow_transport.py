@@ -1,4 +1,3 @@
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
@@ -68,8 +67,15 @@ class SlowTransport(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if len(ranks.ranks) == 1:
             return Skipped("needs at least two ranks")
-        if (link := _slow_link(ranks.links)) is not None:
-            return self._link(link, ranks)
+        return self._hosts(ranks) or self._ranks(ranks)
+
+    def _hosts(self, ranks: GroupRecord) -> Finding | None:
+        if (host := _slow_host(ranks.links)) is not None:
+            return self._host(host, ranks)
+        link = _slow_link(ranks.links)
+        return self._link(link, ranks) if link is not None else None
+
+    def _ranks(self, ranks: GroupRecord) -> Judgement:
         seconds = _seconds(ranks.values("collectives"))
         received = {rank: value["seconds"] for rank, value in ranks.values("transport").items()}
         senders = {rank: value["sender"] for rank, value in ranks.values("transport").items()}
@@ -130,19 +136,37 @@ class SlowTransport(Check):
             evidence=(*starts, *table),
         )
 
+    def _host(self, slow: int, ranks: GroupRecord) -> Finding:
+        names = {node.node_rank: node.host for node in ranks.nodes}
+        best = _best_rates(ranks.links)
+        others = min(rate for host, rate in best.items() if host != slow)
+        return self._between_hosts(
+            f"the connections of {names[slow]} carry at most {size(best[slow])}/s, those of the other hosts "
+            f"{size(others)}/s",
+            (slow,),
+            ranks,
+        )
+
     def _link(self, slow: Link, ranks: GroupRecord) -> Finding:
         names = {node.node_rank: node.host for node in ranks.nodes}
-        of_target = next(node.ranks for node in ranks.nodes if node.node_rank == slow.target)
-        others = [link for link in ranks.links if link != slow and not link.error]
-        what, usual = _link_text(slow), _link_text(min(others, key=lambda link: link.rate or math.inf))
+        others = [link for link in ranks.links if link != slow and link.rate]
+        usual = _link_text(min(others, key=lambda link: link.rate))
+        return self._between_hosts(
+            f"the connection from {names[slow.source]} to {names[slow.target]} is slow: {_link_text(slow)}; the "
+            f"others at least {usual}",
+            (slow.source, slow.target),
+            ranks,
+        )
+
+    def _between_hosts(self, headline: str, hosts: Sequence[int], ranks: GroupRecord) -> Finding:
+        names = {node.node_rank: node.host for node in ranks.nodes}
         return self.warn(
-            f"the connection from {names[slow.source]} to {names[slow.target]} is slow: {what}; the others at least "
-            f"{usual}",
+            headline,
             why="Every collective between the hosts goes at the pace of their slowest connection, in every step. "
-            "That host may use another interface, a port that has fallen back to a lower speed, or a busy switch.",
-            fix=f"ethtool eth0 | grep Speed; ip -s link     # on {names[slow.source]} and {names[slow.target]}\n"
+            "A host may use another interface, a port that has fallen back to a lower speed, or a busy switch.",
+            fix=f"ethtool eth0 | grep Speed; ip -s link     # on {listing([names[host] for host in hosts])}\n"
             "name the fast interface on every host: NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
-            ranks=of_target,
+            ranks=tuple(rank for node in ranks.nodes if node.node_rank in hosts for rank in node.ranks),
             evidence=tuple(
                 Evidence(f"{names[link.source]} to {names[link.target]}: {_link_text(link)}")
                 for link in ranks.links
@@ -177,6 +201,25 @@ class SlowTransport(Check):
             ranks=tuple(rank.rank for rank in ranks.ranks),
             evidence=table,
         )
+
+
+def _best_rates(links: Sequence[Link]) -> dict[int, float]:
+    """By host, what its fastest connection carries; the data of one direction make those of the other late."""
+    best: dict[int, float] = {}
+    for link in links:
+        for host in (link.source, link.target) if link.rate else ():
+            best[host] = max(link.rate, best.get(host, 0.0))
+    return best
+
+
+def _slow_host(links: Sequence[Link]) -> int | None:
+    """The host all of whose connections are far slower than those between the others; None where none is."""
+    best = _best_rates(links)
+    if len(best) < 3:
+        return None
+    slowest = min(best, key=lambda host: best[host])
+    others = median(rate for host, rate in best.items() if host != slowest)
+    return slowest if best[slowest] < min(FAST_LINK, others / FAR_OFF) else None
 
 
 def _slow_link(links: Sequence[Link]) -> Link | None:

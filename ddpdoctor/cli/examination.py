@@ -98,6 +98,8 @@ class _Examination(Judging):
 
     def _meet(self) -> None:
         """Wait for the other hosts of the job, and hear what is wrong with them."""
+        if not any(self.request.checks(source) for source in (Source.GROUP, Source.RUN)):
+            return  # this host alone was asked for
         # Who has a reason not to come does not let the others wait.
         limit = BROKEN_SECONDS if self.cause_on_host() else math.inf
         self.hosts.meet(self.request.host.launch, min(self.deadline, time.monotonic() + limit))

@@ -15,6 +15,7 @@ from ddpdoctor.cli.imagined_job import imagined_of
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import LONGEST, CheckOptions
 from ddpdoctor.cli.report_output import open_output
+from ddpdoctor.cli.slurm import with_step
 from ddpdoctor.cli.target import job_of, kind_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
@@ -84,7 +85,7 @@ def request_of(options: CheckOptions) -> Request:
         UsageError: an option asks for what cannot be.
     """
     config = read_config(Path.cwd())
-    options = config.fill(options)
+    options = with_step(config.fill(options), os.environ)
     try:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:

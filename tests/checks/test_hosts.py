@@ -153,7 +153,18 @@ def all_links(**slow: float) -> tuple[object, ...]:
 def test_a_connection_that_is_slower_than_the_others(slow: dict[str, float]) -> None:
     finding = only_finding("DD605", Source.GROUP, hosts(THREE, links=all_links(**slow)))
     assert finding.headline.startswith("the connection from node1 to node2 is slow: ")
-    assert finding.ranks == (4, 5)
+    assert finding.ranks == (2, 3, 4, 5)
+
+
+def test_a_host_all_of_whose_connections_are_slow() -> None:
+    pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
+    links = [link(a, b, rate=4 << 20 if 1 in (a, b) else 200 << 20) for a, b in pairs]
+    finding = only_finding("DD605", Source.GROUP, hosts(THREE, links=links))
+    assert (
+        finding.headline
+        == "the connections of node1 carry at most 4 MiB/s, those of the other hosts 200 MiB/s"
+    )
+    assert finding.ranks == (2, 3)
 
 
 @pytest.mark.parametrize("fast", [{"rate": 2e8}, {"seconds": 0.004}, {"rate": 5e8, "seconds": 3e-4}])

@@ -1,5 +1,6 @@
 """Hosts on this machine: each a network namespace with its own host name and /etc/hosts, all at one bridge."""
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from types import TracebackType
 from tests.support.command import environment
 
 _ETC = Path("/etc/netns")
+_beds = itertools.count()
+"""What a namespace leaves is removed by the kernel some time later, so that each bed has names of its own."""
 
 
 class HostsBed:
@@ -23,8 +26,8 @@ class HostsBed:
 
     def __init__(self, count: int = 2, resolves: Mapping[int, str] | None = None) -> None:
         self.count, self._resolves = count, resolves or {}
-        self._id = os.getpid() % 100_000
-        self.addresses = [f"10.213.{self._id % 200}.{number + 1}" for number in range(count)]
+        self._id = f"{os.getpid() % 100_000}{chr(ord('a') + next(_beds) % 26)}"
+        self.addresses = [f"10.213.{os.getpid() % 200}.{number + 1}" for number in range(count)]
         self.processes: list[subprocess.Popen[str]] = []
 
     def __enter__(self) -> "HostsBed":

@@ -1,0 +1,200 @@
+"""Runs the cases, each on hosts of its own, and compares what their report says with what is planted.
+
+python -m tests.several_hosts [CASE...]     # as root, from the repository's root
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.namespaces import HostsBed
+
+SCRIPT = Path(__file__).with_name("train.py")
+PORT = 20500
+SECONDS = 240.0
+"""For one case."""
+NAMED_WITHIN = 15.0
+"""Seconds from the loss of a host to the end of the others' commands."""
+RUN = ("--select", "run", str(SCRIPT))
+GROUP = ("--select", "host,group")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Words of the command, and what its report has to say."""
+
+    words: tuple[str, ...]
+    expected: dict[str, str]
+    """The beginning of the headline of each finding above info, by code."""
+    hosts: int = 2
+    absent: int | None = None
+    resolves: tuple[int, str] | None = None
+    prepares: Callable[[HostsBed], None] | None = None
+    """Makes the network what it should not be."""
+    loses: Callable[[HostsBed], None] | None = None
+    """What becomes of host 1 while it trains."""
+    reported_by: int = 0
+    timeout: float = 100.0
+
+
+def kill(bed: HostsBed) -> None:
+    """Kill all processes of host 1, as its end does."""
+    for pid in bed.pids(1):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            continue
+
+
+def cut(bed: HostsBed) -> None:
+    """Pull its cable."""
+    bed.cut(1)
+
+
+def firewall(bed: HostsBed) -> None:
+    """One on host 0 that answers nothing at the ports for data."""
+    bed.run(0, "ip", "rule", "add", "pref", "1000", "lookup", "local")
+    bed.run(0, "ip", "rule", "del", "pref", "0")
+    ports = ("ipproto", "tcp", "dport", "32768-60999")
+    bed.run(0, "ip", "rule", "add", "pref", "500", "iif", "eth0", *ports, "blackhole")
+
+
+def large_packets(bed: HostsBed) -> None:
+    """Host 0 takes packets that host 1 does not."""
+    bed.run(0, "ip", "link", "set", "eth0", "mtu", "9000")
+
+
+def slow_host(bed: HostsBed) -> None:
+    """Host 1 sends little at a time."""
+    bed.run(
+        1,
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "eth0",
+        "root",
+        "tbf",
+        "rate",
+        "20mbit",
+        "burst",
+        "32k",
+        "latency",
+        "400ms",
+    )
+
+
+LOST = {"DD315": "host node1 (ranks 2-3) was lost: "}
+CASES = {
+    "right": Case(RUN, {}),
+    "right_group": Case(GROUP, {}),
+    "three_hosts": Case(GROUP, {}, hosts=3),
+    "shards_of_each_host": Case((*RUN, "shards_of_each_host"), {"DD105": "ranks "}),
+    "leaves_the_loop": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}),
+    "blocks": Case((*RUN, "blocks"), {"DD307": "rank 2 on node1 "}),
+    "raises": Case((*RUN, "raises"), {"DD304": "rank 2 on node1 failed with ValueError"}),
+    "is_killed": Case((*RUN, "is_killed"), {"DD012": "rank 2 on node1 "}),
+    "saves_on_its_own_disk": Case(
+        (*RUN, "saves_on_its_own_disk"), {"DD408": "ranks 2-3 on node1 cannot find "}
+    ),
+    "lost": Case((*RUN, "slow"), LOST, loses=kill),
+    "cut": Case((*RUN, "slow"), LOST, loses=cut),
+    "never_comes": Case(GROUP, {"DD004": "node 2 did not come"}, hosts=3, absent=2, timeout=10),
+    "no_leader": Case(GROUP, {"DD004": "no answer of node 0"}, absent=0, reported_by=1, timeout=8),
+    "firewall": Case(GROUP, {"DD710": "node"}, prepares=firewall),
+    "large_packets": Case(
+        GROUP,
+        {"DD711": "the MTU differs between hosts: 1500 on node1; 9000 on node0"},
+        prepares=large_packets,
+    ),
+    "slow_host": Case(
+        GROUP, {"DD605": "the connections of node1 carry at most "}, hosts=3, prepares=slow_host
+    ),
+    "loopback": Case(
+        GROUP, {"DD003": "hostname 'node1' resolves to 127.0.1.1"}, resolves=(1, "127.0.1.1 node1\n")
+    ),
+}
+
+
+def main() -> int:
+    """Run the cases that are named, or all; the exit status."""
+    wrong = [name for name in sys.argv[1:] or CASES if not passes(name, CASES[name])]
+    print(f"wrong: {', '.join(wrong)}" if wrong else "all cases are as expected")
+    return int(bool(wrong))
+
+
+def passes(name: str, case: Case) -> bool:
+    """Run a case, print what came of it, and say whether it is as expected."""
+    resolves = dict([case.resolves]) if case.resolves else {}
+    with tempfile.TemporaryDirectory() as folder, HostsBed(case.hosts, resolves) as bed:
+        if case.prepares is not None:
+            case.prepares(bed)
+        began, commands = time.monotonic(), start(case, bed, Path(folder))
+        if case.loses is not None:
+            began = wait_for(Path(folder, "trains"))
+            case.loses(bed)
+        ended = {host: command.communicate(timeout=SECONDS) for host, command in commands.items()}
+        seconds = time.monotonic() - began
+        left = [bed.pids(host) for host in range(case.hosts) if case.loses is None or host != 1]
+    statuses = {
+        host: command.returncode for host, command in commands.items() if case.loses is None or host != 1
+    }
+    problems = list(differences(case, ended[case.reported_by][0]))
+    if len({*statuses.values()}) > 1:
+        problems.append(f"exit statuses {statuses}")
+    if any(left):
+        problems.append(f"processes left: {left}")
+    if case.loses is not None and seconds > NAMED_WITHIN:
+        problems.append(f"named after {seconds:.1f} s")
+    print(f"{name:22} {seconds:6.1f} s  {'as expected' if not problems else '; '.join(problems)}", flush=True)
+    if problems:
+        print(*(text[-1500:] for said in ended.values() for text in said), sep="\n")
+    return not problems
+
+
+def start(case: Case, bed: HostsBed, folder: Path) -> "dict[int, subprocess.Popen[str]]":
+    """Start the command on each host, on which the folder ``own`` is a disk of its own."""
+    (folder / "own").mkdir()
+    commands = {}
+    for host in range(case.hosts):
+        if host != case.absent:
+            options = [*bed.launch(host, PORT), "--timeout", str(case.timeout), "--quiet", "--format", "json"]
+            words = [sys.executable, "-m", "ddpdoctor", "check", *options, *case.words]
+            mounted = ["sh", "-c", f'mount -t tmpfs none {folder}/own && exec "$@"', "sh", *words]
+            commands[host] = bed.start(host, mounted, folder, {"SCRATCH": str(folder)})
+    return commands
+
+
+def wait_for(file: Path) -> float:
+    """Wait until a file is there, and a little longer; the time."""
+    end = time.monotonic() + SECONDS
+    while not file.exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    time.sleep(1)
+    return time.monotonic()
+
+
+def differences(case: Case, report: str) -> Sequence[str]:
+    """What a report does not say, or says beside it."""
+    try:
+        findings: list[dict[str, Any]] = json.loads(report)["findings"]
+    except ValueError:
+        return ["no report"]
+    told = {finding["code"]: finding["headline"] for finding in findings if finding["level"] != "info"}
+    lacking = [code for code, start in case.expected.items() if not told.get(code, "").startswith(start)]
+    return [f"{code} is not told" for code in lacking] + [
+        f"{code}: {headline}"
+        for code, headline in told.items()
+        if code not in case.expected or code in lacking
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

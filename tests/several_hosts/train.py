@@ -1,0 +1,48 @@
+"""A right script, and with an argument a wrong one: the fault of that name."""
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
+SCRATCH = os.environ.get("SCRATCH", "/tmp")
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
+sampler = DistributedSampler(data)
+if FAULT == "shards_of_each_host":
+    sampler = DistributedSampler(data, int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
+loader = DataLoader(data, batch_size=8, sampler=sampler)
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for step, (x, y) in enumerate(loader):
+        if FAULT == "leaves_the_loop" and rank == 3 and step == 3:
+            break
+        if FAULT == "blocks" and rank == 2 and step == 3:
+            os.read(os.pipe()[0], 1)
+        if FAULT == "raises" and rank == 2 and step == 3:
+            raise ValueError("sample 17 is broken")
+        if FAULT == "is_killed" and rank == 2 and step == 3:
+            os.kill(os.getpid(), 9)
+        if FAULT == "slow":
+            os.close(os.open(f"{SCRATCH}/trains", os.O_CREAT, 0o600))
+            time.sleep(3)
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+if FAULT == "saves_on_its_own_disk":
+    if rank == 0:
+        torch.save(model.module.state_dict(), f"{SCRATCH}/own/best.pt")
+    dist.barrier()
+    torch.load(f"{SCRATCH}/own/best.pt")
+dist.destroy_process_group()

@@ -1,0 +1,118 @@
+"""Runs the cases on one cluster, and compares what ddpdoctor says with what is planted.
+
+python -m tests.slurm [CASE...]     # as root, from the repository's root
+"""
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.several_hosts.__main__ import SCRIPT
+from tests.slurm.cluster import PROGRAMS, SlurmCluster
+
+DDPDOCTOR = (sys.executable, "-m", "ddpdoctor")
+CHECK = ("check", "--nproc", "2", "--quiet", "--format", "json", "--output", "report.json")
+ONE_EACH = ("srun", "--nodes", "2", "--ntasks-per-node", "1", "--cpus-per-task", "2")
+TASKS = ("srun", "--nodes", "2", "--ntasks-per-node", "2", "--cpus-per-task", "1")
+_AS_RANKS = """\
+import os, runpy, sys
+environ = os.environ
+for name, of_slurm in {"RANK": "PROCID", "WORLD_SIZE": "NTASKS", "LOCAL_RANK": "LOCALID"}.items():
+    environ[name] = environ[f"SLURM_{of_slurm}"]
+environ.update(LOCAL_WORLD_SIZE="2", MASTER_ADDR="node0", MASTER_PORT="20777")
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""A script that takes its ranks from Slurm's variables, before the training script begins."""
+_SBATCH = """\
+#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=2 --output=job.out --time=5
+srun {command}
+"""
+
+
+def by_srun(cluster: SlurmCluster, folder: Path) -> str:
+    """``srun ddpdoctor check train.py``, once on each node: no option of the launch."""
+    words = [*ONE_EACH, *DDPDOCTOR, *CHECK, "--select", "host,group,run", str(SCRIPT)]
+    return told(cluster, words, folder, {})
+
+
+def fault_by_srun(cluster: SlurmCluster, folder: Path) -> str:
+    """A rank of the second node leaves the loop."""
+    words = [*ONE_EACH, *DDPDOCTOR, *CHECK, "--select", "run", str(SCRIPT), "leaves_the_loop"]
+    return told(cluster, words, folder, {"DD308": "rank 3 on node1 "})
+
+
+def in_sbatch(cluster: SlurmCluster, folder: Path) -> str:
+    """The one line in a script for sbatch."""
+    command = [*DDPDOCTOR, *CHECK, "--select", "run", str(SCRIPT), "raises"]
+    (folder / "job.sbatch").write_text(_SBATCH.format(command=" ".join(command)))
+    return told(
+        cluster,
+        ["sbatch", "--wait", "job.sbatch"],
+        folder,
+        {"DD304": "rank 2 on node1 failed with ValueError"},
+    )
+
+
+def line_of_srun(cluster: SlurmCluster, folder: Path) -> str:
+    """``ddpdoctor check -- srun python train.py``: the ranks are srun's tasks, their records on a shared disk."""
+    (folder / "ranks.py").write_text(_AS_RANKS)
+    line = [*TASKS, sys.executable, "ranks.py", str(SCRIPT), "leaves_the_loop"]
+    words = [*DDPDOCTOR, *CHECK, "--select", "run", "--", *line]
+    return told(cluster, words, folder, {"DD308": "rank 3 on node1 "})
+
+
+def tasks_are_refused(cluster: SlurmCluster, folder: Path) -> str:
+    """srun starts the command twice on each node."""
+    _, _, err = cluster.run([*TASKS, *DDPDOCTOR, *CHECK, "--select", "group"], folder)
+    return "" if "srun starts this command 4 times on 2 nodes" in err else err
+
+
+def contradiction(cluster: SlurmCluster, folder: Path) -> str:
+    """RANK is exported in the shell from which srun is called."""
+    words = [*ONE_EACH, *DDPDOCTOR, *CHECK, "--select", "DD001"]
+    return told(cluster, words, folder, {"DD001": "RANK=7 "}, env={"RANK": "7", "WORLD_SIZE": "8"})
+
+
+CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
+    case.__name__: case
+    for case in (by_srun, fault_by_srun, in_sbatch, line_of_srun, tasks_are_refused, contradiction)
+}
+
+
+def told(cluster: SlurmCluster, words: list[str], folder: Path, expected: dict[str, str], **run: Any) -> str:
+    """What is wrong with the report of a command; empty where it is as expected."""
+    status, out, err = cluster.run(words, folder, **run)
+    try:
+        findings = json.loads((folder / "report.json").read_text())["findings"]
+    except (OSError, ValueError):
+        return f"no report, exit status {status}: {(out + err)[-2000:]}"
+    headlines = {finding["code"]: finding["headline"] for finding in findings if finding["level"] != "info"}
+    right = headlines.keys() == expected.keys()
+    right = right and all(headlines[code].startswith(start) for code, start in expected.items())
+    return "" if right and bool(status) == bool(expected) else f"exit status {status}, {headlines}"
+
+
+def main() -> int:
+    """Run the cases that are named, or all; the exit status."""
+    if not SlurmCluster.is_installed():
+        print(f"needs {', '.join(PROGRAMS)}: apt-get install --no-install-recommends slurm-wlm munge")
+        return 2
+    wrong = []
+    with SlurmCluster() as cluster:
+        for name in sys.argv[1:] or CASES:
+            began = time.monotonic()
+            with tempfile.TemporaryDirectory() as folder:
+                problem = CASES[name](cluster, Path(folder))
+            print(f"{name:20} {time.monotonic() - began:6.1f} s  {problem or 'as expected'}", flush=True)
+            wrong += [name] if problem else []
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""A Slurm cluster on this machine: munged, slurmctld, and a slurmd on each of some hosts in namespaces.
+
+Needs root and Debian's slurm-wlm and munge: apt-get install --no-install-recommends slurm-wlm munge
+"""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.support.command import ROOT, environment
+from tests.support.namespaces import HostsBed
+
+PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch")
+SECONDS = 20.0
+"""For the daemons to come up."""
+_CONFIGURATION = """\
+ClusterName=bed
+SlurmctldHost=node0
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CredType=cred/munge
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill
+MpiDefault=none
+ReturnToService=2
+KillWait=2
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+SlurmdSpoolDir={folder}/spool.%n
+StateSaveLocation={folder}/state
+NodeName=node[0-{last}] CPUs=2 RealMemory=4000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
+"""
+_CGROUPS = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+"""None: slurmd looks for them in any case, and the namespace of a host has none."""
+
+
+class SlurmCluster:
+    """A cluster of so many nodes; a context manager that leaves nothing of it."""
+
+    def __init__(self, nodes: int = 2) -> None:
+        self.bed = HostsBed(nodes)
+        self.folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-slurm-"))
+        self._left = ExitStack()
+
+    @staticmethod
+    def is_installed() -> bool:
+        """Whether Slurm's programs are there."""
+        return all(shutil.which(program) for program in PROGRAMS)
+
+    def __enter__(self) -> "SlurmCluster":
+        self._left.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            self._left.enter_context(self.bed)
+            self._start()
+        except BaseException:
+            self._left.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.close()
+
+    def start(
+        self, words: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        """Start a command of Slurm's on the first node."""
+        return self.bed.start(0, words, cwd, {**self._environ, "PYTHONPATH": str(ROOT), **(env or {})})
+
+    def run(
+        self, words: Sequence[str], cwd: Path, env: Mapping[str, str] | None = None, seconds: float = 300.0
+    ) -> tuple[int, str, str]:
+        """Run one to its end: its status and what it said."""
+        process = self.start(words, cwd, env)
+        out, err = process.communicate(timeout=seconds)
+        return process.returncode, out, err
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {"SLURM_CONF": str(self.folder / "slurm.conf")}
+
+    def _start(self) -> None:
+        self.folder.chmod(0o755)
+        (self.folder / "state").mkdir()
+        configuration = _CONFIGURATION.format(folder=self.folder, last=self.bed.count - 1)
+        (self.folder / "slurm.conf").write_text(configuration)
+        (self.folder / "cgroup.conf").write_text(_CGROUPS)
+        self._start_munge()
+        self.bed.start(0, ["slurmctld", "-D"], self.folder, self._environ)
+        for number in range(self.bed.count):
+            (self.folder / f"spool.node{number}").mkdir()
+            self.bed.start(number, ["slurmd", "-D", "-N", f"node{number}"], self.folder, self._environ)
+        self._wait_until_idle()
+
+    def _start_munge(self) -> None:
+        key = self.folder / "munge.key"
+        subprocess.run(["mungekey", "--create", f"--keyfile={key}"], check=True)
+        files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munge.pid"}
+        files |= {"log-file": "munge.log", "seed-file": "munge.seed"}
+        options = [f"--{name}={self.folder / file}" for name, file in files.items()]
+        # In the foreground it would write to a terminal; its folder is not root's alone.
+        process = subprocess.Popen(["munged", "--foreground", "--force", *options], env=environment({}))
+        self._left.callback(process.wait)
+        self._left.callback(process.terminate)
+
+    def _wait_until_idle(self) -> None:
+        end, states = time.monotonic() + SECONDS, ""
+        while time.monotonic() < end:
+            _, states, _ = self.run(["sinfo", "--noheader", "--Node", "--format", "%T"], self.folder)
+            if states.split() == ["idle"] * self.bed.count:
+                return
+            time.sleep(0.5)
+        logs = "\n".join(file.read_text()[-2000:] for file in sorted(self.folder.glob("*.log")))
+        raise TimeoutError(f"the nodes are {states.split()}\n{logs}")
