@@ -1,3 +1,4 @@
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -14,7 +15,7 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import Exchange, exchanged, is_named
+from ddpdoctor.trace.files import Exchange, exchanged, is_named, read_last
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import files, grouped, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
@@ -40,9 +41,9 @@ class CheckpointRace(Check):
     What it finds:
         A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no
         barrier, no other collective, no training step, no lock; whether it went well this time or not. Also a rank
-        that failed since a file of another kind, which another rank writes, was not there yet. In the live group, a
-        filesystem on which a file that is written and closed before a barrier is not complete for the ranks that
-        read after it.
+        that failed since a file of another kind, which another rank writes, was not there yet or half written. In
+        the live group, a filesystem on which a file that is written and closed before a barrier is not complete for
+        the ranks that read after it.
 
     Why it matters:
         torch.save writes for seconds. A rank that reads meanwhile finds no file, or part of one, and ends with
@@ -86,6 +87,7 @@ class CheckpointRace(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()
         missed = [self._missed(*miss) for miss in _missed(trace, recordings)]
+        missed += [self._half_read(*half) for half in _half_read(trace, recordings)]
         pairs = list(exchanged(recordings))
         if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
@@ -151,6 +153,24 @@ class CheckpointRace(Check):
             about=Kind.PATH.of(event.path),
         )
 
+    def _half_read(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
+        reader, raised = next(iter(readers.items()))
+        thread = ", in a thread of its own" if event.background else ""
+        return self.fail(
+            f"{ranks_do(readers, 'read')} {files([event.path])} while rank {writer} may still write it",
+            why=f"{_NO_WAIT} Here the reader found a part of it and failed with {raised.type}.",
+            fix="thread.join()     # on the rank that writes\ndist.barrier()    # then the others may read"
+            if event.background
+            else _FIX,
+            ranks=tuple(sorted(readers)),
+            where=raised.at,
+            evidence=(
+                Evidence(f"writes it at {_line(event)}{thread}", (writer,), event.at),
+                Evidence(last_line(raised), (reader,), raised.at),
+            ),
+            about=Kind.PATH.of(event.path),
+        )
+
     def _incomplete(self, wrong: Mapping[int, Mapping[str, Any]], folder: str) -> Finding:
         first = next(iter(wrong.values()))
         content = "no file" if first["after"] == "nothing" else f"{size(first['bytes'])}"
@@ -191,6 +211,32 @@ def _missed(
             paths.add(event.path)
             readers = {rank: error for rank, error in late.items() if is_named(event.path, error.message)}
             yield writer, event, readers
+
+
+def _half_read(
+    trace: Trace, recordings: Mapping[int, Recording]
+) -> Iterator[tuple[int, FileEvent, dict[int, Raised]]]:
+    """The files that a rank failed to understand while another may still have been writing them."""
+    order = HappensBefore(recordings)
+    first = trace.first_to_break()
+    broke = {} if first is None or first.is_victim else {first.rank: raised_as(trace, r"").get(first.rank)}
+    for reader, raised in broke.items():
+        read = read_last(recordings[reader]) if raised else None
+        mine = {event.path for event in _events(recordings[reader])}
+        for writer, event in on_each_rank(recordings, _written):
+            if (
+                writer == reader
+                or raised is None
+                or read is None
+                or event.path != read.path
+                or event.path in mine
+            ):
+                continue
+            same_host = recordings[writer].host == recordings[reader].host
+            until = math.inf if event.background else event.time
+            if same_host and order.may_overlap(writer, (event.time, until), reader, (read.time, raised.time)):
+                yield writer, event, {reader: raised}
+                break
 
 
 def _written(recording: Recording) -> list[FileEvent]:

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.recorder.events.files import FileEvent, LogWriter
+from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
@@ -28,8 +28,9 @@ class SharedPathRace(Check):
 
     What it finds:
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
-        collective in between; and a folder that all ranks create, or a file that all remove or move, where a rank
-        that came too late failed. Checkpoints (DD402) and log files (DD606) have their own checks.
+        collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
+        that came too late failed; and a folder that each rank makes where it finds none, where it happened to go
+        well. Checkpoints (DD402) and log files (DD606) have their own checks.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
@@ -69,7 +70,8 @@ class SharedPathRace(Check):
             if len(events) > 1 and not _take_turns(recordings, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        return [*failed.values(), *map(self._race, races)] or Passed(
+        asked = [pair for pair in _asked_then_made(recordings) if pair[0].path not in failed]
+        return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
             "no two ranks wrote the same file of the script at a time"
         )
 
@@ -89,6 +91,18 @@ class SharedPathRace(Check):
             ),
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(*paths),
+        )
+
+    def _asked(self, made: FileEvent, ranks: tuple[int, ...]) -> Finding:
+        return self.warn(
+            f"{ranks_phrase(ranks)} make {quote(made.path)} where they find none, without synchronizing",
+            why="Another rank may make it between the question and the answer; then os.mkdir fails with "
+            "FileExistsError. This time no two ranks came at the same moment.",
+            fix="os.makedirs(path, exist_ok=True)",
+            ranks=ranks,
+            where=made.at,
+            confidence=Confidence.LIKELY,
+            about=Kind.PATH.of(made.path),
         )
 
     def _too_late(self, events: Mapping[int, FileEvent], late: list[int], raised: Raised) -> Finding:
@@ -121,6 +135,29 @@ def _same_on_peers(
     return {}
 
 
+def _asked_then_made(recordings: Mapping[int, Recording]) -> list[tuple[FileEvent, tuple[int, ...]]]:
+    """Folders that one rank made after it had asked whether they exist, as others asked at the same line."""
+    results = []
+    for rank, recording in recordings.items():
+        for made in (event for event in recording.files if event.action == "mkdir"):
+            questions = [asked for asked in recording.events(PathAsked) if asked.path == made.path]
+            question = next(
+                (asked for asked in questions if not asked.there and asked.time < made.time), None
+            )
+            if question is None:
+                continue
+            same = {
+                peer: asked
+                for peer, other in recordings.items()
+                for asked in other.events(PathAsked)
+                if other.host == recording.host and (asked.path, asked.at) == (made.path, question.at)
+            }
+            events = {peer: made if peer == rank else asked for peer, asked in same.items()}
+            if len(same) > 1 and not _take_turns(recordings, events) and not _locked(recordings, events):
+                results.append((made, tuple(same)))
+    return results
+
+
 def _writes_by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
     logs = {writer.target for recording in recordings.values() for writer in recording.events(LogWriter)}
@@ -141,7 +178,7 @@ def _is_below(path: str, folders: set[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders if folder)
 
 
-def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
+def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:
     """Whether the ranks had taken a lock before they wrote. Which file it protects only the script knows."""
     return all(
         any(event.action == "lock" and event.time < events[rank].time for event in recordings[rank].files)
@@ -149,7 +186,7 @@ def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]
     )
 
 
-def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent]) -> bool:
+def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:
     """Whether each rank but the first ran a collective after the first had written and before it wrote itself."""
     first = min(events, key=lambda rank: events[rank].time)
     return all(

@@ -1,18 +1,20 @@
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed
+from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
+from ddpdoctor.trace.loading import Round, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)
@@ -65,7 +67,7 @@ class RankLocalMetric(Check):
         divided = [shared for shared in rounds if _is_divided(shared)]
         if not divided:
             return Skipped("the evaluation is not divided among the ranks")
-        return [self._local(shared, uses) for shared, uses in by_loader(divided, _uses)] or Passed(
+        return [self._local(shared, uses) for shared, uses in _gravest(divided)] or Passed(
             "what ranks evaluate apart is exchanged between them, or is not used"
         )
 
@@ -95,6 +97,9 @@ class Use:
     value: str = ""
 
 
+_Look: TypeAlias = Callable[[Recording, float, float], Use | None]
+
+
 def _is_divided(shared: Round) -> bool:
     """Whether each rank evaluates samples that another one does not."""
     if shared.indices is None:
@@ -116,42 +121,55 @@ def _part(shared: Round) -> str:
 def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
     """From the beginning of the evaluation to the next training step or evaluation."""
     after = pass_.begin if pass_.end is None else pass_.end
-    steps = (update.time for step in recording.steps for update in step.optimizer_steps)
+    steps = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
+    steps += [update.time for step in recording.steps for update in step.optimizer_steps]
     passes = (other.begin for other in recording.passes if other.training or other.loader == pass_.loader)
     return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
 def _is_exchanged(shared: Round) -> bool:
-    """Whether a rank sent anything to another since the pass began, or left it in a file of its own."""
-    files: set[str] = set()
+    """Whether a rank sent anything to another since the pass began, or each left it in a file of its own."""
+    files: dict[int, set[str]] = {}
     for rank, recording in shared.recordings.items():
         begin, end = _window(recording, shared.passes[rank])
-        calls = (call.operation for call in recording.collectives if begin <= call.time < end)
+        calls = (
+            call.operation
+            for call in recording.collectives
+            if begin <= call.time < end and not (call.weight_of or call.gradient_of)
+        )
         if any(not operation.endswith(NO_VALUES) for operation in calls):
             return True
-        files |= {save.path for save in recording.saves if begin <= save.begin < end and save.path}
-    return len(files) >= len(shared.ranks)
+        files[rank] = {save.path for save in recording.saves if begin <= save.begin < end and save.path}
+    counts = Counter(path for written in files.values() for path in written)
+    return all(any(counts[path] == 1 for path in written) for written in files.values())
 
 
-def _uses(shared: Round) -> dict[int, Use]:
-    """What ranks do by their own number, the gravest first; that every rank prints its own is no use of it."""
-    if _is_exchanged(shared):
-        return {}
-    for look in (_scheduled, _saved, _printed):
-        uses = {
-            rank: use
-            for rank, recording in shared.recordings.items()
-            if (use := look(recording, *_window(recording, shared.passes[rank])))
-        }
-        if uses and (look is not _printed or len(uses) < len(shared.ranks)):
-            return uses
-    return {}
+def _gravest(rounds: Iterable[Round]) -> list[tuple[Round, Mapping[int, Use]]]:
+    """Of each loader the gravest use of a rank's own number, and the first round that shows it."""
+    gravest: dict[tuple[Subject, ...], tuple[int, Round, Mapping[int, Use]]] = {}
+    for shared in rounds:
+        if _is_exchanged(shared):
+            continue
+        for gravity, look in enumerate(_LOOKS):
+            uses = _uses(shared, look)
+            if uses and (shared.about not in gravest or gravity < gravest[shared.about][0]):
+                gravest[shared.about] = gravity, shared, uses
+    return [(shared, uses) for _, shared, uses in gravest.values()]
+
+
+def _uses(shared: Round, look: _Look) -> dict[int, Use]:
+    """What ranks do by their own number; that every rank prints its own is no use of it."""
+    uses = {
+        rank: use
+        for rank, recording in shared.recordings.items()
+        if (use := look(recording, *_window(recording, shared.passes[rank])))
+    }
+    return {} if look is _printed and len(uses) == len(shared.ranks) else uses
 
 
 def _scheduled(recording: Recording, begin: float, end: float) -> Use | None:
-    before = [step for step in recording.steps if step.time < end]
-    for call in before[-1].schedulers if before else ():
-        if call.metric is not None:
+    for call in recording.events(SchedulerStep):
+        if begin <= call.time < end and call.metric is not None:
             one_rank, several = (
                 f"steps {call.name} by its own metric",
                 f"step {call.name} by their own metrics",
@@ -169,3 +187,7 @@ def _printed(recording: Recording, begin: float, end: float) -> Use | None:
     lines = (line for line in recording.events(Printed) if begin <= line.time < end)
     line = next((line for line in lines if METRIC.search(line.text)), None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None
+
+
+_LOOKS: tuple[_Look, ...] = (_scheduled, _saved, _printed)
+"""The gravest first."""

@@ -1,15 +1,24 @@
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
+from ddpdoctor.model import Finding, Judgement, Kind, Passed
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
+
+_ONE_METRIC = (
+    "dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
+)
+_ROUNDING = 1e-5
+"""Relative; a GPU computes one evaluation on two ranks with sums in another order."""
 
 
 class HyperparametersDiffer(Check):
@@ -17,7 +26,8 @@ class HyperparametersDiffer(Check):
 
     What it finds:
         A learning rate, weight decay, momentum or another value of a parameter group that differs between ranks in
-        the same step; and the scheduler's line where ReduceLROnPlateau was given another loss on each rank.
+        the same step; and the scheduler's line where ReduceLROnPlateau was given another loss on each rank, also
+        where the rates have not parted yet (a warning).
 
     Why it matters:
         Gradients are averaged, steps are not: with equal gradients and unequal learning rates the weights drift
@@ -45,8 +55,27 @@ class HyperparametersDiffer(Check):
         optimizers = grouped(unequal, lambda differing: (tuple(differing.group), differing.update.optimizer))
         # Optimizers that got the same values got them from one place.
         causes = grouped((steps[0] for steps in optimizers), lambda first: (first.name, str(first.values)))
-        return [self._differ(of_cause[0]) for of_cause in causes] or Passed(
+        if causes:
+            return [self._differ(of_cause[0]) for of_cause in causes]
+        plateaus = [
+            plateau
+            for group in replicas(trace)
+            if (plateau := _unequal_metric(group, math.inf)) and not _is_settled(group, plateau[0])
+        ]
+        return [self._will_differ(*plateau) for plateau in plateaus] or Passed(
             f"hyperparameters are equal on every rank in {plural(len(steps), 'optimizer step')}"
+        )
+
+    def _will_differ(self, called: SchedulerStep, metrics: Mapping[int, float]) -> Finding:
+        shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in list(metrics.items())[:3])
+        return self.warn(
+            f"{called.name} is given a different metric on each rank: {shown}",
+            why="The rates are still equal. Once one rank's metric improves where another's does not, their "
+            "schedulers decide differently, and with unequal rates the weights drift apart.",
+            fix=_ONE_METRIC,
+            ranks=tuple(metrics),
+            where=called.at,
+            evidence=by_state({rank: f"metric {value:.6g}" for rank, value in metrics.items()}),
         )
 
     def _differ(self, unequal: "Unequal") -> Finding:
@@ -62,12 +91,12 @@ class HyperparametersDiffer(Check):
                 else "It was set to a different value on each rank. "
             )
             + "Equal gradients then make unequal steps, and the weights drift apart.",
-            fix="dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
+            fix=_ONE_METRIC
             if plateau
             else f"value = [group[{name!r}]]\ndist.broadcast_object_list(value, src=0)    # rank 0's on every rank\n"
             f"group[{name!r}] = value[0]",
             ranks=tuple(values),
-            where=plateau[0] if plateau else update.where,
+            where=plateau[0].at if plateau else update.where,
             evidence=by_state(
                 {
                     rank: f"step {update.index}, parameter group {unequal.number}: {name} = {_value(value)}"
@@ -103,7 +132,7 @@ def _unequal(group: Group, update: Update) -> Unequal | None:
     return None
 
 
-def _unequal_metric(group: Group, before: int) -> tuple[Where | None, dict[int, float]] | None:
+def _unequal_metric(group: Group, before: float) -> tuple[SchedulerStep, dict[int, float]] | None:
     """The last scheduler step ahead of this training step that was given unequal numbers."""
     unequal = None
     for index, row in training_steps(group):
@@ -115,9 +144,24 @@ def _unequal_metric(group: Group, before: int) -> tuple[Where | None, dict[int, 
                 for rank, called in zip(row, steps, strict=True)
                 if called.metric is not None
             }
-            if len(metrics) == len(row) and len(set(metrics.values())) > 1:
-                unequal = (steps[0].at, metrics)
+            if len(metrics) == len(row) and _differ_by_more_than_rounding(metrics.values()):
+                unequal = (steps[0], metrics)
     return unequal
+
+
+def _is_settled(group: Group, called: SchedulerStep) -> bool:
+    """Whether ranks exchange something before the next training step: then one may send its rate to all."""
+    recording = next(iter(group.values()))
+    forwards = [forward.time for forward in recording.forwards if forward.grad]
+    following = min((time for time in forwards if time > called.time), default=math.inf)
+    return any(
+        called.time < call.time < following and not call.operation.endswith("barrier")
+        for call in recording.collectives
+    )
+
+
+def _differ_by_more_than_rounding(values: Iterable[float]) -> bool:
+    return any(not math.isclose(one, other, rel_tol=_ROUNDING) for one, other in pairwise(values))
 
 
 def _value(value: Any) -> str:

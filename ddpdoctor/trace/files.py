@@ -7,12 +7,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ddpdoctor.recorder.events.files import Load, Save
+from ddpdoctor.recorder.events.files import FileRead, Load, Save
 
 if TYPE_CHECKING:
     from ddpdoctor.trace.recording import Recording
 
 
+_READING = 5.0
+"""Seconds between opening a file and the exception that is about what was in it."""
+_READING_LINES = 3
+"""The same in lines of one function."""
 _QUOTED = re.compile(r"'([^']+)'")
 
 Exchange = tuple[int, Save, int, Load]
@@ -36,12 +40,29 @@ def is_named(path: str, message: str) -> bool:
     return any(path == name or path.endswith(f"/{name}") for name in names)
 
 
+def read_last(recording: Recording) -> FileRead | None:
+    """The file that this rank was reading when it failed, as far as that shows."""
+    raised = recording.raised
+    if raised is None or raised.at is None:
+        return None
+    read = next((read for read in reversed(recording.events(FileRead)) if read.time <= raised.time), None)
+    if read is None or read.at is None or raised.time - read.time > _READING:
+        return None
+    same = (read.at.file, read.at.function) == (raised.at.file, raised.at.function)
+    behind = (raised.at.line or 0) - (read.at.line or 0)
+    return read if same and 0 <= behind <= _READING_LINES else None
+
+
 def changed_by_others(recordings: Mapping[int, Recording], rank: int, message: str) -> bool:
-    """Whether an OSError of this rank is about a path that another rank of its host writes, makes or removes."""
+    """Whether this rank failed on a path that another rank of its host writes, makes or removes.
+
+    An OSError names it; any other exception may be about what was in a file that was just opened.
+    """
     if rank not in recordings:
         return False
+    read = read_last(recordings[rank])
     host = recordings[rank].host
     peers = [recording for peer, recording in recordings.items() if peer != rank and recording.host == host]
     paths = [save.path for peer in peers for save in peer.saves]
     paths += [event.path for peer in peers for event in peer.files if event.action != "lock"]
-    return any(is_named(path, message) for path in paths)
+    return any(is_named(path, message) or (read is not None and path == read.path) for path in paths)

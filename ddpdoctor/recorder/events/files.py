@@ -101,6 +101,27 @@ class FileEvent(Event):
     path: str
     time: float
     at: Where | None
+    background: bool = False
+    """Whether another thread than the main one did it."""
+
+
+@dataclass(slots=True)
+class FileRead(Event):
+    """A file opened for reading on the script's behalf, not through torch.load; of each line the first few."""
+
+    path: str
+    time: float
+    at: Where | None
+
+
+@dataclass(slots=True)
+class PathAsked(Event):
+    """The script asked whether a path exists; of each line and path the first time."""
+
+    path: str
+    time: float
+    at: Where | None
+    there: bool = True
 
 
 @dataclass(slots=True)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import Checkpoints
-from ..events.files import FileEvent
+from ..events.files import FileEvent, FileRead, PathAsked
 from ..guard import report
+from ..patch import after_call
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -59,6 +62,10 @@ _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
 _MOST_OF_A_LINE = 20
+_MOST_READS = 5
+_MOST_ASKED = 200
+_PYTHON = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
+"""Where packages lie, which read files of their own."""
 
 
 def install(session: Session) -> None:
@@ -69,6 +76,9 @@ def install(session: Session) -> None:
         if event in _EVENTS:
             watch.hear(event, args)
 
+    asked = after_call(watch.look_asked)
+    for owner, name in ((os.path, "exists"), (os.path, "isdir"), (Path, "exists"), (Path, "is_dir")):
+        session.patch(owner, name, asked)
     # A bound method would cost four times as much.
     sys.addaudithook(hear)
     session.on_undo(watch.stop)
@@ -82,6 +92,7 @@ class _Watch:
         self.counts: Counter[tuple[Where | None, str]] = Counter()
         self.busy = False
         self.stopped = False
+        self.asked = 0
 
     def stop(self) -> None:
         """Do nothing from now on."""
@@ -111,6 +122,7 @@ class _Watch:
             self._tell_once("lock", _locked(event, args))
             return
         if event == "open" and not _changes(*args[:3]):
+            self._tell_read(_place(event, args), frame)
             return
         if event == "os.mkdir" and frame.f_locals.get("exist_ok"):
             return  # a folder that may be there already harms nobody
@@ -146,7 +158,31 @@ class _Watch:
         at = self.session.here()
         self.counts[at, action] += 1
         if self.counts[at, action] <= _MOST_OF_A_LINE:
-            self.session.event(FileEvent(action, path, time.monotonic(), at))
+            background = threading.current_thread() is not threading.main_thread()
+            self.session.event(FileEvent(action, path, time.monotonic(), at, background))
+
+    def _tell_read(self, path: str, frame: FrameType) -> None:
+        of_torch = str(frame.f_globals.get("__name__")).startswith("torch.")
+        if of_torch or not path or path.startswith((*_NOT_FILES, *_PYTHON, self.records)):
+            return
+        at = self.session.here()
+        self.counts[at, "read"] += 1
+        if at is not None and self.counts[at, "read"] <= _MOST_READS:
+            self.session.event(FileRead(path, time.monotonic(), at))
+
+    def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The script asked whether a path exists."""
+        if self.stopped or self.busy or self.session.in_worker or self.asked >= _MOST_ASKED:
+            return
+        if self.session.sites.is_foreign(sys._getframe(3).f_code.co_filename):
+            return  # the standard library, on the way to something that tells of itself
+        value = args[0] if args else next(iter(kwargs.values()))
+        path = os.path.realpath(os.fsdecode(value)) if isinstance(value, str | bytes | os.PathLike) else ""
+        at = self.session.here()
+        self.counts[at, path] += 1
+        if path and self.counts[at, path] == 1:
+            self.asked += 1
+            self.session.event(PathAsked(path, time.monotonic(), at, bool(answer)))
 
 
 def _asks_for_another(module: str) -> bool:

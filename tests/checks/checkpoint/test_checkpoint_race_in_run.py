@@ -1,9 +1,13 @@
 """DD401 on a training run."""
 
+import pytest
+
+from ddpdoctor.blame.failure import Failure
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.files import FileEvent, Load, Save
+from ddpdoctor.recorder.events.files import FileEvent, FileRead, Load, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 
@@ -115,3 +119,39 @@ def test_a_file_that_is_missing_for_another_reason():
     skipped("DD401", Source.RUN, missing("/jobs/words.json"))
     skipped("DD401", Source.RUN, missing(own=(FileEvent("remove", "/jobs/vocab.json", 20.1, where(81)),)))
     skipped("DD401", Source.RUN, missing(barriers=(20.3,)))
+
+
+def half_read(*, background=False, barrier=None, line=91, path="/jobs/index.json"):
+    """Rank 0 begins to write a file, and rank 1 fails to understand what it reads."""
+
+    def change(rank, one):
+        calls = () if barrier is None else (Collective(barrier, where(85), "barrier", number=0),)
+        one = replace(one, collectives=calls)
+        if rank == 0:
+            return replace(one, files=(FileEvent("write", path, 20.0, where(80), background),))
+        raised = Raised("JSONDecodeError", "Expecting value", 20.6, at=where(line))
+        read = FileRead("/jobs/index.json", 20.5, where(90))
+        return replace(one, record=Record.made(read), raised=raised, exit=None)
+
+    trace = recorded(change=change)
+    failure = Failure("JSONDecodeError", "Expecting value", "", 20.6)
+    failed = replace(trace.ranks[1], finished=False, failure=failure)
+    return replace(trace, ranks=(trace.ranks[0], failed), status=1)
+
+
+def test_half_a_file_that_is_no_checkpoint():
+    finding = only_finding("DD401", Source.RUN, half_read())
+    assert finding.headline == "rank 1 reads 'index.json' while rank 0 may still write it"
+    assert finding.where == where(91)
+    assert finding.evidence[0].text == "writes it at train.py:80"
+
+
+def test_a_thread_may_write_on_behind_a_barrier():
+    finding = only_finding("DD401", Source.RUN, half_read(background=True, barrier=20.3))
+    assert finding.evidence[0].text == "writes it at train.py:80, in a thread of its own"
+    assert finding.fix.startswith("thread.join()")
+
+
+@pytest.mark.parametrize("other", [{"barrier": 20.3}, {"line": 140}, {"path": "/jobs/other.json"}])
+def test_a_failure_that_is_not_about_a_file_of_another_rank(other):
+    assert "no rank reads" in skipped("DD401", Source.RUN, half_read(**other)).reason

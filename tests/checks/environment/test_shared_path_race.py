@@ -1,9 +1,11 @@
 """DD020 on recorded runs: files that several ranks write, and those who take turns."""
 
+from collections.abc import Callable
+
 import pytest
 
 from ddpdoctor.model import Level, Passed, Skipped, Source
-from ddpdoctor.recorder.events.files import FileEvent, LogWriter, Save
+from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace
@@ -118,3 +120,28 @@ def test_a_file_that_each_rank_removes() -> None:
 )
 def test_a_folder_that_nobody_races_for(more: dict) -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, too_late(**more)), Passed)
+
+
+def asked_then_made(line_of: Callable[[int], int] = lambda rank: 14, **more: object) -> Trace:
+    """Each rank asks for a folder, rank 1 two seconds after rank 0, which makes it."""
+
+    def change(rank: int, one: Recording) -> Recording:
+        asked = PathAsked("/jobs/out", 10.0 + 2 * rank, where(line_of(rank)), there=rank > 0)
+        made = (FileEvent("mkdir", "/jobs/out", 10.1, where(15)),) if rank == 0 else ()
+        return replace(one, **{"record": Record.made(asked), **more, "files": made})
+
+    return recorded(change=change)
+
+
+def test_a_folder_that_each_rank_makes_where_it_finds_none() -> None:
+    (finding,) = ask(CHECK.code, Source.RUN, asked_then_made())
+    assert finding.headline == "ranks 0-1 make '/jobs/out' where they find none, without synchronizing"
+    assert (finding.level, finding.where, finding.ranks) == (Level.WARN, where(15), (0, 1))
+    assert finding.fix == "os.makedirs(path, exist_ok=True)"
+
+
+def test_a_folder_of_rank_0_that_others_wait_for() -> None:
+    """They ask at another line, or after a barrier at the same one."""
+    assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(lambda rank: 14 + 5 * rank)), Passed)
+    barrier = Collective(11.0, where(16), "barrier", number=0)
+    assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(collectives=(barrier,))), Passed)

@@ -41,9 +41,8 @@ def test_rank_0_saves_by_its_own_number():
 def test_every_rank_steps_a_scheduler_by_its_own_number():
     def change(rank, one):
         made = evaluating(one, range(rank, 16, 2))
-        plateau = SchedulerStep(0, where(69), "ReduceLROnPlateau", 0.25 + rank)
-        steps = (*made.steps[:-1], replace(made.steps[-1], schedulers=(plateau,)))
-        return replace(made, steps=steps)
+        plateau = SchedulerStep(0, where(69), "ReduceLROnPlateau", 0.25 + rank, time=11.6)
+        return replace(made, record=Record.made(plateau))
 
     finding = only_finding("DD502", Source.RUN, recorded(change=change))
     assert finding.headline.startswith("ranks 0-1 step ReduceLROnPlateau by their own metrics after")
@@ -94,3 +93,35 @@ def test_results_left_in_a_file_of_each_rank_are_right():
         return replace(evaluating(one, range(rank, 16, 2)), saves=(save,))
 
     passed("DD502", Source.RUN, recorded(change=change))
+
+
+def test_two_files_of_one_rank_are_no_file_of_each():
+    saves = tuple(Save(f"/jobs/{name}.pt", where(68), 11.6, 11.7) for name in ("best", "metrics"))
+    finding = only_finding("DD502", Source.RUN, evaluated({"saves": saves}))
+    assert finding.headline.startswith("rank 0 saves a checkpoint after an evaluation of 8 of 16 samples")
+
+
+def test_the_metric_of_an_earlier_round_is_not_this_ones():
+    """The scheduler was stepped before this evaluation began, by what another had given."""
+    plateau = SchedulerStep(0, where(69), "ReduceLROnPlateau", 0.25, time=9.5)
+    passed("DD502", Source.RUN, evaluated(on_all={"record": Record.made(plateau)}))
+
+
+def test_weights_that_are_exchanged_are_no_metric():
+    call = Collective(11.2, where(65), "broadcast", weight_of="weight")
+    only_finding("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}, {"collectives": (call,)}))
+
+
+def test_the_gravest_use_of_all_rounds_is_told():
+    def change(rank, one):
+        made = evaluating(evaluating(one, range(rank, 16, 2)), range(rank, 16, 2))
+        *rest, first, second = made.passes
+        second = replace(second, begin=20.0, end=21.0, number=1, loader=first.loader)
+        made = replace(made, passes=(*rest, first, second))
+        if rank:
+            return made
+        return replace(made, record=Record.made(LINE), saves=(Save("/best.pt", where(68), 21.5, 21.6),))
+
+    finding = only_finding("DD502", Source.RUN, recorded(change=change))
+    assert finding.headline.startswith("rank 0 saves a checkpoint")
+    assert finding.where == where(68)

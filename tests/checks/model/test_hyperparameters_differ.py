@@ -1,5 +1,5 @@
-from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import SchedulerStep
+from ddpdoctor.model import Level, Source
+from ddpdoctor.recorder.events.training import Collective, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, each_step, with_update
@@ -10,7 +10,9 @@ def rates(value, metric=None):
 
     def change(rank, own):
         schedulers = (
-            () if metric is None else (SchedulerStep(0, where(58), "ReduceLROnPlateau", metric(rank)),)
+            ()
+            if metric is None
+            else (SchedulerStep(0, where(58), "ReduceLROnPlateau", metric(rank), own.index + 0.95),)
         )
         return with_update(
             replace(own, schedulers=schedulers), hyperparameters=({"lr": value(rank, own.index)},)
@@ -34,8 +36,26 @@ def test_a_plateau_that_each_rank_judges_by_itself():
     assert finding.evidence[0].text == "step 2, parameter group 0: lr = 0.05, after a metric of 1"
 
 
-def test_unequal_metrics_that_change_nothing_are_no_finding():
-    passed("DD208", Source.RUN, rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank))
+def test_unequal_metrics_are_a_warning_before_the_rates_part():
+    trace = rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank)
+    finding = only_finding("DD208", Source.RUN, trace)
+    assert finding.level is Level.WARN
+    assert finding.headline == (
+        "ReduceLROnPlateau is given a different metric on each rank: 1 on rank 0, 2 on rank 1"
+    )
+    assert finding.where == where(58)
+
+
+def test_metrics_that_differ_by_rounding_pass():
+    passed("DD208", Source.RUN, rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank * 1e-7))
+
+
+def test_a_rate_that_one_rank_sends_after_its_scheduler_decided_passes():
+    """Each steps a scheduler of its own, and then all take rank 0's rate."""
+    trace = rates(lambda rank, index: 0.1, metric=lambda rank: 1.0 + rank)
+    sent = tuple(Collective(index + 0.96, where(59), "broadcast") for index in range(4))
+    ranks = tuple(replace(one, recording=replace(one.recording, collectives=sent)) for one in trace.ranks)
+    passed("DD208", Source.RUN, replace(trace, ranks=ranks))
 
 
 def test_ranks_that_train_a_model_each_may_try_what_they_like():
