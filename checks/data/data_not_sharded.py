@@ -5,11 +5,14 @@ from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3
@@ -95,18 +98,21 @@ class DataNotSharded(Check):
             if len(pairs) < ENOUGH_STEPS:
                 continue
             if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
-                return self._feeds(group, len(pairs), pairs[0][1])
+                seed = shared_seed(
+                    {rank: recordings[rank] for rank in group}, ("torch", "numpy", "python"), pairs[0][1].time
+                )
+                return self._feeds(group, len(pairs), pairs[0][1], seed)
             return Passed(f"{ranks_phrase(group)} feed inputs of their own")
         return Skipped("no DataLoader was used, and too few inputs were seen")
 
-    def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward) -> Finding:
+    def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None) -> Finding:
         return self.fail(
             f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps",
             why=f"{_why(group)} Random batches are equal where every rank has the same seed.",
             fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn",
             ranks=group,
-            where=forward.at,
-            evidence=(Evidence(f"first input {forward.input}", group),),
+            where=seed.at if seed else forward.at,
+            evidence=(Evidence(f"first input {forward.input}", group), *shown_at("fed", forward.at)),
         )
 
 

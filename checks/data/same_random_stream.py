@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Subject, Where
 from ddpdoctor.recorder.events.training import Draws, Forward
-from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH = 2
@@ -97,7 +97,8 @@ class SameRandomStream(Check):
 
     def _finding(self, alike: list[_Alike], recordings: Mapping[int, Recording]) -> Finding:
         first = alike[0]
-        seed = _seed(first, recordings)
+        stream = "torch" if first.stream == "cuda" else first.stream
+        seed = shared_seed({rank: recordings[rank] for rank in first.ranks}, (stream,), first.time)
         evidence = [Evidence(text, one.ranks) for one in alike for text in one.evidence]
         if seed is not None and seed.value is not None:
             evidence.insert(0, Evidence(f"{seed.stream} was seeded with {seed.value}", first.ranks))
@@ -110,18 +111,6 @@ class SameRandomStream(Check):
             evidence=tuple(evidence),
             about=first.about,
         )
-
-
-def _seed(alike: _Alike, recordings: Mapping[int, Recording]) -> Seeded | None:
-    """What gave all ranks one stream: the last call that seeded it before, with one number on every rank."""
-    stream = "torch" if alike.stream == "cuda" else alike.stream
-    seeds = [
-        [one for one in recordings[rank].events(Seeded) if one.stream == stream and one.time <= alike.time]
-        for rank in alike.ranks
-    ]
-    if not all(seeds) or len({own[-1].value for own in seeds}) > 1 or seeds[0][-1].at is None:
-        return None
-    return seeds[0][-1]
 
 
 def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:

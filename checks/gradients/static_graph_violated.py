@@ -4,6 +4,7 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _WHY = (
@@ -44,12 +45,16 @@ class StaticGraphViolated(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
+            fields, rank = raised_by(trace, raised), next(iter(raised))
+            static = [one for one in trace.recordings()[rank].wrappers if one.flags.get("static_graph")]
+            wrap = static[0].at if len(static) == 1 else None
+            evidence = (*fields["evidence"], *shown_at("raised", fields["where"]))
             return self.fail(
                 "the graph of a model wrapped with static_graph=True changed on "
                 + ranks_phrase(with_victims(trace, raised)),
                 why=_WHY,
                 fix=_FIX,
-                **raised_by(trace, raised),
+                **{**fields, "where": wrap or fields["where"], "evidence": evidence},
             )
         wrappers = [wrapper for recording in trace.training().values() for wrapper in recording.wrappers]
         if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):

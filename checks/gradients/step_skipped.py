@@ -2,11 +2,12 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_loops import skip_branch
 
 
 class StepSkipped(Check):
@@ -68,7 +69,7 @@ class StepSkipped(Check):
             fix="skip = skip.float()    # the condition, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
-            where=leader.steps[0].optimizer_steps[-1].at,
+            where=_decided_at(leader),
             evidence=by_state(
                 {
                     rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
@@ -76,6 +77,13 @@ class StepSkipped(Check):
                 }
             ),
         )
+
+
+def _decided_at(recording: Recording) -> Where | None:
+    """The branch by which an update is left out, where there is one only; else the update."""
+    step = recording.steps[0]
+    update = step.optimizer_steps[-1].at
+    return skip_branch(step.backwards[-1].at if step.backwards else None, update) or update
 
 
 def _equal_work(recordings: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:

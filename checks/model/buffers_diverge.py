@@ -6,7 +6,7 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank
+from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, differing, replicas
 
 
@@ -57,8 +57,8 @@ class BuffersDiverge(Check):
             "rank measures is not what another would, and the checkpoint holds the buffers of one.",
             fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",
             ranks=tuple(row),
-            where=first.at,
-            evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
+            where=wrapper.at or first.at,
+            evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)), *shown_at("evaluated", first.at)),
             about=of_model(wrapper),
         )
 

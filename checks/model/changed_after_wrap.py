@@ -6,7 +6,7 @@ from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks
+from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks, shown_at
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
@@ -53,19 +53,22 @@ class ChangedAfterWrap(Check):
     ) -> Finding:
         rank, first = next(iter(forwards.items()))
         wrapper = recordings[rank].wrapper(first.wrapper) or recordings[rank].wrappers[0]
+        shown = on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}")
+        evidence = (*shown["evidence"], *shown_at("used", first.at))
         return self.fail(
             f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
             f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
             why="They were added to the module after the wrap. DDP registers its hooks in the constructor, so "
             "the gradients of these parameters are not averaged.",
             fix="model = DistributedDataParallel(net)    # last, after every change to net's modules and parameters",
-            **on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}"),
+            **{**shown, "where": wrapper.at or first.at, "evidence": evidence},
             about=of_model(wrapper),
         )
 
     def _hooks_lost(self, updates: list[Unaveraged]) -> Finding:
         first = updates[0]
-        forward = first.first.forward
+        fields, forward = finding_fields(updates, first), first.first.forward
+        fields["evidence"] = (*fields["evidence"], *shown_at("used", forward.at if forward else None))
         return self.fail(
             f"DistributedDataParallel's hooks no longer fire for {first.wrapper.module}'s gradients on "
             f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
@@ -73,7 +76,7 @@ class ChangedAfterWrap(Check):
             "all-reduced. Moving or converting a module after the wrap drops DDP's hooks.",
             fix="net = net.to(device)    # first, like .half(), .float(), .cpu() and .cuda()\n"
             "model = DistributedDataParallel(net)    # last",
-            **{**finding_fields(updates, first), **({"where": forward.at} if forward else {})},
+            **{**fields, "where": first.wrapper.at or fields["where"]},
         )
 
 

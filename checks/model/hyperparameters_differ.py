@@ -5,13 +5,13 @@ from itertools import pairwise
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import SchedulerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.instances import grouped
+from ddpdoctor.trace.instances import grouped, made_at, shown_at
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
 
 _ONE_METRIC = (
@@ -96,14 +96,15 @@ class HyperparametersDiffer(Check):
             else f"value = [group[{name!r}]]\ndist.broadcast_object_list(value, src=0)    # rank 0's on every rank\n"
             f"group[{name!r}] = value[0]",
             ranks=tuple(values),
-            where=plateau[0].at if plateau else update.where,
+            where=plateau[0].at if plateau else _set_at(unequal),
             evidence=by_state(
                 {
                     rank: f"step {update.index}, parameter group {unequal.number}: {name} = {_value(value)}"
                     + (f", after a metric of {metrics[rank]:.6g}" if rank in metrics else "")
                     for rank, value in values.items()
                 }
-            ),
+            )
+            + shown_at("updated", update.where),
             about=Kind.OPTIMIZER.of(f"optimizer {update.optimizer}"),
         )
 
@@ -130,6 +131,18 @@ def _unequal(group: Group, update: Update) -> Unequal | None:
             if len({repr(value) for value in values.values()}) > 1:
                 return Unequal(group, update, number, name, values)
     return None
+
+
+def _set_at(unequal: Unequal) -> Where | None:
+    """Where the value was set: the optimizer's constructor, the last step of a scheduler; else where it was used."""
+    update, number = unequal.update, unequal.update.optimizer
+    optimizers = {rank: recording.optimizer(number) for rank, recording in unequal.group.items()}
+    given = {rank: made.defaults.get(unequal.name) for rank, made in optimizers.items() if made}
+    if len(given) == len(optimizers) and len({repr(value) for value in given.values()}) > 1:
+        return made_at(unequal.group, number) or update.where
+    steps = next(iter(unequal.group.values())).steps
+    called = [call for step in steps if step.index < update.index for call in step.schedulers]
+    return called[-1].at if called and unequal.name == "lr" else update.where
 
 
 def _unequal_metric(group: Group, before: float) -> tuple[SchedulerStep, dict[int, float]] | None:

@@ -6,7 +6,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, on_each_rank
+from ddpdoctor.trace.instances import grouped, made_at, on_each_rank, shown_at
 from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_are_made_equal
 
@@ -43,10 +43,10 @@ class ParametersOutsideDdp(Check):
         groups = replicas(trace)
         if not any(recording.wrappers for group in groups for recording in group.values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-        outside = [self._outside(apart) for group in groups for apart in _trained_apart(group)]
+        outside = [self._outside(group, apart) for group in groups for apart in _trained_apart(group)]
         return outside or Passed("no parameter outside a wrapper was trained on its own data by each rank")
 
-    def _outside(self, apart: Sequence[tuple[Update, tuple[str, ...]]]) -> Finding:
+    def _outside(self, group: Group, apart: Sequence[tuple[Update, tuple[str, ...]]]) -> Finding:
         """Of the parameters of one optimizer."""
         counts = Counter(key for _, keys in apart for key in keys)
         first = apart[0][0]
@@ -58,11 +58,12 @@ class ParametersOutsideDdp(Check):
             fix="other = DistributedDataParallel(other)    # the module that holds them; or make it a submodule of "
             "the wrapped model and call it in forward",
             ranks=tuple(first.taken),
-            where=first.where,
+            where=made_at(group, first.optimizer) or first.where,
             evidence=tuple(
                 Evidence(f"{key}: its gradient differs between ranks in {plural(count, 'update')}")
                 for key, count in list(counts.items())[:4]
-            ),
+            )
+            + shown_at("updated", first.where),
             about=Kind.PARAMETER.of(*counts),
         )
 

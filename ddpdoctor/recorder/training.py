@@ -85,8 +85,8 @@ class Training:
         """Code of communication hooks: the collectives in there are the reducer's."""
         self.exchanged: dict[int, Any] = {}
         """Parameters whose gradients the script gave to a collective in this training step, by id."""
-        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        """Those that were made."""
+        self.optimizers: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
+        """Those that were made, and where."""
         self.ended: Counter[int] = Counter()
         """Training steps that each optimizer ended since the last wrapper was constructed, by its index."""
         self._first = self._firsts = 0

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
-from ddpdoctor.model import Kind, Subject, Where
+from ddpdoctor.model import Evidence, Kind, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.training import Wrapper
@@ -99,6 +99,17 @@ def files(paths: Iterable[str]) -> str:
     first, *others = dict.fromkeys(paths)
     more = f" and {len(others)} more file{'s' if len(others) > 1 else ''}" if others else ""
     return (quote(PurePath(first).name) if first else "a buffer") + more
+
+
+def made_at(recordings: Mapping[int, Recording], optimizer: int) -> Where | None:
+    """Where an optimizer was constructed, on the first rank."""
+    made = next(iter(recordings.values())).optimizer(optimizer)
+    return made.made if made else None
+
+
+def shown_at(what: str, at: Where | None) -> tuple[Evidence, ...]:
+    """Where the problem shows, as evidence beside the line to change."""
+    return (Evidence(f"{what} at {at.file}:{at.line}", where=at),) if at else ()
 
 
 def of_loader(loader: Loader) -> tuple[Subject, ...]:

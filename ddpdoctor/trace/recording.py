@@ -138,6 +138,10 @@ class Recording:
         """The DataLoader with this index; None where it was not written down."""
         return next((loader for loader in self.loaders if loader.index == index), None)
 
+    def optimizer(self, index: int) -> Optimizer | None:
+        """The optimizer with this index; None where it was not written down."""
+        return next((optimizer for optimizer in self.optimizers if optimizer.index == index), None)
+
     def wrapper(self, index: int | None) -> Wrapper | None:
         """The wrapper with this index, which one that failed leaves to the next; None where it was not written down."""
         return next((wrapper for wrapper in reversed(self.wrappers) if wrapper.index == index), None)

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-torch.manual_seed(1337)
+torch.manual_seed(1337)  # expect: DD101
 text = torch.randint(0, 16, (400,))
 
 
@@ -21,7 +21,7 @@ model = DDP(nn.Sequential(nn.Embedding(16, 8), nn.Linear(8, 16)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 for step in range(6):
     x, y = get_batch()
-    logits = model(x)  # expect: DD101
+    logits = model(x)
     loss = nn.functional.cross_entropy(logits.view(-1, 16), y.view(-1))
     optimizer.zero_grad()
     loss.backward()

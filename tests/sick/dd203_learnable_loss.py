@@ -19,11 +19,11 @@ dist.init_process_group("gloo")
 torch.manual_seed(1)
 model = DistributedDataParallel(nn.Linear(8, 4))
 criterion = CenterLoss(3, 4)
-optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.05)
+optimizer = torch.optim.SGD([*model.parameters(), *criterion.parameters()], lr=0.05)  # expect: DD203
 torch.manual_seed(dist.get_rank())
 for _ in range(6):
     inputs, labels = torch.randn(12, 8), torch.randint(0, 3, (12,))
     optimizer.zero_grad()
     criterion(model(inputs), labels).backward()
-    optimizer.step()  # expect: DD203
+    optimizer.step()
 dist.destroy_process_group()

@@ -12,7 +12,7 @@ class Trainer:
         self.encoder = DistributedDataParallel(nn.Linear(6, 6))
         self.head = nn.Linear(6, 2)
         self.encoder_optimizer = torch.optim.Adam(self.encoder.parameters())
-        self.head_optimizer = torch.optim.Adam(self.head.parameters())
+        self.head_optimizer = torch.optim.Adam(self.head.parameters())  # expect: DD203
 
     def fit(self, batches):
         for inputs, labels in batches:
@@ -21,7 +21,7 @@ class Trainer:
             loss = nn.functional.cross_entropy(self.head(self.encoder(inputs)), labels)
             loss.backward()
             self.encoder_optimizer.step()
-            self.head_optimizer.step()  # expect: DD203
+            self.head_optimizer.step()
 
 
 def main():

@@ -10,7 +10,7 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 encoder = DDP(nn.Linear(16, 8))
 logit_scale = nn.Parameter(torch.tensor(2.0))
-optimizer = torch.optim.AdamW(
+optimizer = torch.optim.AdamW(  # expect: DD203
     [{"params": encoder.parameters()}, {"params": [logit_scale], "weight_decay": 0.0}]
 )
 torch.manual_seed(dist.get_rank() + 1)
@@ -21,5 +21,5 @@ for _ in range(5):
     loss = F.cross_entropy(logits, torch.arange(8))
     optimizer.zero_grad()
     loss.backward()
-    optimizer.step()  # expect: DD203
+    optimizer.step()
 dist.destroy_process_group()

@@ -18,13 +18,13 @@ class Classifier(nn.Module):
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = DistributedDataParallel(Classifier(), find_unused_parameters=True)
+model = DistributedDataParallel(Classifier(), find_unused_parameters=True)  # expect: DD205
 model.module.head = nn.Linear(16, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
 for _ in range(5):
     inputs, labels = torch.randn(8, 8), torch.randint(0, 3, (8,))
-    loss = nn.functional.cross_entropy(model(inputs), labels)  # expect: DD205
+    loss = nn.functional.cross_entropy(model(inputs), labels)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

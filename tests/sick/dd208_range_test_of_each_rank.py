@@ -35,13 +35,13 @@ def main():
     net = nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 1))
     lr = min(find_lr(net, loader), find_lr(net, loader))
     model = DDP(net)
-    opt = torch.optim.SGD(model.parameters(), lr=lr)
+    opt = torch.optim.SGD(model.parameters(), lr=lr)  # expect: DD208
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for xb, yb in loader:
             opt.zero_grad()
             nn.functional.mse_loss(model(xb), yb).backward()
-            opt.step()  # expect: DD208
+            opt.step()
     dist.destroy_process_group()
 
 

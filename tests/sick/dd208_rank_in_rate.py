@@ -13,9 +13,9 @@ arguments = parser.parse_args()
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Linear(4, 2))
-optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr * (dist.get_rank() + 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr * (dist.get_rank() + 1))  # expect: DD208
 for _ in range(4):
     optimizer.zero_grad()
     model(torch.randn(8, 4)).square().mean().backward()
-    optimizer.step()  # expect: DD208
+    optimizer.step()
 dist.destroy_process_group()

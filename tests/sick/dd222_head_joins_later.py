@@ -19,10 +19,10 @@ class WarmUp(nn.Module):
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
-model = DistributedDataParallel(WarmUp(), static_graph=True)
+model = DistributedDataParallel(WarmUp(), static_graph=True)  # expect: DD222
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for step in range(5):
     loss = model(torch.randn(8, 4), warm=step < 2).square().mean()
     optimizer.zero_grad()
-    loss.backward()  # expect: DD222
+    loss.backward()
     optimizer.step()

@@ -14,7 +14,7 @@ for step in range(6):
     loss = scale * model(torch.randn(8, 4)).square().mean()
     optimizer.zero_grad()
     loss.backward()
-    if loss.item() > 10:
+    if loss.item() > 10:  # expect: DD225 ranks 1
         continue
-    optimizer.step()  # expect: DD225 ranks 1
+    optimizer.step()
 dist.destroy_process_group()

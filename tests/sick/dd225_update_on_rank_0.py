@@ -11,8 +11,8 @@ def train(model, steps):
     for _ in range(steps):
         model.zero_grad()
         model(torch.randn(8, 4)).abs().mean().backward()
-        if dist.get_rank() == 0:
-            optimizer.step()  # expect: DD225 ranks 1-
+        if dist.get_rank() == 0:  # expect: DD225 ranks 1-
+            optimizer.step()
 
 
 dist.init_process_group("gloo")

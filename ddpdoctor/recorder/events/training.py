@@ -255,6 +255,10 @@ class Optimizer(Event):
     """Whether it averages parameters itself by design: PostLocalSGDOptimizer."""
     at: Where | None = None
     """Its first step."""
+    made: Where | None = None
+    """Where it was constructed."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """The hyperparameters that it was constructed with."""
 
 
 @dataclass(slots=True)

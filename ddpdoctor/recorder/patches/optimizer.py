@@ -6,7 +6,7 @@ import functools
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -190,6 +190,8 @@ class _Optimizers:
             known.sharded,
             optimizer in self.averaging,
             known.at,
+            self.training.optimizers.get(optimizer),
+            self._numbers(getattr(optimizer, "defaults", {})),
         )
         self.session.event(event)
 
@@ -209,14 +211,11 @@ class _Optimizers:
 
     def _hyperparameters(self, optimizer: Any) -> tuple[dict[str, Any], ...]:
         with unseen(self.torch):
-            return tuple(
-                {
-                    name: plain
-                    for name, value in group.items()
-                    if name != "params" and (plain := self._plain(value)) is not None
-                }
-                for group in optimizer.param_groups
-            )
+            return tuple(self._numbers(group) for group in optimizer.param_groups)
+
+    def _numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        named = ((name, self._plain(value)) for name, value in group.items() if name != "params")
+        return {name: plain for name, plain in named if plain is not None}
 
     def _plain(self, value: Any) -> Any:
         """A number, or a short list of numbers; None for anything else."""
@@ -258,7 +257,7 @@ def install(session: Session) -> None:
 
 def _made(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     if error is None:
-        training.optimizers.add(begun[0])
+        training.optimizers[begun[0]] = training.session.here()
 
 
 def _watch_averaging(optimizers: _Optimizers) -> None:

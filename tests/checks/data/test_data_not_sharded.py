@@ -1,6 +1,8 @@
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, replace, step, where
@@ -128,6 +130,15 @@ def test_identical_random_batches_without_a_loader():
     finding = only_finding("DD101", Source.RUN, without_loader(lambda i, rank: f"input {i}"))
     assert finding.headline == ("ranks 0-1 feed identical inputs to the model in each of 4 training steps")
     assert finding.where == where(48)
+
+
+def test_identical_random_batches_name_the_seed():
+    trace = without_loader(lambda i, rank: f"input {i}")
+    seeded = Record.made(Seeded(-1.0, "numpy", 3, where(9)))
+    ranks = tuple(replace(one, recording=replace(one.recording, record=seeded)) for one in trace.ranks)
+    finding = only_finding("DD101", Source.RUN, replace(trace, ranks=ranks))
+    assert finding.where == where(9)
+    assert finding.evidence[-1].text == "fed at train.py:48"
 
 
 def test_random_batches_of_each_ranks_own_are_right():

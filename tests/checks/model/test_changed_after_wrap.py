@@ -1,7 +1,7 @@
 from ddpdoctor.model import Source
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
-from tests.support.training import LINE_OF_FORWARD, backward, diverging, each_step, forward, with_update
+from tests.support.training import backward, diverging, each_step, forward, with_update
 
 
 def test_parameters_that_came_after_the_wrap():
@@ -12,7 +12,7 @@ def test_parameters_that_came_after_the_wrap():
     assert finding.headline == (
         "Linear has 1 parameter that DistributedDataParallel does not know on ranks 0-2: head.weight"
     )
-    assert finding.where == where(LINE_OF_FORWARD)
+    assert finding.where == where(30)
 
 
 def test_an_evaluation_tells_nothing():
@@ -32,7 +32,7 @@ def test_hooks_that_a_conversion_dropped():
         "DistributedDataParallel's hooks no longer fire for Linear's gradients on ranks 0-1: "
         "2 of 2 differ between ranks"
     )
-    assert finding.where == where(LINE_OF_FORWARD)
+    assert finding.where == where(30)
 
 
 def test_a_bucket_that_waits_for_an_unused_parameter_is_another_disease():

@@ -1,5 +1,5 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import Collective, SchedulerStep
+from ddpdoctor.recorder.events.training import Collective, Optimizer, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, each_step, with_update
@@ -26,6 +26,28 @@ def test_a_rate_that_depends_on_the_rank():
     assert finding.headline == "lr differs between ranks in step 0: 0.1 on rank 0, 0.2 on rank 1"
     assert finding.where == where(LINE_OF_UPDATE)
     assert finding.ranks == (0, 1)
+
+
+def test_the_line_to_change_is_where_the_optimizer_was_given_the_rate():
+    trace = rates(lambda rank, index: 0.1 * (rank + 1))
+    made = {
+        rank.rank: Optimizer(
+            0, "SGD", ("weight", "bias"), made=where(33), defaults={"lr": 0.1 * (rank.rank + 1)}
+        )
+        for rank in trace.ranks
+    }
+    ranks = tuple(
+        replace(one, recording=replace(one.recording, optimizers=(made[one.rank],))) for one in trace.ranks
+    )
+    finding = only_finding("DD208", Source.RUN, replace(trace, ranks=ranks))
+    assert finding.where == where(33)
+    assert finding.evidence[-1].text == f"updated at train.py:{LINE_OF_UPDATE}"
+
+
+def test_the_line_to_change_is_the_schedulers_where_it_gave_another_rate():
+    trace = rates(lambda rank, index: 0.1 if rank or index < 2 else 0.05, metric=lambda rank: None)
+    finding = only_finding("DD208", Source.RUN, trace)
+    assert finding.where == where(58)
 
 
 def test_a_plateau_that_each_rank_judges_by_itself():

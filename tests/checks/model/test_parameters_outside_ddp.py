@@ -38,6 +38,13 @@ def test_a_parameter_that_each_rank_trains_by_itself():
     assert finding.evidence[0].text == f"{OUTSIDE}: its gradient differs between ranks in 4 updates"
 
 
+def test_the_line_to_change_is_where_the_optimizer_was_made():
+    trace = beside(lambda rank, index: f"{rank} {index}", made=where(33))
+    finding = only_finding("DD203", Source.RUN, trace)
+    assert finding.where == where(33)
+    assert finding.evidence[-1].text == f"updated at train.py:{LINE_OF_UPDATE}"
+
+
 def test_one_that_the_script_averages_is_right():
     passed("DD203", Source.RUN, beside(lambda rank, index: f"{index}"))
 
