@@ -1,12 +1,15 @@
+import math
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
+from ddpdoctor.recorder.patches.batch_norm_updates import BatchNormUpdate
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, differing, replicas
 
 
@@ -15,7 +18,8 @@ class BuffersDiverge(Check):
 
     What it finds:
         Buffers of a model wrapped with broadcast_buffers=False, BatchNorm's running statistics for instance, that
-        differ between ranks which all evaluate with it.
+        differ between ranks which all evaluate with it. And a warning where torch.optim.swa_utils.update_bn computes
+        the statistics of an averaged model anew on each rank from its own part of the data.
 
     Why it matters:
         Weights are equal, and the ranks still hold different models: each normalises with the statistics of its own
@@ -39,6 +43,31 @@ class BuffersDiverge(Check):
     explained_by = ("DD201", "DD202", "DD205", "DD206", "DD207", "DD225", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.training_of_several()
+        of_parts = [self._of_part(row) for row in _updated_from_parts(recordings)][:1]
+        try:
+            judgement = self._evaluated(trace)
+        except NotMeasured:
+            if of_parts:
+                return of_parts
+            raise
+        return [*judgement, *of_parts] if isinstance(judgement, list) else of_parts or judgement
+
+    def _of_part(self, row: Mapping[int, BatchNormUpdate]) -> Finding:
+        unequal = differing({rank: update.digests for rank, update in row.items()})
+        return self.warn(
+            f"update_bn computes the BatchNorm statistics on {ranks_phrase(row)} from each rank's own part of the "
+            "data",
+            why="update_bn knows nothing of other ranks. The averaged model has other statistics on each rank, and the "
+            "checkpoint those of one part.",
+            fix="for buffer in averaged.buffers():    # after update_bn, on every rank\n"
+            "    if buffer.is_floating_point():\n        dist.all_reduce(buffer, op=dist.ReduceOp.AVG)",
+            evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
+            ranks=tuple(row),
+            where=next(iter(row.values())).at,
+        )
+
+    def _evaluated(self, trace: Trace) -> Judgement:
         evaluated = [pair for group in replicas(trace) for pair in _evaluated(group)]
         if not evaluated:
             raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
@@ -74,6 +103,35 @@ def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
         ]
         for row in in_turn(evaluated):
             yield wrapper, row
+
+
+def _updated_from_parts(recordings: Mapping[int, Recording]) -> Iterator[dict[int, BatchNormUpdate]]:
+    """Calls of update_bn that every rank made over other samples, and that left other statistics."""
+    updates = on_each_rank(recordings, lambda recording: recording.events(BatchNormUpdate))
+    for row in in_turn(updates):
+        parts = [_samples(recordings[rank], update) for rank, update in row.items()]
+        differ = differing({rank: update.digests for rank, update in row.items()})
+        if len(row) < len(recordings) or not differ or not all(parts):
+            continue
+        exchanged = any(_is_exchanged(recordings[rank], update) for rank, update in row.items())
+        if any(part != parts[0] for part in parts) and not exchanged:
+            yield row
+
+
+def _samples(recording: Recording, update: BatchNormUpdate) -> set[object]:
+    """What it went over."""
+    passes = [pass_ for pass_ in recording.passes if update.begin <= pass_.begin <= update.end]
+    return {sample for pass_ in passes for sample in (pass_.indices or pass_.content)}
+
+
+def _is_exchanged(recording: Recording, update: BatchNormUpdate) -> bool:
+    """Whether ranks exchanged something afterwards, before the model was evaluated or saved."""
+    uses = [pass_.begin for pass_ in recording.passes] + [save.begin for save in recording.saves]
+    end = min((time for time in uses if time > update.end), default=math.inf)
+    return any(
+        update.end < call.time < end and not call.operation.endswith("barrier")
+        for call in recording.collectives
+    )
 
 
 def _differing(row: Mapping[int, Buffers]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def sample(torch: Any, tensor: Any, most: int = 1 << 20) -> Digest:
     if (
         size <= most
         or tensor.device.type != "cpu"
-        or not _is_plain(torch, tensor)
+        or not is_plain(torch, tensor)
         or not tensor.is_contiguous()
     ):
         return digests(torch, [tensor])[0]
@@ -87,7 +87,7 @@ def _of_tensor(torch: Any, tensor: Any) -> Any:
     try:
         if tensor.layout is torch.sparse_coo:
             return _of_sparse(torch, tensor)
-        if not _is_plain(torch, tensor):
+        if not is_plain(torch, tensor):
             return False
         if tensor.is_conj() or tensor.is_neg() or not tensor.is_contiguous():
             tensor = tensor.resolve_conj().resolve_neg().contiguous()
@@ -96,7 +96,7 @@ def _of_tensor(torch: Any, tensor: Any) -> Any:
         return False
 
 
-def _is_plain(torch: Any, tensor: Any) -> bool:
+def is_plain(torch: Any, tensor: Any) -> bool:
     """Whether its memory holds its values: neither meta, nor a subclass that only stands for others."""
     return (
         tensor.layout is torch.strided

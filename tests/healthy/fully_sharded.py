@@ -32,6 +32,7 @@ def train(model: nn.Module) -> None:
         for x, y in DataLoader(data, 4, sampler=sampler):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
 
 

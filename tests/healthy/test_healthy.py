@@ -36,3 +36,5 @@ def test_the_recorder_changes_nothing(script: Path, tmp_path: Path) -> None:
 def assert_nothing_is_found(ran: Ran) -> None:
     assert [one for one in ran.findings if one.level is not Level.INFO] == [], "\n".join(ran.errors)
     assert ran.trace.broken is None, "\n".join(ran.errors)
+    notes = [note for rank in ran.trace.ranks if rank.recording for note in rank.recording.notes]
+    assert [note for note in notes if note.text.startswith("Traceback")] == []

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..digest import unseen
+from ..digest import is_plain, unseen
 from ..events.training import Clip
 from ..guard import guarded
 from ..session import Session
@@ -58,6 +58,8 @@ def _tell(training: Training, clip: Clip | None, limit: Any, norm: Any) -> None:
     if clip is None:
         return
     with unseen(training.torch):
-        clip.norm = None if norm is None else float(norm)
+        # To read a sharded norm would be a collective.
+        sharded = isinstance(norm, training.torch.Tensor) and not is_plain(training.torch, norm)
+        clip.norm = None if norm is None or sharded else float(norm)
         clip.limit = None if limit is None else float(limit)
     training.session.event(clip)

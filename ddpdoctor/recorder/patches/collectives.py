@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from ..digest import unseen
+from ..digest import is_plain, unseen
 from ..events.training import Collective
 from ..flattened import first_inside
 from ..guard import guarded
@@ -166,17 +166,18 @@ class _Collectives:
 
     def _parameter(self, tensor: Any) -> tuple[Any, str]:
         """The parameter whose memory, or whose gradient's memory, this is, or with whose gradient it begins."""
-        if tensor.layout is not self.torch.strided or not tensor.numel():
+        if not is_plain(self.torch, tensor) or not tensor.numel():
             return None, ""
         address, size = tensor.data_ptr(), tensor.numel()
-        for parameter in (known := self._parameters()):
+        plain = [known for known in self._parameters() if is_plain(self.torch, known)]
+        for parameter in plain:
             if parameter.numel() != size:
                 continue
             if parameter.data_ptr() == address:
                 return parameter, "weight_of"
             if parameter.grad is not None and parameter.grad.data_ptr() == address:
                 return parameter, "gradient_of"
-        return first_inside(self.torch, tensor, known), "gradient_of"
+        return first_inside(self.torch, tensor, plain), "gradient_of"
 
     def _parameters(self) -> list[Any]:
         held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]
