@@ -27,7 +27,8 @@ class ResumeIncomplete(Check):
         state of an optimizer with momentum or averages was never saved; a sampler that shuffles and begins again at
         epoch 0; and an epoch that is trained on again though it was done when the checkpoint was saved.
         Told from fine-tuning, which wants the weights alone, by what the script does
-        with the file: it saves to the same path, or it restores other parts of it.
+        with the file: it saves to the same path, or it restores other parts of it. After torchrun has restarted the
+        ranks, a file of weights alone that the script saves to is such a checkpoint, too.
 
     Why it matters:
         Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions;
@@ -170,7 +171,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
-            and (held or _epoch(load.numbers))
+            and (held or _epoch(load.numbers) or _was_restarted(recording))
             and new
             and (kinds & set(KINDS) or _saves_there(saves, load))
         ):
@@ -220,9 +221,13 @@ def _again(load: Load, first: Pass | None) -> Pass | None:
 
 
 def _unsaved(recording: Recording, load: Load, first: Pass | None, new: set[int]) -> str | None:
-    """The class of a new optimizer that keeps a state, where the epochs go on from those of the checkpoint."""
-    epoch = _epoch(load.numbers)
-    if first is None or first.sampler is None or not epoch or first.sampler.epoch not in (epoch, epoch + 1):
+    """The class of a new optimizer that keeps a state, where training goes on from the checkpoint.
+
+    It does where the epochs are the next, and where torchrun started the ranks again after a failure.
+    """
+    epoch, sampler = _epoch(load.numbers), first.sampler if first else None
+    goes_on = sampler is not None and epoch and sampler.epoch in (epoch, epoch + 1)
+    if not goes_on and not _was_restarted(recording):
         return None
     stateful = {
         update.optimizer
@@ -231,6 +236,10 @@ def _unsaved(recording: Recording, load: Load, first: Pass | None, new: set[int]
         if any(group.get("betas") or group.get("momentum") for group in update.hyperparameters)
     }
     return next((held.name for held in recording.optimizers if held.index in new & stateful), None)
+
+
+def _was_restarted(recording: Recording) -> bool:
+    return recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
 def _repeated(load: Load, first: Pass | None, saves: Sequence[tuple[Recording, Save]]) -> Pass | None:

@@ -141,3 +141,26 @@ def test_an_epoch_that_was_done_is_repeated():
 
 def test_a_checkpoint_that_holds_the_next_epoch():
     passed("DD405", Source.RUN, going_on(1, momentum=0.0, saved=3))
+
+
+def restarted(count, momentum=0.9):
+    """torchrun has started the ranks, and they go on from weights alone."""
+    weights = {"entries": ("weight", "bias"), "numbers": {}}
+
+    def change(rank, one):
+        steps = tuple(
+            with_update(own, hyperparameters=({"lr": 0.1, "momentum": momentum},)) for own in one.steps
+        )
+        return replace(one, steps=steps, environ={"TORCHELASTIC_RESTART_COUNT": str(count)})
+
+    return resuming("module", load=replace(LOAD, **weights), saves=(replace(SAVE, **weights),), change=change)
+
+
+def test_an_optimizer_that_a_restarted_rank_begins_anew():
+    finding = only_finding("DD405", Source.RUN, restarted(1))
+    assert finding.headline == ("ranks 0-1 resume from 'last.pt', in which no state of SGD was saved")
+
+
+def test_weights_alone_are_enough_in_the_first_attempt_and_without_a_state():
+    skipped("DD405", Source.RUN, restarted(0))
+    passed("DD405", Source.RUN, restarted(1, momentum=0.0))
