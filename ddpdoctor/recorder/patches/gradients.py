@@ -1,4 +1,4 @@
-"""Gradients that torch.autograd.grad takes with respect to wrapped parameters: DDP's hooks do not run for them."""
+"""Gradients that torch.autograd.grad or torch.func.grad takes of wrapped parameters: DDP's hooks do not run for them."""
 
 from __future__ import annotations
 
@@ -38,13 +38,28 @@ class _GradientCalls:
 
         return grad
 
+    def _are_of_func(self, given: Any) -> bool:
+        """Whether torch.func.grad asks, with tensors of its own that stand for wrapped parameters."""
+        torch = self.session.torch
+        func = getattr(torch._C, "_functorch", None)
+        if func is None or not all(map(func.is_gradtrackingtensor, given)):
+            return False
+        held = {
+            p.data_ptr()
+            for w in self.training.wrappers
+            for ref in w.trainable.values()
+            if (p := ref()) is not None
+        }
+        inner = map(func.get_unwrapped, given)
+        return any(not func.is_functorch_wrapped_tensor(it) and it.data_ptr() in held for it in inner)
+
     @guarded
     def tell(self, inputs: Any) -> None:
         """Write down that gradients of wrapped parameters are asked for."""
         if not self.training.wrappers or not self.session.detailed:
             return
         given = (inputs,) if isinstance(inputs, self.session.torch.Tensor) else inputs
-        if any(self.training.keys.is_wrapped(tensor) for tensor in given):
+        if any(map(self.training.keys.is_wrapped, given)) or self._are_of_func(given):
             self.calls += 1
             if self.session.steps or is_digested(self.calls):
                 self.session.event(GradientCall(time.monotonic(), self.session.here(), len(given)))
