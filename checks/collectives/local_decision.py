@@ -5,14 +5,16 @@ from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOu
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.clock_exits import clock_exit
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
     is_in_a_step,
+    last_update,
     leavers,
     loop_left,
     skippers,
@@ -39,6 +41,7 @@ class LocalDecision(StandstillCheck):
     What it finds:
         A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on a
         loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
+        And, as a warning, a training loop that ends by each rank's own clock, which the run did not come to.
 
     Why it matters:
         Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until
@@ -67,7 +70,14 @@ class LocalDecision(StandstillCheck):
     def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         if trace.broken is None:
-            return Passed(f"{ranks_phrase(recordings)} left every loop together")
+            timed = (
+                clock_exit(last_update(next(iter(recordings.values())))) if self._joined(recordings) else None
+            )
+            return (
+                [self._by_clock(tuple(recordings), timed)]
+                if timed
+                else Passed(f"{ranks_phrase(recordings)} left every loop together")
+            )
         first = trace.first_to_break()
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
@@ -88,6 +98,24 @@ class LocalDecision(StandstillCheck):
         count = begun if isinstance(cause, LeftStepsOut) else steps_of
         steps = {rank: _steps(recording, count(recording)) for rank, recording in recordings.items()}
         return [self._in_broken_run(cause, recordings, steps)]
+
+    def _joined(self, recordings: Mapping[int, Recording]) -> bool:
+        """Whether all ranks take part in each step, so that one that stops is missed."""
+        steps = [step for recording in recordings.values() for step in recording.steps]
+        reduced = any(backward.reduced for step in steps for backward in step.backwards)
+        return reduced and not any(step.joined for step in steps)
+
+    def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:
+        return self.warn(
+            f"{ranks_phrase(ranks)} end the training loop each by a clock of their own",
+            why="No two clocks show the same, so one rank leaves the loop a step before another, which then waits for "
+            "it in its next all-reduce. The run that was looked at ended before that.",
+            fix="stop = torch.tensor([float(time.monotonic() - began > limit)])\n"
+            "dist.broadcast(stop, src=0)    # rank 0's clock decides\nif stop.item():\n    break",
+            ranks=ranks,
+            where=where,
+            confidence=Confidence.LIKELY,
+        )
 
     def _in_broken_run(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)

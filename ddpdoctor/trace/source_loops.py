@@ -71,6 +71,13 @@ def exit_branch(inside: Where | None, other: Where | None) -> Where | None:
     return Where(loop.file, loop.branches[0], inside.function if same else loop.function)
 
 
+def exit_branches(inside: Where) -> set[int]:
+    """The lines of all conditions by which loops around a line of its function are left."""
+    source = _read(inside.file)
+    around = source.around(inside.line) if source and inside.line is not None else []
+    return {branch for loop in around for branch in loop.branches}
+
+
 def skip_branch(before: Where | None, behind: Where | None) -> Where | None:
     """The branch by which a line of a function is left out that stands behind another; None where it is not one."""
     if before is None or behind is None or before.line is None or behind.line is None:

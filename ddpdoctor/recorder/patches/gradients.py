@@ -1,4 +1,4 @@
-"""Gradients that torch.autograd.grad or torch.func.grad takes of wrapped parameters: DDP's hooks do not run for them."""
+"""Gradients that torch.autograd.grad or torch.func.grad takes of wrapped parameters: DDP's hooks do not run."""
 
 from __future__ import annotations
 
