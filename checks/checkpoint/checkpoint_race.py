@@ -216,27 +216,21 @@ def _missed(
 def _half_read(
     trace: Trace, recordings: Mapping[int, Recording]
 ) -> Iterator[tuple[int, FileEvent, dict[int, Raised]]]:
-    """The files that a rank failed to understand while another may still have been writing them."""
+    """The files that ranks failed to understand while another may still have been writing them."""
     order = HappensBefore(recordings)
-    first = trace.first_to_break()
-    broke = {} if first is None or first.is_victim else {first.rank: raised_as(trace, r"").get(first.rank)}
-    for reader, raised in broke.items():
-        read = read_last(recordings[reader]) if raised else None
+    victims = {rank.rank for rank in trace.ranks if rank.is_victim}
+    failed = {rank: raised for rank, raised in raised_as(trace, r"").items() if rank not in victims}
+    found: dict[tuple[int, str], tuple[FileEvent, dict[int, Raised]]] = {}
+    for (reader, raised), (writer, event) in product(failed.items(), on_each_rank(recordings, _written)):
+        read = read_last(recordings[reader])
         mine = {event.path for event in _events(recordings[reader])}
-        for writer, event in on_each_rank(recordings, _written):
-            if (
-                writer == reader
-                or raised is None
-                or read is None
-                or event.path != read.path
-                or event.path in mine
-            ):
-                continue
-            same_host = recordings[writer].host == recordings[reader].host
-            until = math.inf if event.background else event.time
-            if same_host and order.may_overlap(writer, (event.time, until), reader, (read.time, raised.time)):
-                yield writer, event, {reader: raised}
-                break
+        if read is None or writer == reader or event.path != read.path or event.path in mine:
+            continue
+        same_host = recordings[writer].host == recordings[reader].host
+        until = math.inf if event.background else event.time
+        if same_host and order.may_overlap(writer, (event.time, until), reader, (read.time, raised.time)):
+            found.setdefault((writer, event.path), (event, {}))[1][reader] = raised
+    yield from ((writer, event, readers) for (writer, _), (event, readers) in found.items())
 
 
 def _written(recording: Recording) -> list[FileEvent]:

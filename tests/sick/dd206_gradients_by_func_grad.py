@@ -19,9 +19,8 @@ generator = torch.Generator().manual_seed(dist.get_rank())
 for _ in range(6):
     x, y = torch.randn(8, 4, generator=generator), torch.randn(8, 1, generator=generator)
     named = dict(model.module.named_parameters())
-    gradients = torch.func.grad(loss_of)(
-        {name: p.detach() for name, p in named.items()}, x, y
-    )  # expect: DD206
+    detached = {name: parameter.detach() for name, parameter in named.items()}
+    gradients = torch.func.grad(loss_of)(detached, x, y)  # expect: DD206
     for name, parameter in named.items():
         parameter.grad = gradients[name]
     optimizer.step()
