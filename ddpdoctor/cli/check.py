@@ -24,6 +24,7 @@ def run_check(options: CheckOptions) -> int:
     """
     request, output = request_of(options), ReportOutput(options)
     fixing = _fixing(request)
+    request = fixing.examined if fixing else request
     with Progress(quiet=options.quiet) as progress:
         report = examine(replace(request, follow=output.follow(progress.hide)), progress)
         report = fixing.patched(report, progress) if fixing else report

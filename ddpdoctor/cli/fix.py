@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -51,7 +52,7 @@ def run_fix(options: FixOptions) -> int:
     request, output = request_of(wanted), ReportOutput(wanted)
     fixing = Fixing(request)
     with Progress(quiet=wanted.quiet) as progress:
-        report = fixing.patched(examine(request, progress), progress)
+        report = fixing.patched(examine(fixing.examined, progress), progress)
     output.write(report)
     return report.exit_status
 
@@ -75,9 +76,13 @@ class Fixing:
             raise UsageError(missing)
         if len(request.earlier) > 1:
             raise UsageError("patches are proven on one host, and this job ran on several")
+        if options.nnodes > 1:
+            raise UsageError("--fix runs copies of the script on one host: leave out --nnodes")
         if request.job is None and not request.earlier:
             raise UsageError("--fix requires a script: ddpdoctor check --fix train.py")
         self._request = request
+        self.examined = replace(request, options=replace(options, keep=True))
+        """The request, with the run folder kept: it says what the run was."""
         self._diff = open_output(options.diff, "--diff")
 
     def patched(self, report: Report, progress: Progress) -> Report:
@@ -90,6 +95,14 @@ class Fixing:
         progress.hide()
         return self._finished(replace(report, findings=result.findings), result, folder)
 
+    def _let_go(self, report: Report) -> Report:
+        """Remove the run folder where it was kept only for the patches."""
+        folder = report.run.get("folder")
+        if not folder or report.exit_status or self._request.options.keep:
+            return report
+        shutil.rmtree(folder, ignore_errors=True)
+        return replace(report, run={**report.run, "folder": None})
+
     def _folder_of(self, report: Report) -> Path | None:
         kept = report.run.get("folder")
         folder = Path(kept) / JOB_FOLDER if kept else None
@@ -97,7 +110,7 @@ class Fixing:
 
     def _finished(self, report: Report, result: Result | None, folder: Path | None) -> Report:
         notes = [*(result.refusals if result else ()), *self._written(result, folder)]
-        return replace(report, notes=(*report.notes, *notes))
+        return self._let_go(replace(report, notes=(*report.notes, *notes)))
 
     def _written(self, result: Result | None, folder: Path | None) -> Iterator[str]:
         """Keep the diff, apply it, and say so."""

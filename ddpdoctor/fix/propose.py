@@ -40,6 +40,10 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
     Args:
         refusals: is given why a patch cannot be made.
     """
+    check = registry.by_code(finding.code)
+    if check is not None and trace.framework in check.fix_with:
+        refusals.append("a framework makes what would have to change; the fix is in its words")
+        return
     for name in patches_of(finding):
         try:
             title = patch_of(name)(Case(finding, trace, project))

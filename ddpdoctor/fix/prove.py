@@ -12,7 +12,7 @@ from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
 from ddpdoctor.fix.propose import Proposal, patches_of, proposals
-from ddpdoctor.model import Change, Finding, Patch
+from ddpdoctor.model import Change, Finding, Level, Patch
 
 Run = Callable[[Mapping[Path, bytes]], Ran]
 """Runs the job on a copy in which these files have this content."""
@@ -69,7 +69,7 @@ class Prover:
 
     def result(self) -> Result:
         """Each finding with the first patch that is proven; else with the first, as a sketch."""
-        findings = [finding for finding in self._before.findings if patches_of(finding)]
+        findings = [finding for finding in self._before.findings if _is_of_script(finding)]
         self._all_together(findings)
         for finding in findings:
             if id(finding) not in self._patches:
@@ -206,6 +206,11 @@ class Prover:
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
         return Patch(title, diff, proof.proven, proof.text, tuple(changes) if whole else ())
+
+
+def _is_of_script(finding: Finding) -> bool:
+    """Whether it is a problem at a line of the script that a patch may cure."""
+    return finding.level is not Level.INFO and finding.where is not None and bool(patches_of(finding))
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

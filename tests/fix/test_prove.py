@@ -91,3 +91,9 @@ def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding,
     result, runs = proven(finding, tmp_path, lambda _: Ran(ENDED, ()), since=1.0)
     assert (result.findings[0].patch, runs) == (None, 0)
     assert result.refusals == (f"no patch for {CODE} at train.py:2: train.py changed since the run",)
+
+
+@pytest.mark.parametrize("changes", [{"level": Level.INFO}, {"where": None}])
+def test_information_and_what_has_no_line_get_no_patch(changes, finding, tmp_path):
+    result, runs = proven(replace(finding, **changes), tmp_path, lambda _: Ran(ENDED, ()))
+    assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)

@@ -77,3 +77,10 @@ def test_without_libcst_the_command_says_what_to_install(tmp_path):
 def test_a_patch_is_proven(name, tmp_path):
     (finding,) = patched(SICK[name], tmp_path).findings
     assert finding.patch.proven, finding.patch
+
+
+def test_patches_are_proven_on_one_host(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    done = ddpdoctor(tmp_path, "check", "--fix", "--nnodes", "2", "train.py")
+    assert done.returncode == 2
+    assert "leave out --nnodes" in done.stderr

@@ -9,6 +9,9 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import plain_if, rank_guard
 from ddpdoctor.fix.names import call_sites
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.text import shorten
+
+_LONGEST = 40
 
 
 def apply(case: Case) -> str:
@@ -16,7 +19,7 @@ def apply(case: Case) -> str:
     source, statement = case.source, case.statement
     if rank_guard(source, statement) is not None:
         move_out(source, statement)
-        return f"line {source.line(statement)} on every rank"
+        return f"{shorten(source.code(statement), _LONGEST)} on every rank"
     function = source.scope(statement)
     for call in call_sites(source, function) if function is not source.tree else ():
         guard = rank_guard(source, call)
