@@ -149,13 +149,17 @@ class Source:
 
     def insert_before(self, statement: Node, code: str) -> None:
         """New lines before a statement and the comments right above it, indented as it is."""
-        comments = 0
+        begin = self._line_starts[self._first_line(statement) - 1]
+        self._edits.append(Edit(begin, begin, self._lines(code, self.margin(statement))))
+
+    def _first_line(self, statement: Node) -> int:
+        """The line in which a statement begins, with the comments right above it."""
+        first = self.line(statement)
         for line in reversed(statement.leading_lines):
             if line.comment is None:
                 break
-            comments += 1
-        begin = self._line_starts[self.line(statement) - 1 - comments]
-        self._edits.append(Edit(begin, begin, self._lines(code, self.margin(statement))))
+            first -= 1
+        return first
 
     def insert_after(self, statement: Node, code: str) -> None:
         """New lines behind a statement, indented as it is."""
@@ -214,7 +218,7 @@ class Source:
             CannotPatch: a string goes over several of its lines.
         """
         self._refuse_long_strings(statement)
-        for line in range(self.line(statement), self.last_line(statement) + 1):
+        for line in range(self._first_line(statement), self.last_line(statement) + 1):
             begin = self._line_starts[line - 1]
             if self.text[begin : self._line_starts[line] - 1].strip():
                 self._edits.append(Edit(begin, begin, self.indent))

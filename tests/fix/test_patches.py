@@ -49,7 +49,7 @@ def written() -> dict[str, str]:
 
 def test_patches_change_what_they_have_to():
     if os.environ.get("DDPDOCTOR_GOLDEN") == "write":
-        GOLDEN.write_text("".join(map(diff_of, SCRIPTS)))
+        GOLDEN.write_text("".join(map(diff_of, sorted(SCRIPTS))))
     scripts = {script.name: script for script in SCRIPTS}
     golden = written()
     assert len(golden) > 100

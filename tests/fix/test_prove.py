@@ -8,7 +8,7 @@ import pytest
 from ddpdoctor import registry
 from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, total_diff
-from ddpdoctor.model import Kind, Level
+from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.trace import RankTrace, Trace
 from tests.fix.cases import finding_at
 
@@ -97,3 +97,71 @@ def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding,
 def test_information_and_what_has_no_line_get_no_patch(changes, finding, tmp_path):
     result, runs = proven(replace(finding, **changes), tmp_path, lambda _: Ran(ENDED, ()))
     assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
+
+
+def code_of(patch):
+    """A check that has this patch first."""
+    return next(check.code for check in registry.all_checks() if check.patches[:1] == (patch,))
+
+
+TWO = f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{TEXT}"
+
+
+def two_findings(folder):
+    (folder / "train.py").write_text(TWO)
+    first = replace(finding_at(TWO, code=CODE), about=Kind.LOADER.of("train.py:9"))
+    group = replace(first, code=code_of("destroy_process_group"), where=Where("train.py", 2), about=())
+    return first, group
+
+
+def test_patches_that_work_together_take_one_run(tmp_path):
+    first, group = two_findings(tmp_path)
+    runs = []
+
+    def run(texts):
+        runs.append(texts)
+        return Ran(ENDED, ())
+
+    result = Prover(Ran(ENDED, (first, group)), tmp_path, run).result()
+    assert [finding.patch.proven for finding in result.findings] == [True, True]
+    assert len(runs) == 1
+    assert "set_epoch" not in result.findings[1].patch.diff
+    ((_, raw),) = result.texts.items()
+    assert raw.decode().count("set_epoch") == raw.decode().count("destroy_process_group") == 1
+
+
+def test_patches_that_do_not_are_tried_one_by_one(tmp_path):
+    first, group = two_findings(tmp_path)
+
+    def run(texts):
+        ((_, raw),) = texts.items()
+        breaks = b"destroy_process_group" in raw
+        left = [] if b"set_epoch" in raw else [first]
+        return Ran(
+            ENDED, (*left, *([replace(first, code="DD995", about=Kind.LINE.of("x"))] if breaks else [group]))
+        )
+
+    result = Prover(Ran(ENDED, (first, group)), tmp_path, run).result()
+    assert [finding.patch.proven for finding in result.findings] == [True, False]
+    assert result.findings[1].patch.outcome == "it brings DD995"
+    ((_, raw),) = result.texts.items()
+    assert b"destroy_process_group" not in raw
+
+
+def test_what_a_patch_brings_to_light_is_patched_with_it(tmp_path):
+    first, group = two_findings(tmp_path)
+    runs = []
+
+    def run(texts):
+        ((_, raw),) = texts.items()
+        runs.append(raw)
+        return Ran(ENDED, () if b"destroy" in raw else (group,))
+
+    result = Prover(Ran(ENDED, (first,)), tmp_path, run).result()
+    patch = result.findings[0].patch
+    assert (patch.proven, patch.title) == (
+        True,
+        "loader.sampler.set_epoch before each pass; destroy_process_group at the end",
+    )
+    assert patch.diff.count("\n+") == 3  # with the name of the file
+    assert len(runs) == 2

@@ -81,6 +81,6 @@ def test_a_patch_is_proven(name, tmp_path):
 
 def test_patches_are_proven_on_one_host(tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
-    done = ddpdoctor(tmp_path, "check", "--fix", "--nnodes", "2", "train.py")
+    done = ddpdoctor(tmp_path, "check", "--fix", "--nnodes", "2", "--master-addr", "127.0.0.1", "train.py")
     assert done.returncode == 2
     assert "leave out --nnodes" in done.stderr

@@ -15,6 +15,7 @@ _DEPTH = 3
 def apply(case: Case) -> str:
     """Call ``destroy_process_group`` at the end of the block that trains."""
     source, statement = case.source, case.statement
+    guarded = _is_conditional(source, statement)
     for _ in range(_DEPTH):
         function = source.scope(statement)
         if function is source.tree or _trains(case, source, function):
@@ -23,13 +24,11 @@ def apply(case: Case) -> str:
         if len(sites) != 1:
             break
         statement = source.statement(sites[0])
-    guarded = isinstance(source.statement(statement), cst.SimpleStatementLine) and _is_conditional(
-        source, statement
-    )
+        guarded = guarded or _is_conditional(source, statement)
     call = f"{use(source, f'{DIST}.destroy_process_group')}()"
     if guarded:
         call = f"if {use(source, f'{DIST}.is_initialized')}():\n\t{call}"
-    block = source.block(_outermost(source, statement) if guarded else statement)
+    block = source.block(_outermost(source, statement))
     last = block[-1]
     ends = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], (cst.Return, cst.Raise))
     if ends and not isinstance(last.body[-1], cst.Return):
@@ -42,11 +41,11 @@ def apply(case: Case) -> str:
 
 
 def _trains(case: Case, source: Source, function: Node) -> bool:
-    """Whether a wrapper was made between the lines of this function."""
+    """Whether a wrapper was made between the lines of this function, or in another file."""
     recordings = [rank.recording for rank in case.trace.ranks if rank.recording]
     places = [wrapper.at for recording in recordings for wrapper in recording.wrappers if wrapper.at]
     lines = {place.line or 0 for place in places if case.project.path(place.file) == source.path}
-    return any(source.line(function) <= line <= source.last_line(function) for line in lines)
+    return not lines or any(source.line(function) <= line <= source.last_line(function) for line in lines)
 
 
 def _is_conditional(source: Source, statement: Node) -> bool:
