@@ -62,7 +62,12 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
     targets = {key_of(finding, moved) for finding in cured}
     known = {key_of(finding, moved) for finding in before.findings} - targets
-    there = {key_of(finding): finding for finding in after.findings if finding.level is not Level.INFO}
+    counts = {finding.code for finding in cured}
+    there = {
+        key_of(finding): finding
+        for finding in after.findings
+        if finding.level is not Level.INFO or finding.code in counts
+    }
     unknown = {key: finding for key, finding in there.items() if key not in known}
     if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
         return Proof(False, f"{codes} is found again")

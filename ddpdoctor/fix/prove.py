@@ -12,7 +12,7 @@ from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
 from ddpdoctor.fix.propose import Proposal, patches_of, proposals
-from ddpdoctor.model import Change, Finding, Level, Patch
+from ddpdoctor.model import Change, Finding, Patch
 
 Run = Callable[[Mapping[Path, bytes]], Ran]
 """Runs the job on a copy in which these files have this content."""
@@ -210,7 +210,7 @@ class Prover:
 
 def _is_of_script(finding: Finding) -> bool:
     """Whether it is a problem at a line of the script that a patch may cure."""
-    return finding.level is not Level.INFO and finding.where is not None and bool(patches_of(finding))
+    return finding.where is not None and bool(patches_of(finding))
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

@@ -101,7 +101,9 @@ def _sections(report: Report, width: int, verbose: bool) -> Iterator[Iterator[Li
     yield _header(report, width, places)
     yield _table(report, width) if verbose else _overview(report, width)
     yield _notes(report, width)
-    shown = [finding for finding in report.findings if finding.level is not Level.INFO or verbose]
+    shown = [
+        finding for finding in report.findings if finding.level is not Level.INFO or verbose or finding.patch
+    ]
     blocks = by_check(shown)
     for findings in [[finding] for finding in shown] if verbose else blocks:
         yield block_lines(findings, width, places)

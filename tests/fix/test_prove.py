@@ -93,10 +93,16 @@ def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding,
     assert result.refusals == (f"no patch for {CODE} at train.py:2: train.py changed since the run",)
 
 
-@pytest.mark.parametrize("changes", [{"level": Level.INFO}, {"where": None}])
-def test_information_and_what_has_no_line_get_no_patch(changes, finding, tmp_path):
-    result, runs = proven(replace(finding, **changes), tmp_path, lambda _: Ran(ENDED, ()))
+def test_what_has_no_line_gets_no_patch(finding, tmp_path):
+    result, runs = proven(replace(finding, where=None), tmp_path, lambda _: Ran(ENDED, ()))
     assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_information_is_cured_where_it_is_gone(is_there, finding, tmp_path):
+    told = replace(finding, level=Level.INFO)
+    result, _ = proven(told, tmp_path, lambda _: Ran(ENDED, (moved(told),) if is_there else ()))
+    assert result.findings[0].patch.proven is not is_there
 
 
 def code_of(patch):
