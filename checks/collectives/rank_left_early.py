@@ -39,6 +39,7 @@ class RankLeftEarly(StandstillCheck):
 
     code = "DD305"
     title = "no rank ends while the others still need it"
+    patches = ("no_early_return",)
     explained_by = ("DD005", "DD315", "DD106", "DD204", "DD214", "DD225", "DD302", "DD303", "DD308", "DD309")
 
     def examine_ended(self, trace: Trace) -> Judgement:

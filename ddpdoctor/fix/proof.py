@@ -111,6 +111,7 @@ def _parameters(before: Trace, after: Trace) -> str | None:
             (parameter.key, parameter.shape)
             for recording in _recordings(trace).values()
             for wrapper in recording.wrappers
+            if not wrapper.failed
             for parameter in wrapper.parameters
         }
         for trace in (before, after)
