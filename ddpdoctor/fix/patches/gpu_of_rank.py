@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import calls, dotted, use, use_module, value_of
+from ddpdoctor.fix.names import argument, calls, dotted, use, use_module, value_of
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.wrappers import DDP
 
 
 def apply(case: Case) -> str:
@@ -29,6 +30,7 @@ def apply(case: Case) -> str:
         source.insert_before(
             source.statement(inits[0]), f"{use(source, 'torch.cuda')}.set_device({local_rank})"
         )
+        _leave_gpu_0(source)
         return "set_device by LOCAL_RANK"
     call = elsewhere[0]
     for moved in (_assigned(source, call), source.statement(call)):
@@ -43,3 +45,15 @@ def _assigned(source: Source, call: Node) -> Node | None:
     value = value_of(source, call.args[0].value) if dotted(call.args[0].value) else None
     statement = source.statement(value) if value is not None else None
     return statement if isinstance(statement, cst.SimpleStatementLine) else None
+
+
+def _leave_gpu_0(source: Source) -> None:
+    """``cuda`` in place of ``cuda:0``, and the current device in place of 0 in device_ids."""
+    for string in source.all(cst.SimpleString):
+        if string.value[1:-1] == "cuda:0":
+            source.replace(string, string.value.replace("cuda:0", "cuda"))
+    current = f"{use(source, 'torch.cuda')}.current_device()"
+    for call in calls(source, DDP):
+        given = argument(call, "device_ids")
+        if given is not None and source.code(given.value) == "[0]":
+            source.replace(given.value, f"[{current}]")
