@@ -45,7 +45,7 @@ def run_fix(options: FixOptions) -> int:
     """
     wanted = CheckOptions(
         **{name: getattr(options, name) for name in _SHARED},
-        trace=options.folder,
+        trace=options.run_folder,
         fix=True,
         timeout=options.timeout,
     )

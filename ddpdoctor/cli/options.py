@@ -297,7 +297,7 @@ class CheckOptions(PatchOptions, RunOptions):
 class FixOptions(ReportOptions, SelectionOptions, PatchOptions):
     """Of ``fix``."""
 
-    folder: str = _words("FOLDER", "The folder of a run that check kept.", MISSING)
+    run_folder: str = _words("FOLDER", "The folder of a run that check kept.", MISSING)
     fail_on: Level | None = _fail_on()
     timeout: float | None = _seconds(None, "Time limit of each run of a changed copy. [default: 300]")
     quiet: bool = _quiet()

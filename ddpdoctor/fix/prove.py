@@ -100,7 +100,7 @@ class Prover:
         state, proof = self._try(project.after(merged), [finding for finding, _ in chosen], self._state)
         if proof.proven:
             for finding, proposal in chosen:
-                text = f"{finding.code} is gone, nothing new"
+                text = f"{finding.code} is gone, nothing new, together with the other patches"
                 self._patches[id(finding)] = self._patch(
                     {}, project.after(proposal.edits), proposal.title, Proof(True, text)
                 )
