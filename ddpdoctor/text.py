@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from ddpdoctor.secret import mask_command
 
 _LONGEST = 120
+LONGEST_COMMAND = 2000
+"""Of a command line that may be copied to be run again."""
 _CODES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -78,9 +80,9 @@ def shorten(text: str, longest: int = _LONGEST) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def quote_command(command: Sequence[str]) -> str:
-    """A command line as one would type it, on one line, shortened; secrets are masked."""
-    return shorten(" ".join(shlex.join(mask_command(command)).split()))
+def quote_command(command: Sequence[str], longest: int = _LONGEST) -> str:
+    """A command line as one would type it, on one line, cut in its middle beyond a length; secrets are masked."""
+    return shorten(" ".join(shlex.join(mask_command(command)).split()), longest)
 
 
 def listing(names: Sequence[str], most: int = 3) -> str:

@@ -14,7 +14,7 @@ from ddpdoctor.cli.options import LINE, JobOptions
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
-from ddpdoctor.text import quote_command
+from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 
 def kind_of(options: JobOptions) -> JobKind:
@@ -68,7 +68,7 @@ def _verify_script(words: tuple[str, ...]) -> None:
     if not script.is_file():
         raise UsageError(f"{quote(words[0])} is not a regular file")
     if not _may_be_python(script):
-        line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words])
+        line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words], LONGEST_COMMAND)
         raise UsageError(f"{quote(words[0])} is not a Python script; for any other command, use --: {line}")
 
 

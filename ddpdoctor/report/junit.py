@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import finding_lines
-from ddpdoctor.text import quote_command
+from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 _WIDTH = 100
 
@@ -37,7 +37,7 @@ def _add_properties(suite: ElementTree.Element, report: Report) -> None:
     properties = ElementTree.SubElement(suite, "properties")
     values = {
         "version": report.version,
-        "command": quote_command(("ddpdoctor", *report.command)),
+        "command": quote_command(("ddpdoctor", *report.command), LONGEST_COMMAND),
         **report.run,
     }
     for name, value in values.items():

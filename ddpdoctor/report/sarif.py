@@ -13,7 +13,7 @@ from ddpdoctor.model import Change, CheckResult, Finding, Level, Outcome, Patch,
 from ddpdoctor.report.detail import patch_outcome
 from ddpdoctor.report.json import to_values
 from ddpdoctor.report.pages import markdown_sections, page_of
-from ddpdoctor.text import quote_command
+from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 _LEVELS = {Level.FAIL: "error", Level.WARN: "warning", Level.INFO: "note"}
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -55,7 +55,7 @@ def _documentation(check: Check) -> dict[str, Any]:
 
 def _invocation(report: Report, codes: list[str]) -> dict[str, Any]:
     return {
-        "commandLine": quote_command(("ddpdoctor", *report.command)),
+        "commandLine": quote_command(("ddpdoctor", *report.command), LONGEST_COMMAND),
         "exitCode": report.exit_status,
         "executionSuccessful": report.exit_status != 2,
         "toolExecutionNotifications": [

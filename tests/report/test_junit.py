@@ -31,3 +31,14 @@ def test_the_headline_is_the_message():
     failure = ElementTree.fromstring(render(EVERYTHING)).find(".//failure")
     assert failure is not None
     assert failure.attrib["message"] == EVERYTHING.findings[0].headline
+
+
+def test_a_long_command_line_is_whole():
+    command = (
+        "check",
+        "--ignore",
+        "host,group",
+        "train.py",
+        *(f"--option-{number}=1" for number in range(40)),
+    )
+    assert "--option-20=1" in render(replace(EVERYTHING, command=command))

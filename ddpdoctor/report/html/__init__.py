@@ -15,7 +15,7 @@ from ddpdoctor.report.detail import informing_codes, verdict
 from ddpdoctor.report.html.drawing import draw
 from ddpdoctor.report.html.finding import findings_part
 from ddpdoctor.report.html.markup import Markup, fitting, tag, together
-from ddpdoctor.text import plural, quote_command, shorten
+from ddpdoctor.text import LONGEST_COMMAND, plural, quote_command, shorten
 
 _ROOM = 1_000_000
 """Characters of all figures."""
@@ -187,5 +187,5 @@ def _notes(report: Report) -> Markup:
     notes = [tag("p", shorten(note, 1000), class_="note") for note in report.notes[:_MOST_NOTES]]
     if report.run.get("folder"):
         notes.append(tag("p", "Kept: ", tag("code", str(report.run["folder"])), class_="note"))
-    command = quote_command(("ddpdoctor", *report.command))
+    command = quote_command(("ddpdoctor", *report.command), LONGEST_COMMAND)
     return tag("footer", notes, tag("p", "Command: ", tag("code", command), class_="note"))
