@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
 from ddpdoctor.check import Check
+from ddpdoctor.memory import uncollected
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Passed, Report, Skipped, Source
 from ddpdoctor.silence import note_of
 from ddpdoctor.text import plural
@@ -89,7 +90,8 @@ def judge(
         facts: what the ``examine_*`` methods of this source take.
         on_error: is given the traceback of a check that broke.
     """
-    return [_judge_one(source, check, facts, on_error) for check in checks]
+    with uncollected():
+        return [_judge_one(source, check, facts, on_error) for check in checks]
 
 
 def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str], None]) -> Verdict:

@@ -141,7 +141,7 @@ def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iter
 
 def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:
     """What training steps draw for each sample, outside their forwards, and inside where no dropout is active."""
-    rows = [row for _, row in training_steps(group)]
+    rows = [row for _, row in training_steps(group) if any(step.draws for step in row.values())]
     ranks = tuple(group)
     for inside in (False, True):
         for stream in ("torch", "cuda", "numpy"):

@@ -17,7 +17,7 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.loading import Round, begun_rounds, by_loader, training_rounds
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
@@ -85,7 +85,10 @@ class UnevenBatches(StandstillCheck):
         return self.cause_of_standstill(trace) or self.examine_ended(trace)
 
     def examine_ended(self, trace: Trace) -> Judgement:
-        recordings = several({**trace.training(), **_without_a_batch(trace.recordings())})
+        everybody = trace.recordings()
+        if not any(recording.steps for recording in everybody.values()):
+            return self._before_the_first_update(several(everybody))
+        recordings = several({**trace.training(), **_without_a_batch(everybody)})
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
@@ -100,6 +103,13 @@ class UnevenBatches(StandstillCheck):
         return [
             self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _is_uneven)
         ] or Passed(_even(rounds[0]))
+
+    def _before_the_first_update(self, recordings: dict[int, Recording]) -> Judgement:
+        """Of a run that stopped there: ranks without a single batch leave the others in their first backward."""
+        rounds = [shared for shared in begun_rounds(recordings) if _some_have_none(shared)]
+        if not rounds:
+            raise NotMeasured("no optimizer took a step")
+        return [self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _some_have_none)]
 
     @reports(OutOfBatches)
     def _out_of_batches(self, cause: OutOfBatches) -> Finding:
@@ -174,6 +184,18 @@ class UnevenBatches(StandstillCheck):
             ranks=tuple(short or different),
             evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )
+
+
+def _some_have_none(shared: Round) -> bool:
+    """Whether some ranks have no batch in a pass, while others compute with theirs what all have to average."""
+    counts = _counts(shared)
+    with_batches = [rank for rank, count in counts.items() if count]
+    learns = any(
+        forward.grad and shared.passes[rank].covers(forward.time)
+        for rank in with_batches
+        for forward in shared.recordings[rank].forwards
+    )
+    return learns and len(with_batches) < len(counts) and any(map(_communicates, shared.recordings.values()))
 
 
 def _without_a_batch(recordings: Mapping[int, Recording]) -> dict[int, Recording]:

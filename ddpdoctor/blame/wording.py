@@ -23,7 +23,13 @@ _SELF = {
     PlaceKind.CHILD: "waits for a process that it started",
     PlaceKind.SLEEP: "sleeps",
 }
-_SEVERAL = {"waits": "wait", "is": "are", "sleeps": "sleep", "works": "work"}
+_SEVERAL = {
+    "waits": "wait",
+    "is": "are",
+    "sleeps": "sleep",
+    "works": "work",
+    "reads or writes": "read or write",
+}
 
 
 _LONGEST_WHO = 60
@@ -90,9 +96,10 @@ def for_seconds(seconds: float | None) -> str:
 def all_do(ranks: tuple[int, ...], first: Standing) -> str:
     """``ranks 1-3 wait in Queue.get at train.py:12``, as the first of them does."""
     phrase = doing(first)
-    word, _, rest = phrase.partition(" ")
-    several = f"{_SEVERAL.get(word, word)} {rest}"
-    return f"{who(ranks)} {phrase if len(ranks) == 1 else several}"
+    if len(ranks) > 1:
+        words = next((words for words in _SEVERAL if phrase.startswith(f"{words} ")), "")
+        phrase = f"{_SEVERAL.get(words, '')}{phrase.removeprefix(words)}"
+    return f"{who(ranks)} {phrase}"
 
 
 def doing(standing: Standing) -> str:

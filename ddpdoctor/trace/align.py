@@ -7,27 +7,48 @@ begin, or beside what they train together, would shift the numbers of all that f
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from ddpdoctor.recorder.events.training import OptimizerStep
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
-Identity: TypeAlias = tuple[object, ...]
-"""Of an optimizer: the same on every rank that has it."""
+_Row = TypeVar("_Row")
+_MOST_KEPT = 4
+"""Groups of recordings whose rows are kept."""
 
 
+def _kept(
+    rows_of: Callable[[Mapping[int, Recording]], Iterator[_Row]],
+) -> Callable[[Mapping[int, Recording]], Iterator[_Row]]:
+    """Keep the rows of recordings: dozens of checks ask for those of the same ones, which takes long of many ranks."""
+    kept: list[tuple[dict[int, Recording], list[_Row]]] = []
+
+    @functools.wraps(rows_of)
+    def rows(recordings: Mapping[int, Recording]) -> Iterator[_Row]:
+        for known, rows in kept:
+            if known.keys() == recordings.keys() and all(known[rank] is recordings[rank] for rank in known):
+                return iter(rows)
+        kept.append((dict(recordings), list(rows_of(recordings))))
+        del kept[:-_MOST_KEPT]
+        return iter(kept[-1][1])
+
+    return rows
+
+
+@_kept
 def training_steps(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, dict[int, TrainingStep]]]:
     """Each training step that every rank has, by rank, in order; with its number on the first rank."""
-    by_rank = {rank: _steps(recording) for rank, recording in recordings.items()}
+    by_rank = {rank: recording.steps_by_identity for rank, recording in recordings.items()}
     common = set.intersection(*(set(steps) for steps in by_rank.values())) if by_rank else set()
     for key, first in next(iter(by_rank.values()), {}).items():
         if key in common:
             yield first.index, {rank: steps[key] for rank, steps in by_rank.items()}
 
 
+@_kept
 def optimizer_steps(
     recordings: Mapping[int, Recording],
 ) -> Iterator[tuple[int, int, dict[int, OptimizerStep], dict[int, TrainingStep]]]:
@@ -35,7 +56,7 @@ def optimizer_steps(
 
     The numbers are those of the first rank.
     """
-    known = {rank: identities(recording) for rank, recording in recordings.items()}
+    known = {rank: recording.identities for rank, recording in recordings.items()}
     for index, row in training_steps(recordings):
         by_rank = {
             rank: {known[rank].get(taken.optimizer, ()): taken for taken in step.optimizer_steps}
@@ -45,26 +66,3 @@ def optimizer_steps(
         for optimizer, taken in sorted(first.items(), key=lambda pair: pair[1].optimizer):
             if all(optimizer in taken_there for taken_there in by_rank.values()):
                 yield index, taken.optimizer, {r: there[optimizer] for r, there in by_rank.items()}, row
-
-
-def identities(recording: Recording) -> dict[int, Identity]:
-    """What each optimizer of a rank updates: wrapped models, or parameters by their names."""
-    held = {parameter.key: one.index for one in recording.wrappers for parameter in one.parameters}
-    before: Counter[Identity] = Counter()
-    found: dict[int, Identity] = {}
-    for optimizer in recording.optimizers:
-        wrappers = frozenset(held[key] for key in optimizer.keys if key in held)
-        what: Identity = ("wrappers", wrappers) if wrappers else ("parameters", *optimizer.keys)
-        found[optimizer.index] = (*what, before[what])
-        before[what] += 1
-    return found
-
-
-def _steps(recording: Recording) -> dict[Identity, TrainingStep]:
-    known = identities(recording)
-    steps: dict[Identity, TrainingStep] = {}
-    for step in recording.steps:
-        first = step.optimizer_steps[0] if step.optimizer_steps else OptimizerStep(-1, step.time, None)
-        number = step.index if first.number is None else first.number
-        steps[known.get(first.optimizer, (first.optimizer,)), first.wrappers, number] = step
-    return steps

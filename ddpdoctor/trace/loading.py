@@ -139,6 +139,11 @@ def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     return _rounds(recordings, _trains)
 
 
+def begun_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+    """The passes in which ranks began to train, of a run that did not come to an update."""
+    return _rounds(recordings, lambda pass_: not pass_.evaluation)
+
+
 def _trains(pass_: Pass) -> bool:
     """Whether optimizers step inside it, or would if this rank had a batch at all."""
     return pass_.training or (pass_.batches == 0 and not pass_.evaluation)
@@ -255,10 +260,8 @@ def groups(recordings: Mapping[int, Recording]) -> list[tuple[int, ...]]:
     """
     if not train_one_model(recordings):
         return []
-    of_ranks = {_group_of(rank, recording, recordings) for rank, recording in recordings.items()}
+    everybody = tuple(sorted(recordings))
+    of_ranks: set[tuple[int, ...]] = set()
+    for rank, members in ((rank, averaging_group(recording)) for rank, recording in recordings.items()):
+        of_ranks.add(everybody if members is None else tuple(sorted(recordings.keys() & {*members, rank})))
     return sorted(group for group in of_ranks if len(group) > 1)
-
-
-def _group_of(rank: int, recording: Recording, recordings: Mapping[int, Recording]) -> tuple[int, ...]:
-    members = averaging_group(recording)
-    return tuple(peer for peer in sorted(recordings) if members is None or peer in members or peer == rank)

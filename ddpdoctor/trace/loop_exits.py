@@ -33,8 +33,16 @@ def out_of_batches(recordings: Mapping[int, Recording]) -> list[int]:
     """The ranks that have come to the end of their batches in a pass in which others have drawn more."""
     furthest = _furthest(recordings)
     return [
-        rank for rank, recording in recordings.items() if _is_behind_in_pass(recording, furthest, "exhausted")
+        rank
+        for rank, recording in recordings.items()
+        if _is_behind_in_pass(recording, furthest, "exhausted") or _had_no_batch(recording, furthest)
     ]
+
+
+def _had_no_batch(recording: Recording, furthest: Mapping[int, int]) -> bool:
+    """Whether its first pass was empty, in which others have drawn batches."""
+    empty = [pass_ for pass_ in recording.passes if pass_.batches == 0 and not pass_.evaluation]
+    return bool(empty) and not training_passes(recording) and furthest.get(1, 0) > 0
 
 
 def _furthest(recordings: Mapping[int, Recording]) -> dict[int, int]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ddpdoctor.recorder.events.training import OptimizerStep
-from ddpdoctor.trace.align import identities
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
@@ -18,7 +17,7 @@ def without_own_training(recordings: Mapping[int, Recording]) -> dict[int, Recor
     only some ranks have it, or no wrapped model trains between its first and its last step: a range test on a copy,
     a classifier on frozen features, the inner loop of meta-learning.
     """
-    known = {rank: identities(recording) for rank, recording in recordings.items() if recording.optimizers}
+    known = {rank: recording.identities for rank, recording in recordings.items() if recording.optimizers}
     shared = set.intersection(*(set(named.values()) for named in known.values())) if known else set()
     return {
         rank: _without(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddpdoctor.memory import uncollected
 from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
 from ddpdoctor.trace.record import Record, lines_of
@@ -30,6 +31,11 @@ def read_run(folder: Path, until: float = math.inf) -> Recorded:
     Args:
         until: on the clock of the records; what was written later is left out too.
     """
+    with uncollected():
+        return _read_run(folder, until)
+
+
+def _read_run(folder: Path, until: float) -> Recorded:
     read = (_Process.of(file, until) for file in sorted(folder.glob("*.jsonl")))
     processes = [process for process in read if process]
     by_pid = {process.start.pid: process for process in processes}

@@ -153,8 +153,7 @@ class RecordedJob(Standings):
 
     def _out_of_batches(self, ranks: Sequence[int]) -> Cause:
         first = self.recordings[ranks[0]]
-        last = last_pass(first)
-        assert last is not None
+        last = last_pass(first) or first.passes[0]  # it had no batch to train with
         loader = first.loader(last.loader)
         where = (loader.at if loader else None) or last.at
         return self.tell(OutOfBatches, ranks, drawn=last.drawn, where=where)

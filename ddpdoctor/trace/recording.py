@@ -5,19 +5,31 @@ Times are seconds on CLOCK_MONOTONIC, which all processes of one host share.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic
+from typing import Generic, TypeAlias
 
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
-from ddpdoctor.recorder.events.training import Backward, Collective, Exact, Forward, Optimizer, Wrapper
+from ddpdoctor.recorder.events.training import (
+    Backward,
+    Collective,
+    Exact,
+    Forward,
+    Optimizer,
+    OptimizerStep,
+    Wrapper,
+)
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import TrainingStep, steps_of
+
+Identity: TypeAlias = tuple[object, ...]
+"""Of an optimizer: the same on every rank that has it."""
 
 
 class Events(Generic[E]):
@@ -97,6 +109,30 @@ class Recording:
     def all_steps(self) -> tuple[TrainingStep, ...]:
         """The training steps that were written down, and what came after the last update."""
         return (*self.steps, self.trailing) if self.trailing else self.steps
+
+    @cached_property
+    def identities(self) -> dict[int, Identity]:
+        """What each optimizer updates: wrapped models, or parameters by their names."""
+        held = {parameter.key: wrapper.index for wrapper in self.wrappers for parameter in wrapper.parameters}
+        before: Counter[Identity] = Counter()
+        identities: dict[int, Identity] = {}
+        for optimizer in self.optimizers:
+            wrappers = frozenset(held[key] for key in optimizer.keys if key in held)
+            what: Identity = ("wrappers", wrappers) if wrappers else ("parameters", *optimizer.keys)
+            identities[optimizer.index] = (*what, before[what])
+            before[what] += 1
+        return identities
+
+    @cached_property
+    def steps_by_identity(self) -> dict[Identity, TrainingStep]:
+        """The training steps, by what their first optimizer updates and how often it has."""
+        steps: dict[Identity, TrainingStep] = {}
+        for step in self.steps:
+            first = step.optimizer_steps[0] if step.optimizer_steps else OptimizerStep(-1, step.time, None)
+            number = step.index if first.number is None else first.number
+            what = self.identities.get(first.optimizer, (first.optimizer,))
+            steps[what, first.wrappers, number] = step
+        return steps
 
     @property
     def forwards(self) -> tuple[Forward, ...]:

@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
+dist.barrier()
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 accumulated = 2 // dist.get_world_size()

@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 dist.init_process_group("gloo")
+dist.barrier()
 torch.manual_seed(0)
 inputs = torch.randn(512, 4)
 data = TensorDataset(inputs, inputs.sum(1, keepdim=True))

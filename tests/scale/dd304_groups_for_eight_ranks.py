@@ -7,6 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
+dist.barrier()
 PAIRS = [[0, 1], [2, 3], [4, 5], [6, 7]]
 groups = [dist.new_group([rank for rank in pair if rank < dist.get_world_size()] or [0]) for pair in PAIRS]
 pair = groups[dist.get_rank() // 2]  # expect: DD304 ranks 8-

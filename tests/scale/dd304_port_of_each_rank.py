@@ -9,6 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
+dist.barrier()
 metrics = socket.socket()
 metrics.bind(("127.0.0.1", 65500 + dist.get_rank()))  # expect: DD304 ranks 36-
 model = DistributedDataParallel(nn.Linear(4, 1))

@@ -69,19 +69,33 @@ def from_plain(kind: type[T], plain: Any, sites: Sites = MappingProxyType({})) -
 
 
 def _made(kind: Any, plain: Any, sites: Sites) -> Any:
-    known: dict[str, _Convert] = _converters(kind)
+    known, plain_types = _converters(kind)
     if not isinstance(plain, dict):
         raise Malformed(f"{kind.__name__}: {type(plain).__name__} in place of its fields")
     try:
-        return kind(**{name: known[name](value, sites) for name, value in plain.items() if name in known})
+        return kind(
+            **{
+                # A call for each number and text of ten thousand ranks takes as long as reading them.
+                name: value if type(value) is plain_types[name] else known[name](value, sites)
+                for name, value in plain.items()
+                if name in known
+            }
+        )
     except TypeError as wrong:
         raise Malformed(str(wrong)) from None
 
 
 @cache
-def _converters(kind: Any) -> dict[str, _Convert]:
+def _converters(kind: Any) -> tuple[dict[str, _Convert], dict[str, Any]]:
+    """What makes each field of its value in JSON, and the types of those that are that value, if it has them."""
     types = get_type_hints(kind)
-    return {field.name: _converter(types[field.name]) for field in fields(kind)}
+    converters = {field.name: _converter(types[field.name]) for field in fields(kind)}
+    plain = {
+        name: hint if hint in (str, int, float, bool) else None
+        for name, hint in types.items()
+        if name in converters
+    }
+    return converters, plain
 
 
 def _converter(hint: Any) -> _Convert:

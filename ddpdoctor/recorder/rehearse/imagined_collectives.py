@@ -39,6 +39,10 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
                 patches.set(group, name, _replaced(groups, originals[name], handler, note))
     original = vars(torch.distributed)["_broadcast_coalesced"]
     patches.set(torch.distributed, "_broadcast_coalesced", _broadcast_coalesced(groups, original))
+    home = torch.distributed.distributed_c10d
+    all_gather_object = _all_gather_object(groups, home.all_gather_object)
+    for module in (home, torch.distributed):
+        patches.set(module, "all_gather_object", all_gather_object)
     reducer, name = vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle"
     patches.set(reducer, name, _handed_to_reducer(getattr(reducer, name)))
 
@@ -82,6 +86,22 @@ def _broadcast_coalesced(groups: ImaginedGroups, original: Callable[..., Any]) -
         return plain(original, (group, tensors, buffer_size, root, *args), kwargs)
 
     return broadcast_coalesced
+
+
+def _all_gather_object(groups: ImaginedGroups, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Each object arrives once, and stands in as many places as it has to: a copy in each would fill the memory."""
+
+    @functools.wraps(original)
+    def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> None:
+        with groups.among_real(group or torch.distributed.group.WORLD) as members:
+            if members is None or len(object_list) != len(members.ranks):
+                plain(original, (object_list, obj, group))
+                return
+            given = [None] * len(members.real)
+            plain(original, (given, obj, group))
+        object_list[:] = [given[process] for process in members.players]
+
+    return all_gather_object
 
 
 def _handed_to_reducer(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,9 +7,10 @@ torch does in C++ needs no more: the reducer of DistributedDataParallel takes th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,6 +66,16 @@ class ImaginedGroups:
     def members(self, group: Any) -> Members | None:
         """The ranks of a group; None where all of them are real, or that is not known."""
         return self._members.get(group.group_name)
+
+    @contextlib.contextmanager
+    def among_real(self, group: Any) -> Iterator[Members | None]:
+        """Have a group be one of the real ranks alone for a while; answers what it is otherwise."""
+        members = self._members.pop(group.group_name, None)
+        try:
+            yield members
+        finally:
+            if members is not None:
+                self._members[group.group_name] = members
 
     def _helper(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
