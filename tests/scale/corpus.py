@@ -12,19 +12,19 @@ SICK = sorted(Path(__file__).parent.glob("dd*.py"))
 HEALTHY = tuple(
     Path(__file__).parents[1] / "healthy" / f"{name}.py"
     for name in (
-        "accumulation_last_window",
+        "amp_unscaled",
         "averaged_flat_by_hand",
-        "batch_sampler_by_hand",
-        "checkpoint_shard_of_each_rank",
+        "experts_of_each_rank",
+        "loaded_under_a_lock",
         "collectives_of_groups",
         "compressing_hook",
-        "fully_sharded",
+        "hooks_of_its_own",
         "gathered_with_gradient",
         "global_token_mean",
         "join_uneven",
         "local_sgd",
-        "mesh_of_data_and_tensors",
-        "stops_early_together",
+        "post_local_sgd",
+        "rate_by_broadcast",
         "summed_by_hand",
         "zero_redundancy",
     )

@@ -15,7 +15,7 @@ from tests.scale.corpus import SICK, found_at_scale, is_silent
 from tests.support.expectations import expectations
 
 IN_SUITE = ("dd105_rank_of_the_node", "dd106_last_ranks_without_a_sample", "dd802_global_rank_as_device")
-HEALTHY = ("collectives_of_groups", "fully_sharded")
+HEALTHY = ("collectives_of_groups", "zero_redundancy")
 pytestmark = pytest.mark.slow
 
 
