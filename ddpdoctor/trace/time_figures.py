@@ -73,7 +73,8 @@ def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> St
     )
     left = begin - first
     start_up = f"The {duration(left)} before the first training step are left out." if left > 0 else ""
-    notes = (start_up, of_many(shown, sorted(recordings)), _thinned(recordings))
+    rehearsed = "Times are those of the rehearsal on the CPU." if trace.rehearsal else ""
+    notes = (rehearsed, start_up, of_many(shown, sorted(recordings)), _thinned(recordings))
     return _strips("What each rank did", rows, end - begin, " ".join(filter(None, notes)))
 
 

@@ -76,7 +76,9 @@ def test_a_typical_step_shows_whose_own_code_the_others_wait_for():
 
 
 def test_a_rehearsal_shows_no_times_of_steps():
-    assert figure(replace(with_straggler(), rehearsal=True), "Where a training step goes") is None
+    rehearsed = replace(with_straggler(), rehearsal=True)
+    assert figure(rehearsed, "Where a training step goes") is None
+    assert figure(rehearsed, "What each rank did").note.startswith("Times are those of the rehearsal")
 
 
 def test_saves_collectives_and_ends_are_in_the_timeline():
