@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import PurePath
 
 from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, chosen, of_many
@@ -109,16 +110,15 @@ def _overlap(shared: Round) -> Strips | None:
         rank: set((shared.indices or {}).get(rank, ()) or shared.passes[rank].content)
         for rank in shared.ranks
     }
+    ranks = _most_shared(drawn)
     share = {
         (rank, other): len(drawn[rank] & drawn[other]) / len(drawn[rank])
-        for rank in _most_shared(drawn)
-        for other in _most_shared(drawn)
-        if rank != other and drawn[rank]
+        for rank, other in permutations(ranks, 2)
+        if drawn[rank]
     }
     padding = len(drawn) / max(sum(map(len, drawn.values())), 1)
     if not any(value > padding for value in share.values()):
         return None
-    ranks = _most_shared(drawn)
     what = "samples" if shared.indices is not None else "first batches"
     rows = tuple(
         Row(
