@@ -62,7 +62,8 @@ _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
 _MOST_OF_A_LINE = 20
-_MOST_READS = 5
+_MOST_READS, _MOST_LINES = 5, 200
+"""Reads of a line that are told, and lines: nothing is left out that is written because much is read."""
 _MOST_ASKED = 200
 _PYTHON = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sys.base_prefix)})
 """Where packages lie, which read files of their own."""
@@ -92,7 +93,8 @@ class _Watch:
         self.counts: Counter[tuple[Where | None, str]] = Counter()
         self.busy = False
         self.stopped = False
-        self.asked = 0
+        self.reads: Counter[Where] = Counter()
+        self.asked: set[tuple[Where | None, str]] = set()
 
     def stop(self) -> None:
         """Do nothing from now on."""
@@ -122,7 +124,7 @@ class _Watch:
             self._tell_once("lock", _locked(event, args))
             return
         if event == "open" and not _changes(*args[:3]):
-            self._tell_read(_place(event, args), frame)
+            self._tell_read(event, args, frame)
             return
         if event == "os.mkdir" and frame.f_locals.get("exist_ok"):
             return  # a folder that may be there already harms nobody
@@ -161,27 +163,28 @@ class _Watch:
             background = threading.current_thread() is not threading.main_thread()
             self.session.event(FileEvent(action, path, time.monotonic(), at, background))
 
-    def _tell_read(self, path: str, frame: FrameType) -> None:
-        of_torch = str(frame.f_globals.get("__name__")).startswith("torch.")
-        if of_torch or not path or path.startswith((*_NOT_FILES, *_PYTHON, self.records)):
+    def _tell_read(self, event: str, args: tuple[Any, ...], frame: FrameType) -> None:
+        if str(frame.f_globals.get("__name__")).startswith(("torch.", "importlib")):
             return
         at = self.session.here()
-        self.counts[at, "read"] += 1
-        if at is not None and self.counts[at, "read"] <= _MOST_READS:
+        if at is None or self.reads[at] >= _MOST_READS or len(self.reads) > _MOST_LINES:
+            return
+        path = _place(event, args)
+        if path and not path.startswith((*_NOT_FILES, *_PYTHON, self.records)):
+            self.reads[at] += 1
             self.session.event(FileRead(path, time.monotonic(), at))
 
     def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The script asked whether a path exists."""
-        if self.stopped or self.busy or self.session.in_worker or self.asked >= _MOST_ASKED:
+        if self.stopped or self.busy or self.session.in_worker or len(self.asked) >= _MOST_ASKED:
             return
         if self.session.sites.is_foreign(sys._getframe(3).f_code.co_filename):
             return  # the standard library, on the way to something that tells of itself
         value = args[0] if args else next(iter(kwargs.values()))
         path = os.path.realpath(os.fsdecode(value)) if isinstance(value, str | bytes | os.PathLike) else ""
         at = self.session.here()
-        self.counts[at, path] += 1
-        if path and self.counts[at, path] == 1:
-            self.asked += 1
+        if path and (at, path) not in self.asked:
+            self.asked.add((at, path))
             self.session.event(PathAsked(path, time.monotonic(), at, bool(answer)))
 
 
