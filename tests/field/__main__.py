@@ -25,6 +25,8 @@ from tests.field.data import make
 from tests.field.manifest import FOLDER, Batch, Script, batches
 
 SECONDS = 570
+OPTIONS = ("--rehearse", "--ignore", "host,group", "--keep", "--quiet", "--format", "json")
+"""The host and the live group are this machine's matter, not the script's."""
 
 
 class Missing(Exception):
@@ -38,6 +40,9 @@ def main() -> int:
         for batch, script in chosen(arguments):
             if not arguments.judge:
                 run(script, arguments.scripts)
+            elif not is_reported(script, arguments.scripts):
+                print(f"{batch.number}  {script.name}  not run", flush=True)
+                continue
             contact = judge(script, arguments.scripts)
             print(line_of(batch, contact), flush=True)
             contacts.append(contact)
@@ -139,10 +144,20 @@ def environment_of(script: Script, temporary: Path) -> dict[str, str]:
 
 
 def judge(script: Script, scripts: Path) -> Contact:
-    report = scripts / ".reports" / f"{script.name}.json"
-    if not report.exists():
+    report = report_of(script, scripts)
+    if not is_reported(script, scripts):
         return Contact(script, status=2, missed=tuple(defect for defect in script.defects if defect.by_eye))
     return compare(script, json.loads(report.read_text()))
+
+
+def report_of(script: Script, scripts: Path) -> Path:
+    return scripts.absolute() / ".reports" / f"{script.name}.json"
+
+
+def is_reported(script: Script, scripts: Path) -> bool:
+    """Whether a check came to its end; its report is an empty file until then."""
+    report = report_of(script, scripts)
+    return report.exists() and report.stat().st_size > 0
 
 
 def line_of(batch: Batch, contact: Contact) -> str:

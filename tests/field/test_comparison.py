@@ -59,6 +59,12 @@ def test_a_defect_that_nothing_names_is_missed():
     assert not contact.silent
 
 
+def test_a_finding_at_one_defect_names_no_other_of_its_code():
+    other = {**DEFECT, "lines": [70], "what": "nor here"}
+    contact = compare(script(defects=[dict(DEFECT), other]), report(finding()))
+    assert [defect.what for defect in contact.missed] == ["nor here"]
+
+
 def test_information_names_a_defect_and_is_no_alarm():
     contact = compare(script(defects=[dict(DEFECT)]), report(finding(level="info")))
     assert (contact.missed, contact.true, contact.false) == ((), (), ())
