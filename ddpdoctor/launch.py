@@ -41,6 +41,8 @@ class Launch:
     """What torchrun was given as ``--rdzv-NAME VALUE``: backend, endpoint, id."""
     standalone: bool = False
     """Whether torchrun is to find a port by itself whatever else was given."""
+    by_launch_line: bool = False
+    """Whether a launch line starts the ranks, which has a master port of its own."""
     timeout: float = 120.0
     """The time limit of the whole check."""
     imagined: Imagined | None = None

@@ -55,6 +55,9 @@ class PortInUse(Check):
         port, system = host.launch.master_port, host.system
         if host.launch.node_rank != 0:
             return Skipped("rank 0 listens on another node")
+        named = "master_port" in host.launch.explicit or "MASTER_PORT" in system.environ
+        if host.launch.by_launch_line and not named:
+            return Skipped("the launch line chooses the port")
         error = system.try_bind("", port)
         if error == errno.EADDRINUSE and not system.listeners(port):
             error = system.try_bind("", port)  # another check tried it at the same moment

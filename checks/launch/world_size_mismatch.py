@@ -2,8 +2,9 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.recorder.patches.variables import VariableSet
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -118,7 +119,7 @@ class WorldSizeMismatch(Check):
             fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),
-            where=_joining(recordings[rank]).at,
+            where=_set_at(recordings[rank], names[0]) or _joining(recordings[rank]).at,
             evidence=tuple(
                 Evidence(_change(recordings[member], name), (member,))
                 for member, names in moved.items()
@@ -164,6 +165,13 @@ def _moved(recording: Recording) -> tuple[str, ...]:
         if name in recording.environ
         and _plain(joining.environ.get(name, "")) != _plain(recording.environ[name])
     )
+
+
+def _set_at(recording: Recording, name: str) -> Where | None:
+    """Where the script gave a variable the value that it joined with."""
+    value = _joining(recording).environ.get(name)
+    settings = [event for event in recording.events(VariableSet) if event.name == name]
+    return settings[-1].at if settings and settings[-1].value == value else None
 
 
 def _plain(address: str) -> str:

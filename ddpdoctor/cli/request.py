@@ -120,6 +120,7 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
         checkpoint_dir=_checkpoint_dir(options),
         timeout=options.timeout or usual,
         explicit=launch.explicit | ({"backend"} if options.backend else set()),
+        by_launch_line=kind_of(options) is JobKind.LINE,
     )
 
 

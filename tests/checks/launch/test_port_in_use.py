@@ -48,6 +48,14 @@ def test_only_node_0_listens():
     )
 
 
+def test_a_launch_line_chooses_its_port_unless_one_is_named():
+    line = Launch(by_launch_line=True)
+    taken = {"bound": [29500], "listeners": [LISTENER], "processes": [OWNER]}
+    assert "launch line" in skipped("DD002", Source.HOST, recorded_host(launch=line, **taken)).reason
+    named = recorded_host(launch=line, environ={"MASTER_PORT": "29500"}, **taken)
+    assert only_finding("DD002", Source.HOST, named).level is Level.FAIL
+
+
 def group(**use: int) -> GroupRecord:
     return GroupRecord(Launch(), port=PortUse(29500, **use))
 

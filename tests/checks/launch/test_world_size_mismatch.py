@@ -4,7 +4,9 @@ from typing import Any
 
 from ddpdoctor.model import Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.recorder.patches.variables import VariableSet
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, replace, where
@@ -86,6 +88,24 @@ def test_a_port_of_the_scripts_own_where_nobody_met() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, launched(action="joining", MASTER_PORT="12355"))
     assert finding.headline == "ranks 0-1 overwrote MASTER_PORT, and did not join the process group"
     assert finding.evidence[0].text == "MASTER_PORT: '29500' from torchrun, '12355' when it joined"
+
+
+def test_the_line_that_sets_the_port_is_named() -> None:
+    def with_settings(*values: str) -> Trace:
+        settings = [VariableSet("MASTER_PORT", value, where(line)) for line, value in enumerate(values, 7)]
+        trace = launched(action="joining", MASTER_PORT="12355")
+        return replace(
+            trace,
+            ranks=tuple(
+                replace(rank, recording=replace(rank.recording, record=Record.made(*settings)))
+                for rank in trace.ranks
+            ),
+        )
+
+    (finding,) = ask(CHECK.code, Source.RUN, with_settings("12355"))
+    assert finding.where == where(7)
+    (finding,) = ask(CHECK.code, Source.RUN, with_settings("12355", "29500"))
+    assert finding.where == where(20)
 
 
 def test_a_port_of_the_scripts_own_that_works() -> None:

@@ -1,0 +1,28 @@
+"""Variables of the launcher that a script sets."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from ddpdoctor.recorder.patches import variables
+from ddpdoctor.recorder.patches.variables import VariableSet
+
+
+def test_a_setting_is_written_down_with_its_line_and_others_are_not(monkeypatch):
+    written = []
+    session = SimpleNamespace(
+        event=written.append,
+        here=lambda: "train.py:7",
+        patch=lambda owner, name, make: monkeypatch.setattr(owner, name, make(getattr(owner, name))),
+    )
+    for name in ("MASTER_PORT", "RANK", "HOME_OF_DATA"):
+        monkeypatch.setenv(name, "before")
+    variables.install(session)
+    os.environ["MASTER_PORT"] = "12355"
+    os.environ["HOME_OF_DATA"] = "/data"
+    os.environ.setdefault("RANK", "0")
+    assert written == [VariableSet("MASTER_PORT", "12355", "train.py:7")]
+    with pytest.raises(TypeError):
+        os.environ["RANK"] = 0
+    assert (os.environ["HOME_OF_DATA"], os.environ["RANK"], len(written)) == ("/data", "before", 1)
