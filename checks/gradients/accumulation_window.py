@@ -1,7 +1,9 @@
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
@@ -41,6 +43,10 @@ class AccumulationWindow(Check):
     code = "DD210"
     title = "every update divides by the micro-batches it sums"
     patches = ("window_length",)
+    fix_with: ClassVar[Mapping[Framework, str]] = {
+        Framework.ACCELERATE: "plugin = GradientAccumulationPlugin(num_steps=N, sync_with_dataloader=False)\n"
+        "accelerator = Accelerator(gradient_accumulation_plugin=plugin)    # the last window ends in the next epoch",
+    }
     explained_by = ("DD106", "DD225", "DD202")
 
     def examine_run(self, trace: Trace) -> Judgement:

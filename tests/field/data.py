@@ -160,8 +160,31 @@ def bert(at: Path, vocabulary: str = "", labels: int = 2) -> None:
     BertForSequenceClassification(config).save_pretrained(at)
 
 
+def tokens(at: Path, count: int = 4096, below: int = 64, header: bool = False) -> None:
+    """Token numbers of two bytes each, as language models read them; with llm.c's header."""
+    at.parent.mkdir(parents=True, exist_ok=True)
+    start = struct.pack("<256i", 20240520, 1, count, *[0] * 253) if header else b""
+    at.write_bytes(start + struct.pack(f"<{count}H", *random.choices(range(below), k=count)))
+
+
+def sounds(
+    at: Path, count: int = 16, seconds: float = 1.0, rate: int = 16000, names: str = "{number}"
+) -> None:
+    """Mono files of noise with 16 bits a sample."""
+    import wave
+
+    at.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        place = at / f"{names.format(number=number)}.wav"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(place), "wb") as file:
+            file.setparams((1, 2, rate, 0, "NONE", ""))
+            file.writeframes(random.randbytes(int(seconds * rate) * 2))
+
+
 MAKERS = {
-    maker.__name__: maker for maker in (mnist, cifar, folder, text, images, array, table, records, coco, bert)
+    maker.__name__: maker
+    for maker in (mnist, cifar, folder, text, images, array, table, records, coco, bert, tokens, sounds)
 }
 
 
