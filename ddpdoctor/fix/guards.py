@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
-from ddpdoctor.fix.names import DIST, use, use_module, world_size
+from ddpdoctor.fix.names import DIST, rank, use, use_module, world_size
 from ddpdoctor.fix.source import Node, Source
 
 _RANK = re.compile(r"\b(?:local_)?rank\b|get_rank\(|is_main|is_master|is_primary|main_process", re.IGNORECASE)
@@ -36,8 +36,6 @@ def is_rank_0(source: Source, at: Node) -> str:
     )
     if before:
         return f'{use_module(source, "os")}.environ.get("RANK", "0") == "0"'
-    from ddpdoctor.fix.names import rank
-
     return f"{rank(source, at)} == 0"
 
 
