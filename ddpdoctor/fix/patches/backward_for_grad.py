@@ -8,13 +8,15 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument
+from ddpdoctor.fix.names import argument, qualified
 
 
 def apply(case: Case) -> str:
     """``loss.backward()``, without the loop that puts the gradients into place."""
     source, statement = case.source, case.statement
     call = case.call("grad")
+    if not (qualified(source, call.func) or "").endswith("autograd.grad"):
+        raise CannotPatch("the gradients are not those of torch.autograd.grad")
     loss = argument(call, "outputs", 0)
     block = source.block(statement)
     behind = block[block.index(statement) + 1 :]

@@ -16,7 +16,7 @@ _LONGEST = 40
 
 def apply(case: Case) -> str:
     """Move the statement at the line; or the call of its function, where that is under the condition."""
-    source, statement = case.source, case.statement
+    source, statement = case.source, _statement(case)
     if rank_guard(source, statement) is not None:
         move_out(source, statement)
         return f"{shorten(source.code(statement), _LONGEST)} on every rank"
@@ -36,6 +36,16 @@ def apply(case: Case) -> str:
             source.replace(call, name)
         return f"{function.name.value} called on every rank"
     raise CannotPatch("it is under no condition by rank in this file")
+
+
+def _statement(case: Case) -> Node:
+    """The statement at the line; where that is the condition itself, the only one under it, or the step."""
+    source, statement = case.source, case.statement
+    if not isinstance(statement, cst.If) or source.line(statement) != case.line:
+        return statement
+    body = list(statement.body.body) if isinstance(statement.body, cst.IndentedBlock) else []
+    steps = [inner for inner in body if ".step(" in source.code(inner)]
+    return body[0] if len(body) == 1 else next(iter(steps), statement)
 
 
 def move_out(source: Source, statement: Node) -> None:

@@ -8,7 +8,7 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import DIST, dotted, use, value_of, world_size
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.wrappers import TORCH_DDP, is_wrapped, models_of, optimizers
+from ddpdoctor.fix.wrappers import TORCH_DDP, assigned_to, is_wrapped, models_of, optimizers
 
 
 def apply(case: Case) -> str:
@@ -33,7 +33,7 @@ def _wrap(source: Source) -> list[str]:
 
 def _average(case: Case, source: Source) -> list[str]:
     """Parameters that are none of a module: their gradients are averaged before the optimizer takes its step."""
-    statement = case.statement
+    statement = _step(source) or case.statement
     names = [
         name.value
         for made in optimizers(source)
@@ -46,6 +46,16 @@ def _average(case: Case, source: Source) -> list[str]:
             f"{use(source, f'{DIST}.all_reduce')}({name}.grad)\n{name}.grad /= {world_size(source, statement)}",
         )
     return [f"the gradient of {name} averaged" for name in dict.fromkeys(names)]
+
+
+def _step(source: Source) -> Node | None:
+    """The first statement in which an optimizer of this file takes a step."""
+    for made in optimizers(source):
+        step = f"{source.code(assigned_to(source, made))}.step"
+        for call in source.all(cst.Call):
+            if dotted(call.func) == step:
+                return source.statement(call)
+    return None
 
 
 def _is_parameter(source: Source, value: Node | None) -> bool:
