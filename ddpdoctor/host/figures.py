@@ -28,7 +28,9 @@ def _rows(host: Host) -> Iterator[tuple[str, str]]:
     if host.shm:
         yield "/dev/shm", f"{size(host.shm.free)} free of {size(host.shm.total)}"
     for gpu in host.gpus.devices:
-        yield f"GPU {gpu.index}", gpu.name
+        memory = f", {size(gpu.memory_total)}" if gpu.memory_total else ""
+        lost = f"does not answer: {gpu.lost}" if gpu.lost else ""
+        yield f"GPU {gpu.index}", " ".join(filter(None, (f"{gpu.name}{memory}", lost)))
     for interface in host.interfaces[:_MOST_INTERFACES]:
         speed = f", {interface.speed_mbit / 1000:g} Gbit/s" if interface.speed_mbit > 0 else ""
         yield "interface", f"{interface}{speed}"
