@@ -40,11 +40,23 @@ def run_explain(options: ExplainOptions) -> int:
             facts = clean(_facts(options), os.environ)
             output.write_each(lambda format, _: _facts_text(facts, format))
             return 0
-        report = _report(options)
     except UnreadableInput as unreadable:
         raise UsageError(str(unreadable)) from None
+    report = explain_output(options)
     output.write(report)
     return report.exit_status
+
+
+def explain_output(options: ExplainOptions) -> Report:
+    """Read the output and judge it.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    try:
+        return _report(options)
+    except UnreadableInput as unreadable:
+        raise UsageError(str(unreadable)) from None
 
 
 def _report(options: ExplainOptions) -> Report:

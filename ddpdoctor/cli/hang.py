@@ -23,7 +23,7 @@ from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
 from ddpdoctor.job.job_folder import read_job, read_trace
-from ddpdoctor.model import Source
+from ddpdoctor.model import Report, Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files, quote
 from ddpdoctor.text import quote_command, ranks_phrase
@@ -52,6 +52,19 @@ def run_hang(options: HangOptions) -> int:
         write_timeline(source.trace, timeline)
     output.write(report)
     return report.exit_status
+
+
+def examine_job(options: HangOptions) -> Report:
+    """Look and judge, without progress.
+
+    Raises:
+        UsageError: there is nothing to look at, or no one job.
+    """
+    started = time.monotonic()
+    source = _look(options, Progress(quiet=True))
+    if source is None:
+        raise UsageError("several jobs run here; give a process id of one of them")
+    return report_of(source, started)
 
 
 def _look(options: HangOptions, progress: Progress) -> HangSource | None:

@@ -1,0 +1,151 @@
+"""The Python interface: ``ddpdoctor.check``, ``ddpdoctor.hang`` and ``ddpdoctor.explain`` return their report.
+
+They print nothing and end nothing but what they started. The names here and the fields of :class:`Report` are stable.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from html import escape
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ddpdoctor import model
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.examination import examine
+from ddpdoctor.cli.explain import explain_output
+from ddpdoctor.cli.function_script import script_of_function
+from ddpdoctor.cli.hang import examine_job
+from ddpdoctor.cli.options import LINE, CheckOptions, ExplainOptions, HangOptions
+from ddpdoctor.cli.report_output import presentable
+from ddpdoctor.cli.request import request_of
+from ddpdoctor.model import Finding, Level
+from ddpdoctor.progress import Progress
+from ddpdoctor.report import Format, render
+
+__all__ = ["Report", "UsageError", "check", "explain", "hang"]
+
+Script: TypeAlias = "str | Path | Sequence[str] | Callable[..., object]"
+"""A script's path, a launch line as a list of words, or a function."""
+
+
+@dataclass(frozen=True)
+class Report(model.Report):
+    """What an examination found out; :mod:`ddpdoctor.model` documents its fields.
+
+    ``print(report)`` shows it as a terminal does, and a notebook shows it as such.
+    """
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        """The findings that are failures or warnings, the root cause first."""
+        return tuple(finding for finding in self.findings if finding.level is not Level.INFO)
+
+    def render(self, format: str = "terminal", *, verbose: bool = False) -> str:
+        """The report as ``--format`` writes it.
+
+        Raises:
+            ValueError: there is no such format.
+        """
+        return render(self, Format(format), verbose=verbose)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.render())}</pre>"
+
+
+def check(
+    script: Script | None = None,
+    *args: object,
+    nproc: int | None = None,
+    module: bool = False,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    rehearse: bool | int = False,
+    **options: Any,
+) -> Report:
+    """Examine this host, a live process group, and a training script or function, as ``ddpdoctor check`` does.
+
+    Args:
+        script: the script, as its path; the words of a launch line; or a function, which every rank calls. A function
+            of a notebook is written to a script with what it uses of the notebook: imports, functions, classes and
+            plain values. None examines the bundled trainer.
+        args: what the script, or the function, is given.
+        nproc: ranks on this host.
+        module: whether ``script`` is the name of a module.
+        select: only these checks: codes, names, families, or ``host``, ``group``, ``run``.
+        ignore: not these.
+        rehearse: run a script for GPUs on the CPU; a number is one of hosts.
+        options: further options of the command, by their names: ``batches``, ``full``, ``time_limit``, ``exact``,
+            ``backend``, ``timeout``, ``hang_after``, ``keep``, ``timeline`` and so on.
+
+    Raises:
+        UsageError: an option asks for what cannot be, or the function's source cannot be had.
+        TypeError: there is no such option.
+    """
+    hosts = None if isinstance(rehearse, bool) or not rehearse else rehearse
+    with tempfile.TemporaryDirectory(prefix="ddpdoctor-function-") as folder:
+        words = _words(script, args, Path(folder))
+        given = CheckOptions(
+            words=words or None,
+            module=module,
+            nproc=nproc,
+            select=list(select) or None,
+            ignore=list(ignore) or None,
+            rehearse=bool(rehearse),
+            rehearse_hosts=hosts,
+            quiet=True,
+            **options,
+        )
+        with Progress(quiet=True) as progress:
+            # Its lines are read while the function's script is there.
+            return _report(examine(request_of(given), progress), "check", *words)
+
+
+def _words(script: Script | None, args: Sequence[object], folder: Path) -> list[str]:
+    """The words of the command line."""
+    if script is None:
+        return []
+    if callable(script):
+        return [str(script_of_function(script, args, folder))]
+    given = [str(script)] if isinstance(script, str | Path) else [LINE, *script]
+    return [*given, *map(str, args)]
+
+
+def hang(*subjects: int | str | Path, flight_recorder: str | Path | None = None) -> Report:
+    """Find out why a running job hangs, as ``ddpdoctor hang`` does; the job keeps running.
+
+    Args:
+        subjects: the process id of the launcher or of ranks; or folders that ``--dump`` wrote. None: the job on this
+            host.
+        flight_recorder: a folder with dumps of PyTorch's flight recorder, instead.
+
+    Raises:
+        UsageError: there is nothing to look at, or several jobs run.
+    """
+    recorder = None if flight_recorder is None else str(flight_recorder)
+    words = [str(subject) for subject in subjects]
+    options = HangOptions(subjects=words or None, flight_recorder=recorder, quiet=True)
+    return _report(examine_job(options), "hang", *words)
+
+
+def explain(*files: str | Path) -> Report:
+    """Find the root cause in the output of a job, as ``ddpdoctor explain FILE...`` does.
+
+    Args:
+        files: files and folders with the output.
+
+    Raises:
+        UsageError: they cannot be read, or hold no output.
+    """
+    words = [str(file) for file in files]
+    return _report(explain_output(ExplainOptions(subjects=words)), "explain", *words)
+
+
+def _report(report: model.Report, *command: str) -> Report:
+    shown = presentable(replace(report, command=command))
+    return Report(**{field.name: getattr(shown, field.name) for field in fields(shown)})

@@ -1,0 +1,68 @@
+"""The Python interface."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import ddpdoctor
+from ddpdoctor.check import Check
+from ddpdoctor.demos import demos
+
+OUTPUTS = Path(__file__).parent / "logs" / "outputs"
+DEMO = next(demo for demo in demos() if demo.code == "DD201")
+
+
+def test_the_names_stand_before_the_submodules_of_the_same_name() -> None:
+    import ddpdoctor.hang.jobs
+
+    assert sys.modules["ddpdoctor.check"].Check is Check
+    for name in ("check", "hang", "explain"):
+        assert getattr(ddpdoctor, name).__module__ == "ddpdoctor.api"
+        assert getattr(ddpdoctor, name).__doc__
+
+
+def test_explain_returns_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    report = ddpdoctor.explain(OUTPUTS / "chained.log")
+    assert isinstance(report, ddpdoctor.Report)
+    assert (report.exit_status, [finding.code for finding in report.problems]) == (1, ["DD304"])
+    assert report.command == ("explain", str(OUTPUTS / "chained.log"))
+    assert "FAIL[DD304]: rank 1 failed with FileNotFoundError" in str(report)
+    assert report.render("json").startswith("{")
+    assert "missing.yaml&#x27;" in report._repr_html_()
+    assert capsys.readouterr() == ("", "")
+
+
+def test_hang_of_nothing_raises(tmp_path: Path) -> None:
+    with pytest.raises(ddpdoctor.UsageError, match="is neither a folder nor a process id"):
+        ddpdoctor.hang(tmp_path / "missing")
+
+
+def test_what_cannot_be_examined_raises(tmp_path: Path) -> None:
+    with pytest.raises(ddpdoctor.UsageError, match="does not exist"):
+        ddpdoctor.check(tmp_path / "missing.py")
+    with pytest.raises(TypeError, match="epochs"):
+        ddpdoctor.check(tmp_path, epochs=3)
+
+
+@pytest.mark.slow
+def test_check_runs_a_function_and_returns_the_report(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "training.py"
+    script.write_text(
+        DEMO.sick.replace("def main():", "def train(epochs):").replace("range(2)", "range(epochs)")
+    )
+    namespace: dict[str, object] = {"__name__": "training"}
+    exec(compile(script.read_text().partition("if __name__")[0], str(script), "exec"), namespace)
+    sys.modules["training"] = type(sys)("training")
+    vars(sys.modules["training"]).update(namespace)
+    try:
+        report = ddpdoctor.check(namespace["train"], 2, nproc=2, select=["run"])
+    finally:
+        del sys.modules["training"]
+    (finding,) = report.problems
+    assert (finding.code, finding.ranks) == ("DD201", (0, 1))
+    assert finding.where is not None
+    assert any("model.module(inputs)" in line for excerpt in finding.excerpts for line in excerpt.lines)
+    assert capfd.readouterr() == ("", "")
