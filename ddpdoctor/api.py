@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ddpdoctor import model
+from ddpdoctor.cli.check import examined
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.examination import examine
 from ddpdoctor.cli.explain import explain_output
 from ddpdoctor.cli.function_script import script_of_function
 from ddpdoctor.cli.hang import examine_job
@@ -29,13 +29,15 @@ __all__ = ["Report", "UsageError", "check", "explain", "hang"]
 
 Script: TypeAlias = "str | Path | Sequence[str] | Callable[..., object]"
 """A script's path, a launch line as a list of words, or a function."""
+_PAGE = [Format.HTML]
+"""What a notebook shows; makes the examination keep what a page has beside the findings."""
 
 
 @dataclass(frozen=True)
 class Report(model.Report):
     """What an examination found out; :mod:`ddpdoctor.model` documents its fields.
 
-    ``print(report)`` shows it as a terminal does, and a notebook shows it as such.
+    ``print(report)`` shows it as a terminal does, and a notebook shows it as a page.
     """
 
     @property
@@ -55,7 +57,9 @@ class Report(model.Report):
         return self.render()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.render())}</pre>"
+        # A page of its own inside the notebook's: neither's style reaches the other.
+        page, style = escape(self.render("html")), "width: 100%; height: 40em; border: 0"
+        return f'<iframe sandbox style="{style}" srcdoc="{page}"></iframe>'
 
 
 def check(
@@ -98,12 +102,13 @@ def check(
             ignore=list(ignore) or None,
             rehearse=bool(rehearse),
             rehearse_hosts=hosts,
+            format=_PAGE,
             quiet=True,
             **options,
         )
         with Progress(quiet=True) as progress:
             # Its lines are read while the function's script is there.
-            return _report(examine(request_of(given), progress), "check", *words)
+            return _report(examined(request_of(given), progress), "check", *words)
 
 
 def _words(script: Script | None, args: Sequence[object], folder: Path) -> list[str]:
@@ -129,7 +134,7 @@ def hang(*subjects: int | str | Path, flight_recorder: str | Path | None = None)
     """
     recorder = None if flight_recorder is None else str(flight_recorder)
     words = [str(subject) for subject in subjects]
-    options = HangOptions(subjects=words or None, flight_recorder=recorder, quiet=True)
+    options = HangOptions(subjects=words or None, flight_recorder=recorder, format=_PAGE, quiet=True)
     return _report(examine_job(options), "hang", *words)
 
 
@@ -143,7 +148,7 @@ def explain(*files: str | Path) -> Report:
         UsageError: they cannot be read, or hold no output.
     """
     words = [str(file) for file in files]
-    return _report(explain_output(ExplainOptions(subjects=words)), "explain", *words)
+    return _report(explain_output(ExplainOptions(subjects=words, format=_PAGE)), "explain", *words)
 
 
 def _report(report: model.Report, *command: str) -> Report:

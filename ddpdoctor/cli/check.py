@@ -10,6 +10,7 @@ from ddpdoctor.cli.hosts import is_reported_elsewhere
 from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.cli.request import Request, request_of
+from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,15 +24,23 @@ def run_check(options: CheckOptions) -> int:
         UsageError: an option asks for what cannot be.
     """
     request, output = request_of(options), ReportOutput(options)
-    fixing = _fixing(request)
-    request = fixing.examined if fixing else request
     with Progress(quiet=options.quiet) as progress:
-        report = examine(replace(request, follow=output.follow(progress.hide)), progress)
-        report = fixing.patched(report, progress) if fixing else report
+        report = examined(replace(request, follow=output.follow(progress.hide)), progress)
     if is_reported_elsewhere(report):
         return report.exit_status
     output.write(report)
     return report.exit_status
+
+
+def examined(request: Request, progress: Progress) -> Report:
+    """The report of an examination, with patches where they are asked for.
+
+    Raises:
+        UsageError: patches cannot be made here.
+    """
+    fixing = _fixing(request)
+    report = examine(fixing.examined if fixing else request, progress)
+    return fixing.patched(report, progress) if fixing else report
 
 
 def _fixing(request: Request) -> Fixing | None:
