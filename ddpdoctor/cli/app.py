@@ -24,7 +24,6 @@ from ddpdoctor.cli.options import (
 app = typer.Typer(
     name="ddpdoctor",
     help="Diagnose distributed training with DistributedDataParallel: this machine and your script.",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
@@ -19,8 +20,22 @@ from ddpdoctor.redact import quote
 _Options = TypeVar("_Options")
 _Run = Callable[[_Options], int]
 _ANNOTATED: Any = Annotated
-_LAST = ("fail_on", "format", "output", "timeline", "verbose", "quiet")
-"""The options that stand at the end of a command's help."""
+_WIDEST = 110
+_TYPE = re.compile(r" <list\[([^\]]*)\]>")
+TOPICS = {
+    "What to run": (
+        "words subjects module nproc_per_node nproc backend rehearse rehearse_hosts world_size ranks exact trace "
+        "flight_recorder checkpoint_dir"
+    ),
+    "How long": "batches full time_limit hang_after on_hang timeout quick",
+    "Which checks": "select ignore fail_on",
+    "What to report": "format output verbose quiet timeline keep dump facts plot help",
+    "Patches": "fix apply diff force",
+    "Several nodes, as for torchrun": (
+        "nnodes node_rank master_addr master_port standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf"
+    ),
+}
+"""The options of a command's help, by their names; all others stand behind these."""
 
 
 def command(
@@ -31,9 +46,10 @@ def command(
     Args:
         if_stopped: what a user who stops it is told.
     """
-    kind: dict[str, Any] = {"cls": _ReportCommand} if issubclass(options, ReportOptions) else {}
+    kind: type[TyperCommand] = _ReportCommand if issubclass(options, ReportOptions) else _Command
+    settings: dict[str, Any] = {"max_content_width": _WIDEST}
     if issubclass(options, JobOptions):
-        kind = {"cls": _JobCommand, "context_settings": {"allow_interspersed_args": False}}
+        kind, settings = _JobCommand, {**settings, "allow_interspersed_args": False}
 
     def register(run: _Run[_Options]) -> _Run[_Options]:
         def invoke(**values: Any) -> int:
@@ -44,11 +60,11 @@ def command(
                 print(f"ddpdoctor: stopped; {if_stopped}", file=sys.stderr)
                 return INTERRUPTED
 
-        parameters = sorted(_parameters(options), key=lambda parameter: parameter.name in _LAST)
+        parameters = list(_parameters(options))
         invoke.__doc__ = run.__doc__
         invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(run.__name__, **kind)(invoke)
+        app.command(run.__name__, cls=kind, context_settings=settings)(invoke)
         return run
 
     return register
@@ -63,7 +79,25 @@ def _parameters(options: type) -> Iterator[inspect.Parameter]:
         yield parameter.replace(annotation=annotation, kind=parameter.KEYWORD_ONLY)
 
 
-class _ReportCommand(TyperCommand):
+class _Command(TyperCommand):
+    """A command whose help has its options by topic."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and options, those of a topic together."""
+        topics: dict[str, list[tuple[str, str]]] = {topic: [] for topic in (*TOPICS, "Options")}
+        topic_of = {name: topic for topic, names in TOPICS.items() for name in names.split()}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                names = _TYPE.sub(lambda match: f" [{match[1]}]" if "|" in match[1] else "", record[0])
+                topics[topic_of.get(str(parameter.name), "Options")].append((names, record[1]))
+        for topic, records in topics.items():
+            if records:
+                with formatter.section(topic):
+                    formatter.write_dl(records)
+
+
+class _ReportCommand(_Command):
     """A command whose ``--format`` and ``--output`` belong together by their order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

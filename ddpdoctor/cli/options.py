@@ -104,8 +104,16 @@ def _flag(help: str, *names: str) -> Any:
     return _field(False, typer.Option(*names, help=help))
 
 
-def _words(metavar: str, help: str, default: Any = None) -> Any:
-    return _field(default, typer.Argument(metavar=metavar, help=help))
+def _words(metavar: str, help: str, default: Any = None, completion: Any = None) -> Any:
+    return _field(default, typer.Argument(metavar=metavar, help=help, autocompletion=completion))
+
+
+def _codes(incomplete: str) -> list[tuple[str, str]]:
+    """For the shell: the codes of checks that begin so, and what is so where nothing is wrong."""
+    from ddpdoctor import registry
+
+    checks = registry.all_checks() if incomplete else ()  # of nothing, the shell completes files
+    return [(check.code, check.title) for check in checks if check.code.startswith(incomplete.upper())]
 
 
 def _level(default: Level | None, help: str) -> Any:
@@ -340,6 +348,7 @@ class ExplainOptions(ReportOptions):
         "CODE | FILE...",
         "The code or name of a check; or files and folders with the output of a job, - for stdin.",
         MISSING,
+        _codes,
     )
     facts: bool = _flag("Print what NCCL logged: versions, interfaces, transports, rings.", "--facts")
     fail_on: Level | None = _fail_on()
@@ -349,7 +358,7 @@ class ExplainOptions(ReportOptions):
 class DemoOptions:
     """Of ``demo``."""
 
-    subject: str | None = _words("[CODE]", "The code or name of the check to show.")
+    subject: str | None = _words("[CODE]", "The code or name of the check to show.", completion=_codes)
     list_demos: bool = _flag("List the checks that have a demo.", "--list")
     folder: str = _field(
         "ddpdoctor-demo", typer.Option(metavar="FOLDER", help="Write the scripts to this folder.")

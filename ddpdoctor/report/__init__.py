@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from importlib import import_module
 
 from ddpdoctor.model import Report
 
@@ -17,6 +18,7 @@ class Format(str, Enum):
     SARIF = "sarif"
     GITHUB = "github"
     HTML = "html"
+    MARKDOWN = "markdown"
 
 
 def render(report: Report, format: Format, *, verbose: bool = False, to_terminal: bool = False) -> str:
@@ -27,23 +29,13 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
         verbose: also what passing checks measured, and the details of information.
         to_terminal: the text goes to stdout, which may be a terminal with a width and colours.
     """
-    from ddpdoctor.report import github, json, junit, sarif, terminal
+    if format is Format.TERMINAL:
+        from ddpdoctor.report import terminal
 
-    match format:
-        case Format.TERMINAL:
-            width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
-            colour = to_terminal and terminal.wants_colour(sys.stdout)
-            links = to_terminal and terminal.wants_links(sys.stdout)
-            return terminal.render(report, width, verbose, colour=colour, links=links)
-        case Format.JSON:
-            return json.render(report)
-        case Format.JUNIT:
-            return junit.render(report)
-        case Format.SARIF:
-            return sarif.render(report)
-        case Format.GITHUB:
-            return github.render(report)
-        case Format.HTML:
-            from ddpdoctor.report import html
-
-            return html.render(report)
+        width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
+        colour = to_terminal and terminal.wants_colour(sys.stdout)
+        links = to_terminal and terminal.wants_links(sys.stdout)
+        return terminal.render(report, width, verbose, colour=colour, links=links)
+    # Each format is a module of its name; a page brings figures that the others need not import.
+    text: str = import_module(f"ddpdoctor.report.{format.value}").render(report)
+    return text

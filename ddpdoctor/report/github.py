@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import fold_evidence, patch_outcome, verdict
+from ddpdoctor.report.places import Places
 from ddpdoctor.text import ranks_phrase
 
 _COMMANDS = {Level.FAIL: "error", Level.WARN: "warning", Level.INFO: "notice"}
@@ -22,7 +23,7 @@ def render(report: Report) -> str:
 def _annotation(finding: Finding, name: str) -> str:
     properties = {}
     if finding.where:
-        properties["file"] = finding.where.file
+        properties["file"] = Places().in_repository(finding.where.file)
         if finding.where.line is not None:
             properties["line"] = str(finding.where.line)
     properties["title"] = f"{finding.code} {name}".strip()

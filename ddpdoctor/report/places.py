@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 from dataclasses import dataclass, field
@@ -39,6 +40,12 @@ class Places:
             if folder is not None and path.is_absolute() and path.is_relative_to(folder):
                 return str(path.relative_to(folder))
         return file
+
+    def in_repository(self, file: str) -> str:
+        """A file, relative to the repository that a CI job has checked out, where it lies below it."""
+        top = os.environ.get("GITHUB_WORKSPACE")
+        path = self.working / file
+        return str(path.relative_to(top)) if top and path.is_relative_to(top) else file
 
     def link(self, file: str) -> str:
         """The address of a file on this host; empty where there is no such file."""

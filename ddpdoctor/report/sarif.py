@@ -13,6 +13,7 @@ from ddpdoctor.model import Change, CheckResult, Finding, Level, Outcome, Patch,
 from ddpdoctor.report.detail import patch_outcome
 from ddpdoctor.report.json import to_values
 from ddpdoctor.report.pages import markdown_sections, page_of
+from ddpdoctor.report.places import Places
 from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 _LEVELS = {Level.FAIL: "error", Level.WARN: "warning", Level.INFO: "note"}
@@ -119,5 +120,5 @@ def _location(where: Where) -> dict[str, Any]:
 
 
 def _uri(file: str) -> str:
-    path = PurePath(file)
+    path = PurePath(Places().in_repository(file))
     return path.as_uri() if path.is_absolute() else percent_encode(path.as_posix())

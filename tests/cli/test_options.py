@@ -1,14 +1,17 @@
 """The options of the commands: each is declared once, and means the same wherever it is taken."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
 from ddpdoctor.cli import options, run
 from ddpdoctor.cli.app import app
+from ddpdoctor.cli.command import TOPICS
 from ddpdoctor.cli.options import BenchOptions, CheckOptions, LaunchOptions, TrainOptions, WatchOptions
 
 COMMANDS = [kind for name, kind in vars(options).items() if name.endswith("Options")]
-DIFFERENT = {"fail_on", "format", "output", "subjects", "timeout"}
+DIFFERENT = {"fail_on", "folder", "format", "output", "subjects", "timeout"}
 """What has one name and is something else in each command: formats and files of other things, limits of
 other times."""
 
@@ -26,6 +29,32 @@ def test_an_option_is_declared_once():
 def test_the_ranks_have_torchruns_name_and_a_short_one(command):
     shown = CliRunner().invoke(app, [command, "--help"]).output
     assert "--nproc-per-node, --nproc N" in shown
+
+
+def test_every_option_of_check_has_a_topic():
+    listed = {name for names in TOPICS.values() for name in names.split()}
+    assert set(CheckOptions.__dataclass_fields__) <= listed
+    shown = CliRunner().invoke(app, ["check", "--help"]).output
+    assert re.findall(r"^(\w.*):$", shown, re.MULTILINE) == list(TOPICS)
+    assert "list[" not in shown
+
+
+@pytest.mark.parametrize(
+    ("shell", "words", "completed"),
+    [
+        ("bash", "ddpdoctor expl", "explain"),
+        ("zsh", "ddpdoctor check --form", "--format"),
+        ("fish", "ddpdoctor explain DD10", "DD101"),
+    ],
+)
+def test_shells_complete_commands_options_and_codes(shell, words, completed, monkeypatch, capsys):
+    typed = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_TYPER_COMPLETE_ARGS": words}
+    typed |= {"_DDPDOCTOR_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    for name, value in typed.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        run([])
+    assert completed in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["check", "watch", "train"])

@@ -1,5 +1,8 @@
 """The action and the pipelines of docs/ci.md: what a runner would do, done here."""
 
+import json
+import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,11 +11,27 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from ddpdoctor.cli.app import app
 from tests.packaging.documents import ROOT, blocks_of, users_environ
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 PIPELINES = [yaml.safe_load(text) for text in blocks_of("docs/ci.md", "yaml")]
-GITHUB, GITLAB = PIPELINES
+GITHUB, GITLAB, PRE_COMMIT = PIPELINES
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+INPUTS, TEMPLATE = (ROOT / "templates" / "ddpdoctor.yml").read_text().split("---\n")
+CHECK = [
+    "SCRIPT",
+    "SCRIPT_ARGS",
+    "LAUNCH",
+    "NPROC",
+    "BACKEND",
+    "REHEARSE",
+    "BATCHES",
+    "ARGS",
+    "JUNIT",
+    "SARIF",
+    "PAGE",
+]
 
 
 def step(name: str) -> dict[str, Any]:
@@ -27,13 +46,29 @@ def run_step(name: str, python: Path, folder: Path, **environ: str) -> subproces
     # As on a runner whose index is this machine: what is installed has to do.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "false", "PIP_IGNORE_INSTALLED": "0"}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", one["run"]]
-    values = {**users_environ(python), **offline, **environ}
+    summary = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    values = {**users_environ(python), **offline, **summary, **environ}
     return subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, check=False)
 
 
 def installed_torch(python: Path) -> str:
     code = "import importlib.metadata as m; d = m.distribution('torch'); print(d.version, d.locate_file(''))"
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def run_check(python: Path, folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The step that checks, with what a runner sets for it."""
+    return run_step("Check", python, folder, **{name: inputs.get(name, "") for name in CHECK})
+
+
+SCRIPT = """\
+import sys
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    print("words:", sys.argv[1:])
+dist.destroy_process_group()
+"""
 
 
 def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path):
@@ -45,33 +80,42 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     assert installed_torch(python) == torch
     assert (python.parent / "ddpdoctor").exists()
 
-    options = {"NPROC": "2", "BACKEND": "gloo", "ARGS": "--select DD013,DD014 --timeout 60"}
-    checked = run_step("Check", python, tmp_path, **options)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    files = {"JUNIT": "report.xml", "SARIF": "report.sarif", "PAGE": "report.html"}
+    checked = run_check(
+        python, tmp_path, SCRIPT="train.py", SCRIPT_ARGS="--lr\n * $(touch bad)", NPROC="2", BACKEND="gloo",
+        BATCHES="4", ARGS="--select DD013,DD310 --timeout 60", **files,
+    )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "2 passed" in checked.stdout
-
-    reported = run_step("Write", python, tmp_path, **options, JUNIT="report.xml")
-    assert reported.returncode == 0, reported.stdout + reported.stderr
+    assert "words: ['--lr', '*', '$(touch', 'bad)']" in checked.stderr
+    assert "passed in" in checked.stdout
     assert len(ElementTree.parse(tmp_path / "report.xml").findall(".//testcase")) == 2
+    assert json.loads((tmp_path / "report.sarif").read_text())["version"] == "2.1.0"
+    assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (tmp_path / "summary.md").read_text().startswith("### ddpdoctor: ")
+    assert not (tmp_path / "bad").exists()
 
 
 def test_the_action_fails_where_something_is_found_and_annotates_it(environment, wheel, tmp_path):
     python = environment(wheel)
-    options = {"NPROC": "2", "BACKEND": "nosuch", "ARGS": "--select DD013"}
-    done = run_step("Check", python, tmp_path, **options)
+    done = run_check(python, tmp_path, NPROC="2", BACKEND="nosuch", ARGS="--select DD013")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "::error" in done.stdout
+    assert "| FAIL | DD013 |" in (tmp_path / "summary.md").read_text()
 
 
 def test_options_of_the_action_are_words_and_never_code(environment, wheel, tmp_path):
     python = environment(wheel)
-    options = {"NPROC": "2", "BACKEND": "", "ARGS": "--select $(touch bad);touch bad *"}
-    assert run_step("Check", python, tmp_path, **options).returncode == 2
+    for inputs in (
+        {"ARGS": "--select $(touch bad);touch bad *"},
+        {"LAUNCH": "nosuch $(touch bad) ;touch bad"},
+    ):
+        assert run_check(python, tmp_path, **inputs).returncode == 2
     assert not (tmp_path / "bad").exists()
 
 
 def test_no_step_pastes_an_input_into_its_script():
-    assert [one["name"] for one in ACTION["runs"]["steps"] if "${{" in one["run"]] == []
+    assert [one["name"] for one in ACTION["runs"]["steps"] if "${{" in one.get("run", "")] == []
 
 
 def test_every_input_in_the_workflow_is_one_of_the_action():
@@ -82,11 +126,34 @@ def test_every_input_in_the_workflow_is_one_of_the_action():
     assert {name for one in used for name in one["with"]} <= set(ACTION["inputs"])
 
 
-@pytest.mark.parametrize("job", GITLAB)
-def test_a_gitlab_job_writes_the_report_it_collects(job, tmp_path):
-    (command,) = GITLAB[job]["script"]  # the whole of such a check is run as a command of the same page
+def test_every_step_is_sound_and_every_input_is_used():
+    steps = ACTION["runs"]["steps"]
+    for step in steps:
+        assert ("run" in step) != ("uses" in step)
+        subprocess.run(["bash", "-nc", step.get("run", "")], check=True)
+    used = set(re.findall(r"inputs\.([\w-]+)", json.dumps(steps)))
+    assert used == set(ACTION["inputs"])
+    assert all("description" in value for value in ACTION["inputs"].values())
+
+
+def template(**inputs: str) -> dict[str, Any]:
+    """The template as GitLab fills it in."""
+    declared = yaml.safe_load(INPUTS)["spec"]["inputs"]
+    values = {name: str(about.get("default", "")) for name, about in declared.items()} | inputs
+    filled = re.sub(r"\$\[\[ inputs\.(\w+) \]\]", lambda match: values[match[1]], TEMPLATE)
+    assert "$[[" not in filled
+    return yaml.safe_load(filled)
+
+
+def test_the_gitlab_template_writes_the_report_it_collects(tmp_path):
+    (given,) = GITLAB["include"]
+    ((_, job),) = template(**given["inputs"]).items()
+    assert job["image"] == given["inputs"]["image"]
+    (command,) = job["script"]
+    assert command.endswith(f" {given['inputs']['script']}")
+    line = command.removesuffix(given["inputs"]["script"]) + "--select host"
     done = subprocess.run(
-        ["bash", "-ec", f"{command} --select host"],
+        ["bash", "-ec", line],
         cwd=tmp_path,
         env=users_environ(),
         capture_output=True,
@@ -94,4 +161,15 @@ def test_a_gitlab_job_writes_the_report_it_collects(job, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    ElementTree.parse(tmp_path / GITLAB[job]["artifacts"]["reports"]["junit"])
+    assert "passed" in done.stdout
+    ElementTree.parse(tmp_path / job["artifacts"]["reports"]["junit"])
+
+
+def test_the_pre_commit_hook_is_the_one_of_the_documents():
+    (hook,) = HOOKS
+    (repo,) = PRE_COMMIT["repos"]
+    assert [one["id"] for one in repo["hooks"]] == [hook["id"]]
+    assert (hook["language"], hook["pass_filenames"]) == ("system", False)
+    words = shlex.split(hook["entry"])[1:]
+    with pytest.raises(SystemExit):  # --help, after all of them were understood
+        app([*words, "--help"], standalone_mode=True)

@@ -16,6 +16,7 @@ ENDINGS = {
     Format.JUNIT: "xml",
     Format.SARIF: "sarif",
     Format.GITHUB: "github.txt",
+    Format.MARKDOWN: "md",
 }
 
 
