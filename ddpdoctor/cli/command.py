@@ -24,7 +24,7 @@ _WIDEST = 110
 _TYPE = re.compile(r" <list\[([^\]]*)\]>")
 TOPICS = {
     "What to run": (
-        "words subjects module nproc_per_node nproc backend rehearse rehearse_hosts world_size ranks exact trace "
+        "words subjects module nproc backend rehearse rehearse_hosts world_size ranks exact no_fork trace "
         "flight_recorder checkpoint_dir"
     ),
     "How long": "batches full time_limit hang_after on_hang timeout quick",

@@ -64,7 +64,7 @@ def examine_job(options: HangOptions) -> Report:
     source = _look(options, Progress(quiet=True))
     if source is None:
         raise UsageError("several jobs run here; give a process id of one of them")
-    return with_sections(report_of(source, started), {Source.RUN: source.trace}, lambda text: None)
+    return with_sections(report_of(source, started), {Source.RUN: source.trace}, options, lambda text: None)
 
 
 def _look(options: HangOptions, progress: Progress) -> HangSource | None:
