@@ -114,13 +114,17 @@ def _of_loaders(
 
 
 def _repeat(loader: Loader, pass_: Pass) -> str | None:
-    """The first two workers of a stream that begin alike: with two samples in common, or the only one they have."""
+    """The first two workers of a stream that begin alike: with two samples in common, or the only one they have.
+
+    Where samples of one worker repeat each other, as short windows of few tokens do, half have to be common.
+    """
     if not loader.streams:
         return None
     for worker, other in combinations(pass_.workers, 2):
         common = set(worker.samples) & set(other.samples)
         fewest = min(len(set(worker.samples)), len(set(other.samples)))
-        if common and len(common) >= min(2, fewest):
+        repeats = any(len(set(one.samples)) < len(one.samples) for one in (worker, other))
+        if common and len(common) >= (fewest / 2 if repeats else min(2, fewest)):
             return f"{worker.worker} and {other.worker}"
     return None
 

@@ -33,6 +33,17 @@ def test_one_sample_that_occurs_twice_is_right():
     passed("DD108", Source.RUN, working(worker(0, "a", "b"), worker(1, "b", "c"), streams=True))
 
 
+def test_data_whose_samples_repeat_is_right():
+    """Each worker has samples twice by itself, so two in common with another prove nothing."""
+    trace = working(worker(0, *"aabcdefg"), worker(1, *"abxxyzuv"), streams=True)
+    passed("DD108", Source.RUN, trace)
+
+
+def test_workers_that_repeat_each_other_and_themselves():
+    trace = working(worker(0, *"aabcdefg"), worker(1, *"aabcdefg"), streams=True)
+    only_finding("DD108", Source.RUN, trace)
+
+
 def test_one_seed_for_all_workers():
     trace = working(worker(0, state="s"), worker(1, state="s"))
     assert only_finding("DD108", Source.RUN, trace).headline == (
