@@ -7,6 +7,7 @@ from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.files import read_last
 from ddpdoctor.trace.instances import by_key, files, on_each_rank, on_ranks
 from ddpdoctor.trace.recording import Recording
 
@@ -81,6 +82,7 @@ class CheckpointTruncated(Check):
             fix=_FIX,
             **on_ranks(broken, lambda load: quote(shorten(load.error or ""))),
             about=Kind.PATH.of(path) if path else (),
+            explained_by=("DD020",) if path else (),
         )
 
 
@@ -91,5 +93,7 @@ def _fatal(recording: Recording) -> list[Load]:
     exception = f"{recording.raised.type}: {recording.raised.message}"
     failed = [load for load in recording.loads if load.error]
     if any(re.search(pattern, exception) for pattern in ERRORS):
-        return failed[-1:] or [Load("", recording.raised.at, recording.raised.time, error=exception)]
+        read = read_last(recording)
+        path = read.path if read else ""
+        return failed[-1:] or [Load(path, recording.raised.at, recording.raised.time, error=exception)]
     return failed[-1:] if any(re.search(pattern, exception) for pattern in OF_A_READ) else []

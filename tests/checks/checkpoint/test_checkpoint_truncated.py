@@ -1,9 +1,10 @@
 import pytest
 
 from ddpdoctor import registry
-from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.files import Load
+from ddpdoctor.model import Kind, Source
+from ddpdoctor.recorder.events.files import FileRead, Load
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 
@@ -47,3 +48,13 @@ def test_no_read_is_skipped():
 def test_an_invalid_argument_elsewhere_is_not_its_fault():
     raised = Raised("OSError", "[Errno 22] Invalid argument", 21.0)
     passed("DD404", Source.RUN, reading(replace(LOAD, error=None), raised))
+
+
+def test_a_file_of_another_kind_is_named_so_that_who_raced_for_it_explains_it():
+    raised = Raised("_pickle.UnpicklingError", "pickle data was truncated", 21.0, at=where(12))
+    read = Record.made(FileRead("/jobs/features.pkl", 20.9, where(11)))
+    trace = recorded(change=lambda rank, one: replace(one, record=read, loads=(), raised=raised))
+    finding = only_finding("DD404", Source.RUN, trace)
+    assert finding.headline == "'features.pkl' is not complete, so ranks 0-1 cannot read it"
+    assert finding.about == Kind.PATH.of("/jobs/features.pkl")
+    assert finding.explained_by == ("DD020",)
