@@ -118,6 +118,7 @@ class _Examination(Judging):
             if not self.hosts.judges:
                 self.unfinished = broken
                 return broken
+            record = self.hosts.group_alone(record)
         self._judge_group(record)
         return self.hosts.group_is_judged(record.broken, self.deadline)
 
@@ -126,9 +127,10 @@ class _Examination(Judging):
             group.stop()
             return self.hosts.no_group(self.request.host.launch)
         self.progress.stage("importing torch")
-        record = group.finish(
-            self.deadline, self.progress.stage, lambda: self._start_job(started), self.hosts.lost
-        )
+        # Of several hosts, the job needs the port that the group holds, and all of them have to agree to begin.
+        several = self.request.host.launch.nnodes > 1 and self.request.job is not None
+        start = None if several else lambda: self._start_job(started)
+        record = group.finish(self.deadline, self.progress.stage, start, self.hosts.lost)
         return self.hosts.group(record, self.deadline)
 
     def _judge_group(self, record: GroupRecord) -> None:
@@ -204,7 +206,7 @@ class _Examination(Judging):
         if (reported := self.hosts.report_of_leader(self.started)) is not None:
             return reported
         if self.trace is not None:
-            self.judge_run(self.trace, [self.folder / JOB_FOLDER])
+            self.judge_run(self.hosts.alone(self.trace), [self.folder / JOB_FOLDER])
         self.notes += self.hosts.notes
         return self.compose()
 

@@ -50,6 +50,9 @@ class Hosts:
         self.nodes: Nodes | None = None
         self.not_met: str | None = None
         self.notes: list[str] = []
+        self._leader: tuple[LostHost, ...] = ()
+        """The host of rank 0, where it was lost."""
+        self._came: tuple[NodeFacts, ...] = ()
         self._links: tuple[Link, ...] = ()
 
     @property
@@ -240,10 +243,20 @@ class Hosts:
             (f"{self.nodes.name(node)} was lost: {why}" for node, why in lost.items() if self.nodes), None
         )
 
+    def alone(self, trace: Trace) -> Trace:
+        """The run of this host, where that of rank 0 was lost."""
+        return replace(trace, lost=self._leader)
+
+    def group_alone(self, record: GroupRecord) -> GroupRecord:
+        """The group as this host saw it, where that of rank 0 was lost."""
+        lost = {0: self._leader[0].reason} if self._leader else {}
+        return replace(record, nodes=self._came, broken=record.broken or self.not_met, lost=lost)
+
     def _leave(self) -> None:
         """Go on alone."""
         assert self.nodes is not None
         why = self.nodes.lost().get(0, "it did not answer in time")
+        self._leader, self._came = (self._lost(0, why),), tuple(self.nodes.facts.values())
         self.not_met = f"{self.nodes.name(0)}, the host of rank 0, was lost: {why}"
         self.notes.append(f"{self.not_met}; only the ranks of this host were judged")
         self.nodes.close()

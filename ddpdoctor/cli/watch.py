@@ -81,10 +81,12 @@ class _Watched:
             return 128 + self._signals[0]
         here = trace
         trace, folders = self._hosts.run(trace)
-        if not self._hosts.judges and (report := self._hosts.report_of_leader(judging.started)):
-            if report.exit_status:
-                is_reported_elsewhere(report)
-            return _status(here, report)
+        if not self._hosts.judges:
+            if reported := self._hosts.report_of_leader(judging.started):
+                if reported.exit_status:
+                    is_reported_elsewhere(reported)
+                return _status(here, reported)
+            trace = self._hosts.alone(trace)
         judging.notes += self._hosts.notes
         report = self._judge(judging, trace, folders)
         self._hosts.announce(report)
