@@ -17,7 +17,7 @@ from typing import Any
 
 ALIVE_SECONDS = 0.5
 """Between two signs of life."""
-SILENT_SECONDS = 8.0
+SILENT_SECONDS = 6.0
 """Without one: the host is gone, or its link is cut. A machine that is busy is late by a second or two."""
 LARGEST_VALUES = 64 << 20
 LARGEST_BODY = 512 << 20

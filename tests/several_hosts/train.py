@@ -35,7 +35,8 @@ for epoch in range(2):
         if FAULT == "is_killed" and rank == 2 and step == 3:
             os.kill(os.getpid(), 9)
         if FAULT == "slow":
-            os.close(os.open(f"{SCRATCH}/trains", os.O_CREAT, 0o600))
+            if rank == 0 and step == 0:
+                os.close(os.open(f"{SCRATCH}/trains", os.O_CREAT, 0o600))
             time.sleep(3)
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(x), y).backward()
