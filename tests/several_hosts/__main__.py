@@ -96,7 +96,9 @@ CASES = {
     "right": Case(RUN, {}),
     "right_group": Case(GROUP, {}),
     "three_hosts": Case(GROUP, {}, hosts=3),
-    "shards_of_each_host": Case((*RUN, "shards_of_each_host"), {"DD105": "ranks "}),
+    "shards_of_each_host": Case(
+        (*RUN, "shards_of_each_host"), {"DD105": "DistributedSampler of rank 0 on node0 "}
+    ),
     "leaves_the_loop": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}),
     "blocks": Case((*RUN, "blocks"), {"DD307": "rank 2 on node1 "}),
     "raises": Case((*RUN, "raises"), {"DD304": "rank 2 on node1 failed with ValueError"}),
