@@ -181,9 +181,17 @@ def _is_below(path: str, folders: set[str]) -> bool:
 def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:
     """Whether the ranks had taken a lock before they wrote. Which file it protects only the script knows."""
     return all(
-        any(event.action == "lock" and event.time < events[rank].time for event in recordings[rank].files)
-        for rank in events
+        any(
+            event.action == "lock" and event.time < write.time and not _meets(recordings[rank], event, write)
+            for event in recordings[rank].files
+        )
+        for rank, write in events.items()
     )
+
+
+def _meets(recording: Recording, lock: FileEvent, write: FileEvent | PathAsked) -> bool:
+    """Whether the rank joined a collective in between: no two ranks do while one of them holds their lock."""
+    return any(lock.time < call.time < write.time for call in recording.collectives)
 
 
 def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:

@@ -57,6 +57,12 @@ def test_a_lock_makes_turns() -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, written(locks=(lock,))), Passed)
 
 
+def test_a_lock_of_a_library_before_the_group_makes_none() -> None:
+    lock = FileEvent("lock", "/home/me/.cache/fontlist.json.matplotlib-lock", 1.0, where(3))
+    barrier = Collective(5.0, where(9), "barrier", number=0)
+    assert len(ask(CHECK.code, Source.RUN, written(locks=(lock,), collectives=(barrier,)))) == 1
+
+
 @pytest.mark.parametrize(
     ("path", "more"),
     [
