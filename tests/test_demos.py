@@ -44,8 +44,9 @@ def test_the_usual_demo_shows_a_problem_and_its_correction(tmp_path: Path) -> No
         "     |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
         "\n1 failed, ",
         "\n-            logits = model.module(inputs)\n+            logits = model(inputs)\n",
-        " passed in ",
-        "\nnext:  ddpdoctor explain DD201\n",
+        "\n$ ddpdoctor check --nproc 2 --ignore host,group dd201_module_called_fixed.py\n",
+        "\npassed   ",
+        "\n       ddpdoctor demo --list\n",
     ]
     places = [done.out.find(part) for part in parts]
     assert places == sorted(places), done.out
