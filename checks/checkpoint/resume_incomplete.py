@@ -171,6 +171,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
+            and not _has_other_parts(recording, restored, new)
             and (held or _epoch(load.numbers) or _was_restarted(recording))
             and new
             and (kinds & set(KINDS) or _saves_there(saves, load))
@@ -181,6 +182,22 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             again, repeated = _again(load, goes_on), _repeated(load, goes_on, saves)
             return Resume(load, restored, missing, again, unsaved, repeated)
     return None
+
+
+def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: set[int]) -> bool:
+    """Whether each new optimizer trains wrapped parts that were not restored: a head on a pretrained encoder."""
+    wrappers = {state.wrapper for state in restored if state.kind == "module"}
+    if None in wrappers:
+        return False  # restored before the wrap, into whatever is wrapped then
+    held = {
+        parameter.key: wrapper.index for wrapper in recording.wrappers for parameter in wrapper.parameters
+    }
+    trained = [
+        {held[key] for key in optimizer.keys if key in held}
+        for optimizer in recording.optimizers
+        if optimizer.index in new
+    ]
+    return bool(trained) and all(of_optimizer - wrappers for of_optimizer in trained)
 
 
 def _restored(resume: Resume) -> str:

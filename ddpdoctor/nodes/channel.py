@@ -83,6 +83,8 @@ class Channel:
 
     def send(self, message: Message) -> None:
         """Send a message; that the other side is gone is not told here."""
+        if self.lost:
+            return  # a connection that was cut takes seconds to refuse what is sent over it
         try:
             with self._sending:
                 for chunk in _encoded(message):

@@ -164,3 +164,21 @@ def test_an_optimizer_that_a_restarted_rank_begins_anew():
 def test_weights_alone_are_enough_in_the_first_attempt_and_without_a_state():
     skipped("DD405", Source.RUN, restarted(0))
     passed("DD405", Source.RUN, restarted(1, momentum=0.0))
+
+
+def test_a_new_head_on_a_restored_encoder_is_tuned():
+    def tuned(rank, one):
+        (encoder,) = one.wrappers
+        head = replace(encoder, index=1, id=1, parameters=(replace(encoder.parameters[0], key="1.head"),))
+        trained = tuple(replace(optimizer, keys=(*optimizer.keys, "1.head")) for optimizer in one.optimizers)
+        loaded = tuple(replace(load, wrapper=0) for load in one.state_loads)
+        return replace(one, wrappers=(encoder, head), optimizers=trained, state_loads=loaded)
+
+    skipped("DD405", Source.RUN, resuming("module", change=tuned))
+
+
+def test_an_optimizer_of_the_restored_module_was_left_behind():
+    def restored(rank, one):
+        return replace(one, state_loads=tuple(replace(load, wrapper=0) for load in one.state_loads))
+
+    only_finding("DD405", Source.RUN, resuming("module", change=restored))
