@@ -10,8 +10,8 @@ from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 
 _FILE = "logging"
 _OF_VALUES = {
-    "why": "Every rank writes each value, so curves show several points for a step, and concurrent writes to one "
-    "file are mixed.",
+    "why": "A value that every rank logs stands there once for each rank: curves show several points for a step, and "
+    "runs multiply. A rank that logs nothing still leaves an empty event file or run.",
     "fix": "if dist.get_rank() == 0:\n    writer = SummaryWriter(folder)    # and write to it on this rank only",
 }
 _OF_A_FILE = {
