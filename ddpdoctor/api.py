@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from html import escape
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -57,9 +56,9 @@ class Report(model.Report):
         return self.render()
 
     def _repr_html_(self) -> str:
-        # A page of its own inside the notebook's: neither's style reaches the other.
-        page, style = escape(self.render("html")), "width: 100%; height: 40em; border: 0"
-        return f'<iframe sandbox style="{style}" srcdoc="{page}"></iframe>'
+        from ddpdoctor.report.html import notebook  # most reports are never shown as a page
+
+        return notebook(self)
 
 
 def check(
