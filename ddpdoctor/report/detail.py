@@ -119,6 +119,19 @@ def verdict(report: Report) -> str:
     return f"{counts} in {report.seconds:.1f} s"
 
 
+def ranks_of_run(report: Report) -> str:
+    """``4 ranks on 1 host``, ``5 of 512 ranks on 64 simulated hosts``; empty where it is not known."""
+    run = report.run
+    if imagined := run.get("imagined"):
+        hosts = -(-imagined["world_size"] // imagined["nproc"])
+        ranks = f"{len(imagined['ranks'])} of {plural(imagined['world_size'], 'rank')}"
+        return f"{ranks} on {plural(hosts, 'simulated host')}"
+    if not run.get("nproc"):
+        return ""
+    hosts = run.get("nnodes", 1)
+    return f"{plural(run['nproc'] * hosts, 'rank')} on {plural(hosts, 'host')}"
+
+
 def informing_codes(report: Report) -> frozenset[str]:
     """The codes of the checks that have something to say although nothing is wrong."""
     return frozenset(finding.code for finding in report.findings if finding.level is Level.INFO)

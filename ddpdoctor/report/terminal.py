@@ -16,12 +16,13 @@ from ddpdoctor.report.detail import (
     fold_evidence,
     hang,
     informing_codes,
+    ranks_of_run,
     summary_lines,
     verdict,
 )
 from ddpdoctor.report.line import Line, Style, beginning, plain, styled
 from ddpdoctor.report.places import Places
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import ranks_phrase
 
 DEFAULT_WIDTH = 80
 WIDEST = 110
@@ -137,9 +138,8 @@ def _header(report: Report, width: int, places: Places) -> Iterator[Line]:
     parts = [_version(report)]
     if run.get("torch"):
         parts.append(f"torch {'.'.join(str(run['torch']).split('.')[:2])}")
-    if run.get("nproc"):
-        hosts = run.get("nnodes", 1)
-        parts.append(f"{plural(run['nproc'] * hosts, 'rank')} on {plural(hosts, 'host')}")
+    if ranks := ranks_of_run(report):
+        parts.append(ranks)
     if run.get("backend"):
         parts.append(run["backend"])
     left, script = ", ".join(parts), places.file(str(run.get("script") or ""))

@@ -144,6 +144,12 @@ def test_information_has_a_line_among_many_checks():
     assert "  info   DD902  port 40000" in terminal.render(report)
 
 
+def test_a_rehearsed_job_has_its_own_size():
+    run = {"nproc": 3, "nnodes": 1, "imagined": {"world_size": 12, "nproc": 8, "ranks": [0, 8, 11]}}
+    header = terminal.render(Report("0.1.0", (), 0, 0.1, run=run)).splitlines()[0]
+    assert header == "ddpdoctor 0.1.0, 3 of 12 ranks on 2 simulated hosts"
+
+
 def test_a_long_launch_line_has_lines_of_its_own():
     run = {
         "nproc": 4,

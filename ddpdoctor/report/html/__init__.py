@@ -11,11 +11,11 @@ from urllib.parse import unquote
 
 from ddpdoctor.figures import Section
 from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
-from ddpdoctor.report.detail import informing_codes, verdict
+from ddpdoctor.report.detail import informing_codes, ranks_of_run, verdict
 from ddpdoctor.report.html.drawing import draw
 from ddpdoctor.report.html.finding import findings_part
 from ddpdoctor.report.html.markup import Markup, fitting, tag, together
-from ddpdoctor.text import LONGEST_COMMAND, plural, quote_command, shorten
+from ddpdoctor.text import LONGEST_COMMAND, quote_command, shorten
 
 _ROOM = 1_000_000
 """Characters of all figures."""
@@ -69,10 +69,8 @@ def _title(report: Report) -> str:
 
 def _header(report: Report) -> Markup:
     run = report.run
-    ranks = run["nproc"] * run.get("nnodes", 1) if run.get("nproc") else 0
-    hosts = run.get("hosts") or run.get("nnodes", 1)
     facts = [
-        f"{plural(ranks, 'rank')} on {plural(hosts, 'host')}" if ranks else "",
+        ranks_of_run(report),
         str(run.get("backend") or ""),
         f"torch {run['torch']}" if run.get("torch") else "",
         f"ddpdoctor {report.version}",
