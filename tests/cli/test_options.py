@@ -11,7 +11,7 @@ from ddpdoctor.cli.command import TOPICS
 from ddpdoctor.cli.options import BenchOptions, CheckOptions, LaunchOptions, TrainOptions, WatchOptions
 
 COMMANDS = [kind for name, kind in vars(options).items() if name.endswith("Options")]
-DIFFERENT = {"fail_on", "folder", "format", "output", "subjects", "timeout"}
+DIFFERENT = {"fail_on", "format", "output", "subjects", "timeout"}
 """What has one name and is something else in each command: formats and files of other things, limits of
 other times."""
 

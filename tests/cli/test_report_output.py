@@ -73,6 +73,7 @@ def test_a_full_disk_behind_stdout_is_one_line(tmp_path: Path) -> None:
 def test_an_ascii_locale_gets_escapes(tmp_path: Path) -> None:
     folder = tmp_path / "Gewichte-ü"
     folder.mkdir()
-    done = shell(f"{COMMAND} --checkpoint-dir {folder}", tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
+    command = f"{COMMAND} --verbose --checkpoint-dir {folder}"
+    done = shell(command, tmp_path, LC_ALL="C", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert "Gewichte-\\xfc" in done.stdout

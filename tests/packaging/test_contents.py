@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.packaging.conftest import build
 
-DATA = {"ddpdoctor/py.typed", "ddpdoctor/report/schema.json"}
+DATA = {"ddpdoctor/py.typed", "ddpdoctor/report/schema.json", "ddpdoctor/report/html/style.css"}
 TRAINER = ("configs/*.yaml", "launch/*")
 """What people copy from beside the trainer."""
 
