@@ -1,4 +1,7 @@
-"""The scripts of ``ddpdoctor demo``: each is found sick (tests/sick/test_sick.py), and its corrected twin healthy."""
+"""The scripts of ``ddpdoctor demo``: each is found sick (tests/sick/test_sick.py), and its corrected twin healthy.
+
+The commands of docs/tour.md run one from start to end.
+"""
 
 from pathlib import Path
 
@@ -8,7 +11,6 @@ from ddpdoctor import registry
 from ddpdoctor.cli import run
 from ddpdoctor.demos import Demo, demos
 from ddpdoctor.model import Level
-from tests.support.command import ddpdoctor
 from tests.support.forked import run_forked
 
 DEMOS = pytest.mark.parametrize("demo", demos(), ids=lambda demo: demo.path.stem)
@@ -32,25 +34,6 @@ def test_in_the_corrected_script_nothing_is_found(demo: Demo, tmp_path: Path) ->
     ran = run_forked(script, tmp_path / "ran", nproc=2)
     assert [finding for finding in ran.findings if finding.level is not Level.INFO] == [], ran.errors
     assert ran.trace.broken is None
-
-
-@pytest.mark.slow
-def test_the_usual_demo_shows_a_problem_and_its_correction(tmp_path: Path) -> None:
-    done = ddpdoctor("demo", "--quiet", cwd=tmp_path)
-    assert (done.status, done.err) == (0, "")
-    parts = [
-        "DD201 forward-bypassed: ",
-        "FAIL[DD201]: ranks 0-1 trained Sequential without",
-        "     |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
-        "\n1 failed, ",
-        "\n-            logits = model.module(inputs)\n+            logits = model(inputs)\n",
-        "\n$ ddpdoctor check --nproc 2 --ignore host,group dd201_module_called_fixed.py\n",
-        "\npassed   ",
-        "\n       ddpdoctor demo --list\n",
-    ]
-    places = [done.out.find(part) for part in parts]
-    assert places == sorted(places), done.out
-    assert -1 not in places, done.out
 
 
 def test_the_list_names_each_check_that_has_a_demo(capsys: pytest.CaptureFixture[str]) -> None:

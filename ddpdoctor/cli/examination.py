@@ -93,7 +93,8 @@ class _Examination(Judging):
         self.judge_run(read_hosts(folders), folders)
 
     def _examine_host(self) -> None:
-        self.progress.stage("examining this host")
+        if self.request.checks(Source.HOST):
+            self.progress.stage("examining this host")
         self.judge(Source.HOST, self.request.host)
 
     def _meet(self) -> None:
