@@ -9,6 +9,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import is_named
+from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
@@ -58,19 +59,19 @@ class SharedPathRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
-        late = raised_as(trace, *_TOO_LATE)
+        late, order = raised_as(trace, *_TOO_LATE), HappensBefore(recordings)
         failed = {
             events[rank].path: self._too_late(events, [peer for peer in events if peer in late], raised)
             for rank, raised in reversed(late.items())
-            if (events := _same_on_peers(recordings, rank, raised, late))
+            if (events := _same_on_peers(recordings, order, rank, raised, late))
         }
         racing = {
             path: events
             for path, events in _writes_by_path(recordings).items()
-            if len(events) > 1 and not _take_turns(recordings, events) and not _locked(recordings, events)
+            if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        asked = [pair for pair in _asked_then_made(recordings) if pair[0].path not in failed]
+        asked = [pair for pair in _asked_then_made(recordings, order) if pair[0].path not in failed]
         return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
             "no two ranks wrote the same file of the script at a time"
         )
@@ -119,7 +120,11 @@ class SharedPathRace(Check):
 
 
 def _same_on_peers(
-    recordings: Mapping[int, Recording], rank: int, raised: Raised, late: Mapping[int, Raised]
+    recordings: Mapping[int, Recording],
+    order: HappensBefore,
+    rank: int,
+    raised: Raised,
+    late: Mapping[int, Raised],
 ) -> dict[int, FileEvent]:
     """The event of each rank that did what this one was too late for; empty where no other rank succeeded."""
     host = recordings[rank].host
@@ -131,11 +136,13 @@ def _same_on_peers(
                 for other in reversed(recording.files)
                 if recording.host == host and (other.action, other.path) == (event.action, event.path)
             }
-            return {} if set(same) <= set(late) or _take_turns(recordings, same) else same
+            return {} if set(same) <= set(late) or _take_turns(order, same) else same
     return {}
 
 
-def _asked_then_made(recordings: Mapping[int, Recording]) -> list[tuple[FileEvent, tuple[int, ...]]]:
+def _asked_then_made(
+    recordings: Mapping[int, Recording], order: HappensBefore
+) -> list[tuple[FileEvent, tuple[int, ...]]]:
     """Folders that one rank made after it had asked whether they exist, as others asked at the same line."""
     results = []
     for rank, recording in recordings.items():
@@ -153,7 +160,7 @@ def _asked_then_made(recordings: Mapping[int, Recording]) -> list[tuple[FileEven
                 if other.host == recording.host and (asked.path, asked.at) == (made.path, question.at)
             }
             events = {peer: made if peer == rank else asked for peer, asked in same.items()}
-            if len(same) > 1 and not _take_turns(recordings, events) and not _locked(recordings, events):
+            if len(same) > 1 and not _take_turns(order, events) and not _locked(recordings, events):
                 results.append((made, tuple(same)))
     return results
 
@@ -194,11 +201,11 @@ def _meets(recording: Recording, lock: FileEvent, write: FileEvent | PathAsked) 
     return any(lock.time < call.time < write.time for call in recording.collectives)
 
 
-def _take_turns(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:
-    """Whether each rank but the first ran a collective after the first had written and before it wrote itself."""
+def _take_turns(order: HappensBefore, events: Mapping[int, FileEvent | PathAsked]) -> bool:
+    """Whether what each rank but the first did had to wait for the first, whenever the ranks came."""
     first = min(events, key=lambda rank: events[rank].time)
     return all(
-        any(events[first].time < call.time < events[rank].time for call in recordings[rank].collectives)
+        order.is_forced(first, events[first].time, rank, events[rank].time)
         for rank in events
         if rank != first
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
 from ddpdoctor.trace.recording import Recording
@@ -43,19 +44,20 @@ class HappensBefore:
 def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int | None]]]:
     """Each moment by a key that all ranks share: when this rank came, and the one rank that others wait for.
 
-    Numbers count the calls of the default group, of which every rank makes the same.
+    Numbers count the calls of a group, of which every member makes the same.
     """
     calls = [
-        collective
-        for collective in recording.collectives
-        if collective.group is None and not any(word in collective.operation for word in _NOT_OF_ALL)
+        call for call in recording.collectives if not any(word in call.operation for word in _NOT_OF_ALL)
     ]
-    for place, call in enumerate(calls):
-        number = place if call.number is None else call.number
+    places: Counter[tuple[int, ...] | None] = Counter()
+    for call in calls:
+        number = places[call.group] if call.number is None else call.number
+        places[call.group] += 1
+        key = ("collective", call.group, number, call.operation)
         if any(word in call.operation for word in _ALL_WAIT):
-            yield ("collective", number, call.operation), (call.time, None)
+            yield key, (call.time, None)
         elif any(word in call.operation for word in _FROM_ONE) and call.peer is not None:
-            yield ("collective", number, call.operation), (call.time, call.peer)
+            yield key, (call.time, call.peer)
     for step in recording.steps:
         for backward in step.backwards:
             if backward.reduced:

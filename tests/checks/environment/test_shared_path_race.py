@@ -52,6 +52,17 @@ def test_a_barrier_between_makes_turns() -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, written(collectives=(barrier,))), Passed)
 
 
+@pytest.mark.parametrize("group", [None, (0, 1)])
+def test_a_rank_that_waits_in_the_barrier_before_the_other_writes_takes_its_turn(group) -> None:
+    def change(rank: int, one: Recording) -> Recording:
+        barrier = Collective((11.0, 9.0)[rank], where(14), "barrier", group, number=0)
+        return replace(one, collectives=(barrier,))
+
+    right = written()
+    ranks = tuple(replace(rank, recording=change(rank.rank, rank.recording)) for rank in right.ranks)
+    assert isinstance(ask(CHECK.code, Source.RUN, replace(right, ranks=ranks)), Passed)
+
+
 def test_a_lock_makes_turns() -> None:
     lock = FileEvent("lock", "/jobs/data/words.lock", 9.0, where(13))
     assert isinstance(ask(CHECK.code, Source.RUN, written(locks=(lock,))), Passed)
