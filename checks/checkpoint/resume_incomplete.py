@@ -189,9 +189,7 @@ def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: s
     wrappers = {state.wrapper for state in restored if state.kind == "module"}
     if None in wrappers:
         return False  # restored before the wrap, into whatever is wrapped then
-    held = {
-        parameter.key: wrapper.index for wrapper in recording.wrappers for parameter in wrapper.parameters
-    }
+    held = recording.wrapper_of_parameter
     trained = [
         {held[key] for key in optimizer.keys if key in held}
         for optimizer in recording.optimizers

@@ -41,7 +41,7 @@ class Firewall(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if not ranks.links:
             return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
-        names = {node.node_rank: node.host for node in ranks.nodes}
+        names = ranks.node_names
         closed = [link for link in ranks.links if link.error == NO_ANSWER]
         if not closed:
             return Passed(f"{plural(len(ranks.links), 'connection')} between the hosts answered")

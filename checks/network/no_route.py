@@ -54,7 +54,7 @@ class NoRoute(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if not ranks.links:
             return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
-        names = {node.node_rank: node.host for node in ranks.nodes}
+        names = ranks.node_names
         failed = [link for link in ranks.links if link.error not in ("", NO_ANSWER)]
         if not failed:
             return Passed(f"{plural(len(ranks.links), 'connection')} between the hosts found a route")

@@ -137,7 +137,7 @@ class SlowTransport(Check):
         )
 
     def _host(self, slow: int, ranks: GroupRecord) -> Finding:
-        names = {node.node_rank: node.host for node in ranks.nodes}
+        names = ranks.node_names
         best = _best_rates(ranks.links)
         others = min(rate for host, rate in best.items() if host != slow)
         return self._between_hosts(
@@ -148,7 +148,7 @@ class SlowTransport(Check):
         )
 
     def _link(self, slow: Link, ranks: GroupRecord) -> Finding:
-        names = {node.node_rank: node.host for node in ranks.nodes}
+        names = ranks.node_names
         others = [link for link in ranks.links if link != slow and link.rate]
         usual = _link_text(min(others, key=lambda link: link.rate))
         return self._between_hosts(
@@ -159,7 +159,7 @@ class SlowTransport(Check):
         )
 
     def _between_hosts(self, headline: str, hosts: Sequence[int], ranks: GroupRecord) -> Finding:
-        names = {node.node_rank: node.host for node in ranks.nodes}
+        names = ranks.node_names
         return self.warn(
             headline,
             why="Every collective between the hosts goes at the pace of their slowest connection, in every step. "

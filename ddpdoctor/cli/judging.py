@@ -85,7 +85,7 @@ class Judging:
             self._read_output(trace, folders)
         of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
         self.notes += notes(trace, of_run, self.request.options.time_limit)
-        self.run.update(facts(trace, self.run.get("nnodes", self.request.host.launch.nnodes)))
+        self.run.update(facts(trace))
         if len(folders) > 1:
             self.run |= {"nproc": len(trace.ranks) // len(folders), "nnodes": len(folders)}
         self.hosts_of_ranks |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}

@@ -32,12 +32,8 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
     return "the script initialized no process group, so it did no distributed training"
 
 
-def facts(trace: Trace, nnodes: int) -> dict[str, Any]:
-    """What ``run`` in the report tells of it.
-
-    Args:
-        nnodes: of the launch. On several hosts it tells the ranks of each, and of a launch line it tells none.
-    """
+def facts(trace: Trace) -> dict[str, Any]:
+    """What ``run`` in the report tells of it."""
     if trace.bundled:
         return {}
     known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None}
@@ -50,7 +46,7 @@ def facts(trace: Trace, nnodes: int) -> dict[str, Any]:
     groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
-        known |= {"backend": backend} if nnodes > 1 else {"backend": backend, "nproc": len(trace.ranks)}
+        known |= {"backend": backend, "nproc": len(trace.ranks)}
     if trace.imagined:
         known["imagined"] = asdict(trace.imagined)
     version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)

@@ -133,6 +133,11 @@ class GroupRecord:
     lost: Mapping[int, str] = field(default_factory=dict)
     """The nodes that were gone before the end, and why, in a clause."""
 
+    @property
+    def node_names(self) -> dict[int, str]:
+        """The host of each node that came, by its rank."""
+        return {node.node_rank: node.host for node in self.nodes}
+
     def first_to_break(self) -> RankRecord | None:
         """The rank that failed or died before the others; a peer that says "closed by peer" is its victim."""
         broken = [rank for rank in self.ranks if rank.failure or rank.died]

@@ -111,9 +111,14 @@ class Recording:
         return (*self.steps, self.trailing) if self.trailing else self.steps
 
     @cached_property
+    def wrapper_of_parameter(self) -> dict[str, int]:
+        """The index of the wrapper that holds each parameter, by the parameter's key."""
+        return {parameter.key: wrapper.index for wrapper in self.wrappers for parameter in wrapper.parameters}
+
+    @cached_property
     def identities(self) -> dict[int, Identity]:
         """What each optimizer updates: wrapped models, or parameters by their names."""
-        held = {parameter.key: wrapper.index for wrapper in self.wrappers for parameter in wrapper.parameters}
+        held = self.wrapper_of_parameter
         before: Counter[Identity] = Counter()
         identities: dict[int, Identity] = {}
         for optimizer in self.optimizers:
