@@ -37,9 +37,7 @@ def main(variables: dict[str, str], gate: str) -> None:
     """
     tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
     run: Any = importlib.import_module("torch.distributed.run")
-    importlib.import_module(
-        "torch._dynamo"
-    )  # as the constructor of DistributedDataParallel does on every rank
+    importlib.import_module("torch._dynamo")  # once; DistributedDataParallel's constructor needs it
     begin = run.elastic_launch
 
     def launch(config: Any, entrypoint: str) -> Callable[..., Any]:
@@ -53,8 +51,8 @@ def main(variables: dict[str, str], gate: str) -> None:
 
 def _be_rank(variables: dict[str, str], gate: str, script: str, *arguments: str) -> None:
     """A rank's whole life, as that of ``python -u SCRIPT ARGUMENTS``."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # torchrun's handlers were inherited by the fork
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     attempt = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1]
     wait_for_forks([attempt / str(rank) / OUT for rank in range(int(os.environ["LOCAL_WORLD_SIZE"]))])
     wait_for(gate)
