@@ -69,6 +69,8 @@ class WrittenByEveryRank(Check):
     def _shared(self, files: Mapping[str, Mapping[int, Sequence[Save]]]) -> Finding:
         """Of the files that ranks save in one line."""
         saves = {rank: saves for writers in files.values() for rank, saves in writers.items()}
+        # A rank that looks while another one has emptied the file sees a part of it.
+        whole = size(max(save.size or 0 for of_rank in saves.values() for save in of_rank))
         return self.fail(
             f"{ranks_phrase(saves)} write the same file {names(files)}",
             why="Every rank opens, truncates and writes it at the same time. Where the writes mix, the checkpoint "
@@ -76,9 +78,7 @@ class WrittenByEveryRank(Check):
             fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()",
             ranks=tuple(sorted(saves)),
             where=next(iter(saves.values()))[0].at,
-            evidence=by_state(
-                saves, lambda saves: f"saved {plural(len(saves), 'time')}, {size(saves[0].size or 0)}"
-            ),
+            evidence=by_state(saves, lambda saves: f"saved {plural(len(saves), 'time')}, {whole}"),
             about=Kind.PATH.of(*files),
         )
 

@@ -6,6 +6,7 @@ import math
 import re
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -42,11 +43,8 @@ _SPAWNED = re.compile(
 """How torch.multiprocessing.spawn tells it."""
 _LAUNCHERS = ("ChildFailedError", "ProcessExitedException", "ProcessRaisedException")
 """Exceptions by which a launcher tells that a rank has failed."""
-_TRACEBACK = re.compile(
-    r"^(?:Traceback \(most recent call last\):\n)?(?P<frames>(?:^[ \t]+.*\n)+)"
-    r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$",
-    re.MULTILINE,
-)
+_FRAMES = re.compile(r"^(?:Traceback \(most recent call last\):\n)?(?P<frames>(?:[ \t].*\n)+)", re.MULTILINE)
+_RAISED = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -265,13 +263,26 @@ def _failure(recording: Recording | None, path: Path, stopped: Stopped, broke: b
         return _of_record(recording.raised, stopped.clock)
     if failure := torchrun.recorded_failure(path):
         return failure
-    printed = _TRACEBACK.finditer(_read(path / ERR)) if broke or recording is None else ()
+    printed = _tracebacks(_read(path / ERR)) if broke or recording is None else ()
     # Ranks of a launch line share their output with their launcher.
-    tracebacks = [traceback for traceback in printed if not traceback["kind"].endswith(_LAUNCHERS)]
-    if not tracebacks or 'File "' not in tracebacks[-1]["frames"]:
+    tracebacks = [traceback for traceback in printed if not traceback[1]["kind"].endswith(_LAUNCHERS)]
+    if not tracebacks or 'File "' not in tracebacks[-1][0]["frames"]:
         return None
-    last = tracebacks[-1]
-    return Failure(last["kind"], last["message"] or "", last[0], (path / ERR).stat().st_mtime)
+    frames, raised = tracebacks[-1]
+    text = frames[0] + raised[0]
+    return Failure(raised["kind"], raised["message"] or "", text, (path / ERR).stat().st_mtime)
+
+
+def _tracebacks(text: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
+    """The frames and the exception of each.
+
+    Two expressions and not one: that would try each of the hundreds of lines of a stack that a fatal signal left,
+    which no exception follows, as its first.
+    """
+    for frames in _FRAMES.finditer(text):
+        raised = _RAISED.match(text, frames.end())
+        if raised:
+            yield frames, raised
 
 
 def _of_record(raised: Raised, clock: float) -> Failure:

@@ -95,6 +95,17 @@ def test_an_exception_before_torch_was_imported_stands_in_the_output(tmp_path: P
     assert 'data.py", line 9, in load' in one.failure.traceback
 
 
+def test_a_long_stack_that_a_fatal_signal_left_is_read_at_once(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.record(0, exit_())
+    run.record(1)
+    stack = "".join(f'  File "/jobs/model.py", line {line} in forward\n' for line in range(4000))
+    run.said(1, f"Fatal Python error: Aborted\n\nCurrent thread 0x7f (most recent call first):\n{stack}\n")
+    trace = run.trace(status=1)
+    assert trace.ranks[1].failure is None
+    assert not trace.ranks[1].finished
+
+
 def test_a_syntax_error_has_no_traceback_line(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.said(0, '  File "/jobs/train.py", line 2\n    def f(:\n          ^\nSyntaxError: invalid syntax\n')

@@ -24,6 +24,11 @@ def test_one_path_on_every_rank():
     assert finding.evidence[0].text == "saved 2 times, 2 KiB"
 
 
+def test_the_size_is_that_of_the_whole_file_where_a_rank_saw_it_emptied_by_another():
+    finding = only_finding("DD402", Source.RUN, saving(lambda rank: (replace(save(), size=2048 * rank),)))
+    assert [row.text for row in finding.evidence] == ["saved 1 time, 2 KiB"]
+
+
 def test_several_files_are_one_finding():
     finding = only_finding(
         "DD402", Source.RUN, saving(lambda rank: (save(), save("/jobs/best.pt"), save("/jobs/1.pt")))
