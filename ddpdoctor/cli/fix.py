@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.examination import examine
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
-from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
+from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.files import written_at
 from ddpdoctor.fix import unavailable
 from ddpdoctor.fix.shadow import Shadow
@@ -31,6 +32,7 @@ from ddpdoctor.model import Finding, Report
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
 
 if TYPE_CHECKING:  # what needs libcst is imported where a patch is made
     from ddpdoctor.fix.proof import Ran
@@ -168,27 +170,47 @@ class _Proofs:
         from ddpdoctor.fix.prove import Prover
 
         before = Ran(read_trace(self.folder), findings)
-        return Prover(before, self.working, self._run, since=self.since, tell=self.progress.stage).result()
+        return Prover(
+            before,
+            self.working,
+            self._run,
+            since=self.since,
+            alone=self._alone if self.job.recorder.exact else None,
+            asked=_codes(self.request.options.select),
+            tell=self.progress.stage,
+        ).result()
 
     def _run(self, texts: Mapping[Path, bytes]) -> Ran:
         """Run the job with these files in place of the user's, and judge it."""
         from ddpdoctor.fix.proof import Ran
 
+        with self._copy(texts) as (shadow, job, place):
+            folder = place / JOB_FOLDER
+            self._finish(job, self.launch, folder, place)
+            judging = Judging(self._request_inside(job, shadow), place)
+            trace = read_trace(folder)
+            judging.judge_run(trace, [folder])
+            findings = tuple(_real(finding, shadow) for finding in judging.compose().findings)
+        return Ran(trace, findings, shadow.real)
+
+    def _alone(self, texts: Mapping[Path, bytes]) -> Trace:
+        """Run the job in a single process with these files in place of the user's."""
+        with self._copy(texts) as (_, job, place):
+            single = replace(job, recorder=replace(job.recorder, exact=""))
+            self._finish(single, replace(self.launch, nproc=1), place / JOB_FOLDER, place)
+            return read_trace(place / JOB_FOLDER)
+
+    @contextmanager
+    def _copy(self, texts: Mapping[Path, bytes]) -> Iterator[tuple[Shadow, Job, Path]]:
+        """Be in a copy with these files in place of the user's: the copy, its job and a folder for the run."""
         with (
             tempfile.TemporaryDirectory(prefix="ddpdoctor-") as place,
             Shadow(self.working, self.since, texts) as shadow,
         ):
-            folder = Path(place) / JOB_FOLDER
-            folder.mkdir()
+            (Path(place) / JOB_FOLDER).mkdir()
             job = replace(self.job, words=tuple(_shadowed(word, shadow) for word in self.job.words))
             with _inside(shadow):
-                self._finish(job, self.launch, folder, Path(place))
-                judging = Judging(self._request_inside(job, shadow), Path(place))
-                trace = read_trace(folder)
-                judging.judge_run(trace, [folder])
-                report = judging.compose()
-            findings = tuple(_real(finding, shadow) for finding in report.findings)
-        return Ran(trace, findings)
+                yield shadow, job, Path(place)
 
     def _finish(self, job: Job, launch: Launch, folder: Path, place: Path) -> None:
         options, torch = self.request.options, self.request.host.torch_version
@@ -205,6 +227,16 @@ class _Proofs:
     def _request_inside(self, job: Job, shadow: Shadow) -> Request:
         silencer = replace(self.request.silencer, working=shadow.working)
         return replace(self.request, job=job, earlier=(), timeline=None, follow=None, silencer=silencer)
+
+
+def _codes(select: list[str] | None) -> frozenset[str]:
+    """The checks that were asked for one by one, and not by a family or the beginning of a code."""
+    given = {selector.lower() for selector in selectors(select)}
+    return frozenset(
+        check.code
+        for check in registry.all_checks()
+        if not given.isdisjoint((check.code.lower(), check.name))
+    )
 
 
 def _shadowed(word: str, shadow: Shadow) -> str:

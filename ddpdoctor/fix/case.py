@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,18 +29,23 @@ class Project:
         folder: the working directory of the run, to which findings' files are relative.
         texts: what stands in files that differ from what is on disk.
         since: when the run began, in seconds since the epoch: what was written later is not what ran.
+        real: the user's own file in place of one of a copy.
     """
 
     def __init__(
-        self, folder: Path, texts: Mapping[Path, bytes] | None = None, since: float = math.inf
+        self,
+        folder: Path,
+        texts: Mapping[Path, bytes] | None = None,
+        since: float = math.inf,
+        real: Callable[[str], str] = str,
     ) -> None:
-        self.folder, self.since = folder, since
+        self.folder, self.since, self._real = folder, since, real
         self.texts = texts or {}
         self._sources: dict[Path, Source] = {}
 
     def path(self, file: str) -> Path:
         """The absolute path of a file that a finding names."""
-        return Path(os.path.normpath(self.folder / file))
+        return Path(os.path.normpath(self.folder / self._real(file)))
 
     def source(self, file: str) -> Source:
         """A file that a finding names.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ddpdoctor.model import Finding, Kind, Level
 from ddpdoctor.trace import Trace
@@ -23,6 +23,8 @@ class Ran:
 
     trace: Trace
     findings: tuple[Finding, ...]
+    real: Callable[[str], str] = str
+    """The user's own file in place of the copy's, in whose terms the trace names files."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,11 @@ class Proof:
     """In a clause."""
     new: tuple[Finding, ...] = ()
     """Findings that were not there before; their lines are those of the copy."""
+
+
+def add(proof: Proof, clause: str) -> Proof:
+    """What came out, and something more."""
+    return replace(proof, text=f"{proof.text}; {clause}")
 
 
 def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:
@@ -89,6 +96,7 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
     ):
         yield _parameters(before, after)
     yield _samples(before, after)
+    yield _losses(before, after)
 
 
 def _recordings(trace: Trace) -> dict[int, Recording]:
@@ -131,6 +139,21 @@ def _samples(before: Trace, after: Trace) -> str | None:
     )
     lost = len(first) - len(second)
     return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
+
+
+def _losses(before: Trace, after: Trace) -> str | None:
+    """A loss that was finite in every step stays so."""
+    first, second = (_infinite(trace) for trace in (before, after))
+    return f"the loss of rank {second[0]} is not finite" if second and not first else None
+
+
+def _infinite(trace: Trace) -> list[int]:
+    """The ranks that took gradients of a loss that is not finite."""
+    return [
+        rank
+        for rank, recording in _recordings(trace).items()
+        if any(backward.finite is False for backward in recording.backwards)
+    ]
 
 
 def _seen(trace: Trace) -> set[int]:

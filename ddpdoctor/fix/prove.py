@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
 from ddpdoctor.fix.propose import Proposal, patches_of, proposals
-from ddpdoctor.model import Change, Finding, Patch
+from ddpdoctor.fix.single import in_one_process
+from ddpdoctor.model import Change, Finding, Level, Patch
+from ddpdoctor.trace import Trace
 
 Run = Callable[[Mapping[Path, bytes]], Ran]
 """Runs the job on a copy in which these files have this content."""
@@ -49,6 +51,8 @@ class Prover:
     Args:
         folder: the working directory of the run.
         since: when the run began, in seconds since the epoch.
+        alone: runs the job in a single process, likewise; None where no proof is to say what that does.
+        asked: the codes of the checks that were asked for: these get a patch for information, too.
         tell: is told in a clause what is done.
     """
 
@@ -59,17 +63,21 @@ class Prover:
         run: Run,
         *,
         since: float = math.inf,
+        alone: Callable[[Mapping[Path, bytes]], Trace] | None = None,
+        asked: Collection[str] = (),
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._before, self._folder, self._run, self._since, self._tell = before, folder, run, since, tell
+        self._alone, self._asked = alone, asked
         self._state = _State({}, before)
         self._patches: dict[int, Patch] = {}
+        self._singles: dict[frozenset[tuple[Path, bytes]], Trace] = {}
         self._runs = 0
         self._refusals: list[str] = []
 
     def result(self) -> Result:
         """Each finding with the first patch that is proven; else with the first, as a sketch."""
-        findings = [finding for finding in self._before.findings if _is_of_script(finding)]
+        findings = [finding for finding in self._before.findings if self._is_to_patch(finding)]
         self._all_together(findings)
         for finding in findings:
             if id(finding) not in self._patches:
@@ -78,6 +86,11 @@ class Prover:
             replace(finding, patch=self._patches.get(id(finding))) for finding in self._before.findings
         )
         return Result(tuple(patched), self._state.texts, tuple(dict.fromkeys(self._refusals)))
+
+    def _is_to_patch(self, finding: Finding) -> bool:
+        """Whether it is a problem at a line of the script that a patch may cure. Information alone changes no file."""
+        is_problem = finding.level is not Level.INFO or finding.code in self._asked
+        return is_problem and finding.where is not None and bool(patches_of(finding))
 
     def _all_together(self, findings: Sequence[Finding]) -> None:
         """Try the first patch of each finding in one run, which is the usual case."""
@@ -101,8 +114,9 @@ class Prover:
         if proof.proven:
             for finding, proposal in chosen:
                 text = f"{finding.code} is gone, nothing new, together with the other patches"
+                _, *more = proof.text.split("; ")
                 self._patches[id(finding)] = self._patch(
-                    {}, project.after(proposal.edits), proposal.title, Proof(True, text)
+                    {}, project.after(proposal.edits), proposal.title, Proof(True, "; ".join([text, *more]))
                 )
             self._state = state
 
@@ -112,7 +126,7 @@ class Prover:
             return
         refusals: list[str] = []
         before = self._state
-        project = self._project(before.texts)
+        project = self._project(before.texts, before.ran.real)
         for proposal in list(proposals(current, before.ran.trace, project, refusals)):
             if self._runs >= MOST_RUNS:
                 sketch = self._patch(
@@ -158,7 +172,7 @@ class Prover:
 
     def _further(self, proof: Proof, state: _State) -> tuple[str, Mapping[Path, bytes]] | None:
         """The patch of the first new finding that has one."""
-        project = self._project(state.texts)
+        project = self._project(state.texts, state.ran.real)
         for finding in proof.new:
             for proposal in proposals(finding, state.ran.trace, project, []):
                 return proposal.title, project.after(proposal.edits)
@@ -171,12 +185,24 @@ class Prover:
         self._tell(f"proving a patch for {codes}")
         self._runs += 1
         after = self._run(texts)
-        return _State(texts, after), judge(cured, before.ran, after, self._moved(before.texts, texts))
+        proof = judge(cured, before.ran, after, self._moved(before.texts, texts))
+        if not proof.proven or self._alone is None:
+            return _State(texts, after), proof
+        first, second = self._in_one_process(before.texts), self._in_one_process(texts)
+        return _State(texts, after), in_one_process(proof, first, second)
+
+    def _in_one_process(self, texts: Mapping[Path, bytes]) -> Trace:
+        assert self._alone is not None
+        key = frozenset(texts.items())
+        if key not in self._singles:
+            self._tell("running a copy in a single process")
+            self._singles[key] = self._alone(texts)
+        return self._singles[key]
 
     # -- texts --------------------------------------------------------------------------------------------
 
-    def _project(self, texts: Mapping[Path, bytes]) -> Project:
-        return Project(self._folder, texts, self._since)
+    def _project(self, texts: Mapping[Path, bytes], real: Callable[[str], str] = str) -> Project:
+        return Project(self._folder, texts, self._since, real)
 
     def _pairs(
         self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]
@@ -206,11 +232,6 @@ class Prover:
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
         return Patch(title, diff, proof.proven, proof.text, tuple(changes) if whole else ())
-
-
-def _is_of_script(finding: Finding) -> bool:
-    """Whether it is a problem at a line of the script that a patch may cure."""
-    return finding.where is not None and bool(patches_of(finding))
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

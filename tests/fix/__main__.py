@@ -22,9 +22,9 @@ HEAD = "| code | script | patch | what came out |\n|---|---|---|---|\n"
 
 def row(script: Path) -> tuple[str, Finding | None]:
     """The row of a script, and the finding that it is about."""
-    with tempfile.TemporaryDirectory(prefix="patched-") as place:
-        result = patched(script, Path(place))
     code = _code(script)
+    with tempfile.TemporaryDirectory(prefix="patched-") as place:
+        result = patched(script, Path(place), asked=[code], single=True)
     finding = next((finding for finding in result.findings if finding.code == code), None)
     patch = finding.patch if finding else None
     if finding is None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, Result
 from ddpdoctor.model import Finding
+from ddpdoctor.trace import Trace
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
 HANG_SECONDS = 10.0
 SECONDS = 100.0
 
 
-def patched(script: Path, folder: Path, nproc: int = 3) -> Result:
+def patched(
+    script: Path, folder: Path, nproc: int = 3, asked: Collection[str] = (), single: bool = False
+) -> Result:
     """The findings in a script, with their patches.
 
     Args:
         folder: absent or empty; everything that is written goes there.
+        asked: codes that get a patch for information, too.
+        single: whether the proof is to say what a single process does.
     """
     project = folder / "project"
     project.mkdir(parents=True)
@@ -33,8 +38,15 @@ def patched(script: Path, folder: Path, nproc: int = 3) -> Result:
             (copy / path.name).write_bytes(raw)
         return ran(copy / script.name, folder / f"{copy.name}-ran", project, nproc)
 
+    def alone(texts: Mapping[Path, bytes]) -> Trace:
+        changed = folder / f"single-{next(runs)}" / script.name
+        changed.parent.mkdir()
+        changed.write_bytes(texts.get(project / script.name, script.read_bytes()))
+        return ran(changed, folder / f"{changed.parent.name}-ran", project, 1).trace
+
     before = ran(project / script.name, folder / "ran", project, nproc)
-    return Prover(before, project, run).result()
+    may_be_alone = single and not starts_ranks_itself(script)
+    return Prover(before, project, run, alone=alone if may_be_alone else None, asked=asked).result()
 
 
 def ran(script: Path, folder: Path, project: Path, nproc: int) -> Ran:
@@ -47,15 +59,16 @@ def ran(script: Path, folder: Path, project: Path, nproc: int) -> Ran:
             script, folder, nproc=nproc, rehearse=rehearse, hang_after=HANG_SECONDS, seconds=SECONDS
         )
     texts = {str(script.parent): str(project), str(done.folder): str(project / "work")}
-    return Ran(done.trace, tuple(_named(finding, texts) for finding in done.findings))
 
-
-def _named(finding: Finding, texts: Mapping[str, str]) -> Finding:
     def real(text: str) -> str:
         for copy, own in texts.items():
             text = text.replace(copy, own)
         return text
 
+    return Ran(done.trace, tuple(_named(finding, real) for finding in done.findings), real)
+
+
+def _named(finding: Finding, real: Callable[[str], str]) -> Finding:
     where = replace(finding.where, file=real(finding.where.file)) if finding.where else None
     about = tuple(replace(subject, name=real(subject.name)) for subject in finding.about)
     return replace(finding, where=where, about=about)

@@ -9,8 +9,10 @@ from ddpdoctor import registry
 from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, total_diff
 from ddpdoctor.model import Kind, Level, Where
+from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace import RankTrace, Trace
 from tests.fix.cases import finding_at
+from tests.support.recordings import recording, step, where
 
 TEXT = """\
 for epoch in range(2):
@@ -98,11 +100,58 @@ def test_what_has_no_line_gets_no_patch(finding, tmp_path):
     assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
 
 
+def trained(*losses, finite=True, **ended):
+    """A run of one rank that took gradients of these losses, by their digests."""
+    steps = tuple(
+        step(index, backwards=(Backward(1.0, where(20), loss=loss, finite=finite),))
+        for index, loss in enumerate(losses)
+    )
+    return Trace((RankTrace(0, **{"finished": True, **ended}, recording=replace(recording(0), steps=steps)),))
+
+
+def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
+    before = Ran(trained("a", "b"), (finding,))
+    after = Ran(trained("a", "c", finite=False), ())
+    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
+    assert (found.patch.proven, found.patch.outcome) == (False, "the loss of rank 0 is not finite")
+    (found,) = Prover(replace(before, trace=after.trace), tmp_path, lambda _: after).result().findings
+    assert found.patch.proven
+
+
+@pytest.mark.parametrize(
+    ("after", "proven", "says"),
+    [
+        (trained("a", "b"), True, "; a single process trains bit for bit as before"),
+        (trained("a", "c"), True, "; a single process trains with other numbers than before"),
+        (
+            trained("a", finished=False, exit_code=1),
+            False,
+            "the changed copy does not run in a single process: rank 0 of the training run broke",
+        ),
+    ],
+)
+def test_what_a_single_process_does_is_part_of_the_proof_where_asked_for(
+    after, proven, says, finding, tmp_path
+):
+    def alone(texts):
+        return after if texts else trained("a", "b")
+
+    result = Prover(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
+    patch = result.findings[0].patch
+    assert patch.proven is proven
+    assert patch.outcome.endswith(says)
+
+
 @pytest.mark.parametrize("is_there", [False, True])
-def test_information_is_cured_where_it_is_gone(is_there, finding, tmp_path):
+def test_information_is_patched_where_its_code_is_asked_for(is_there, finding, tmp_path):
     told = replace(finding, level=Level.INFO)
-    result, _ = proven(told, tmp_path, lambda _: Ran(ENDED, (moved(told),) if is_there else ()))
+    result, _ = proven(told, tmp_path, lambda _: Ran(ENDED, (moved(told),) if is_there else ()), asked=[CODE])
     assert result.findings[0].patch.proven is not is_there
+
+
+def test_information_alone_gets_no_patch(finding, tmp_path):
+    result, runs = proven(replace(finding, level=Level.INFO), tmp_path, lambda _: Ran(ENDED, ()))
+    assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
 
 
 def code_of(patch):

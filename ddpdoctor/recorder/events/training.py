@@ -154,6 +154,8 @@ class Backward(Event):
     that cannot be told."""
     loss: str | None = None
     """Digest of the loss."""
+    finite: bool | None = None
+    """Whether the loss is finite; None where it was not looked at."""
     gathered: bool | None = None
     """Whether the graph of the loss holds tensors as long as what all_gather returned before in this step; None
     where nothing that carries a gradient was gathered, or torch does not tell."""

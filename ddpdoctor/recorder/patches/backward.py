@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..digest import sample, text, unseen
+from ..digest import is_plain, sample, text, unseen
 from ..divisors import divisors
 from ..events.training import Backward, MeanLoss
 from ..guard import guarded
@@ -180,6 +180,8 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
             facts["factor"] = factor
         if is_digested(training.number):
             facts["loss"] = text(sample(torch, loss.detach()))
+            if is_plain(torch, loss):
+                facts["finite"] = bool(torch.isfinite(loss.detach()).all())
     if training.gathered:
         facts["gathered"] = _holds(loss.grad_fn, training.gathered)
     return facts

@@ -1,0 +1,30 @@
+"""A single process that runs the user's files and the changed copy: whether the change shows there."""
+
+from __future__ import annotations
+
+from ddpdoctor.fix.proof import Proof, add
+from ddpdoctor.trace import Trace
+
+SAME = "a single process trains bit for bit as before"
+OTHER = "a single process trains with other numbers than before"
+
+
+def in_one_process(proof: Proof, before: Trace, after: Trace) -> Proof:
+    """What came out of a run of all ranks, with what came out of one process before and after the change.
+
+    A script that does not work in one process anyway proves nothing by it.
+    """
+    if before.broken:
+        return proof
+    if after.broken:
+        return Proof(False, f"the changed copy does not run in a single process: {after.broken}")
+    first, second = _losses(before), _losses(after)
+    if not first or not second:
+        return proof
+    return add(proof, SAME if first == second else OTHER)
+
+
+def _losses(trace: Trace) -> list[str | None]:
+    """The digests of the losses of which gradients were taken, in their order."""
+    recordings = [rank.recording for rank in trace.ranks if rank.recording is not None]
+    return [backward.loss for recording in recordings for backward in recording.backwards]
