@@ -12,8 +12,8 @@ class TimeoutUndetermined(Check):
     """The job failed, and the output does not show why.
 
     What it finds:
-        A failure whose cause is not in the output: a timeout in which every rank waited at the same place, or a
-        process that ended without an error message. It reports what the output shows, and what to collect next.
+        A failure whose cause is not in the output: a timeout of ranks that waited for others of which nothing is
+        told, or a process that ended without an error message. It reports what the output shows, and what to collect next.
 
     Why it matters:
         The output names no cause, and often one more variable would make it do so.
@@ -61,7 +61,7 @@ class TimeoutUndetermined(Check):
         ranks = who(cause.waiting) if cause.waiting else "ranks"
         return self.fail(
             f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
-            why=f"Every rank in this output waited at the same place, so none of them is the cause. "
+            why=f"These ranks waited for others, and none of those left a line in this output that tells why. "
             f"{path if cause.first else ''}A watchdog reports the timeout, and not what blocked the data.",
             **cause_fields(cause),
         )

@@ -92,7 +92,8 @@ _OTHERS = (
     re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
 )  # fmt: skip
 _WATCHDOG = re.compile(
-    r"Watchdog caught collective operation timeout: WorkNCCL\((?P<work>.{0,400}?)(?:\) ran for (?P<ms>\d+) milli|$)"
+    r"Watchdog caught collective operation timeout"
+    r"(?:: WorkNCCL\((?P<work>.{0,400}?)(?:\) ran for (?P<ms>\d+) milli|$))?"
 )
 _STATUS = re.compile(
     r"(?:work sequence id: (?P<seq>\d+) PG status"
@@ -188,11 +189,11 @@ class Ends:
         match = _WATCHDOG.search(line.text)
         rank = _rank_of(line)
         if match:
-            fields = dict(_FIELD.findall(match["work"]))
+            fields = dict(_FIELD.findall(match["work"] or ""))
             sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
             seconds = int(match["ms"]) / 1000 if match["ms"] else None  # the output may end in this line
-            wait = Wait(rank, fields.get("OpType", "?"), line, sequence, seconds, elements)
+            wait = Wait(rank, fields.get("OpType", ""), line, sequence, seconds, elements)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:

@@ -17,6 +17,10 @@ from ddpdoctor.model import Confidence, Judgement, Role
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
 _GAVE_UP = re.compile(r"(?:Timed out waiting|wait timeout after) (\d+)ms")
+_TRAINING_STEPS = re.compile(r"(?i)loss|\blr=|\bepoch:? ?\d+[^|]{0,20}\d%")
+_EVALUATION = re.compile(
+    r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|predict\w*|infer\w*|generat\w*)\b[^|]{0,40}\d%"
+)
 _MOST_SOURCES = 6
 """Lines on which a finding rests."""
 _MISSED = re.compile(
@@ -60,8 +64,8 @@ def find_stall(log: Log) -> Stall | None:
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(match[1]) / 1000 for raised in timeouts if (match := _GAVE_UP.search(raised.text))]
     limit = max(seconds, default=None)
-    bar = _long_work(log, limit)
     cause = _cause(log, timeouts, missing, limit)
+    bar = _long_work(log, limit, cause.waiting)
     if bar is None or bar.seconds is None:
         return Stall(cause, tuple(sources), missing)
     percent = 100 * bar.done // bar.total
@@ -79,17 +83,20 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     known = {rank for rank in named if rank is not None}
     others_lived = len(waiting) < len(log.stopped) + len({end.pid for end in log.ended if end.pid})
     collective = all(wait.collective for wait in log.waits)
-    absent = _absent(log, waiting, known) if waiting and collective else ()
+    waiting_ranks = [wait.rank for wait in log.waits if wait.rank is not None]
+    one_group = len(waiting_ranks) == len({*waiting_ranks})
+    absent = _absent(log, waiting, known) if waiting and collective and one_group else ()
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
     more: dict[str, Any] = {"what": _what(log.waits, numbers), "seconds": limit}
-    more["first"] = bool(log.waits) and numbers <= {0, 1}
+    more["first"] = bool(numbers) and numbers <= {0, 1}
     few = waiting == (0,) or len(waiting) < len(absent)
     some_absent = bool(absent) or (others_lived and not log.reached)
     in_backward = any("backward" in frame.function for raised in timeouts for frame in raised.frames)
     likely = Confidence.LIKELY
     if waiting and few and some_absent and collective and not (missing or in_backward or len(numbers) > 1):
         return AloneInOutput(culprits=waiting, confidence=likely, **more)
-    late = missing or absent or _behind(log.waits)
+    # The members and the numbers of one group say nothing of another's.
+    late = missing or absent or (_behind(log.waits) if one_group else ())
     if late:
         others = tuple(rank for rank in waiting if rank not in late)
         busy = (
@@ -111,7 +118,7 @@ def _ran_until_stopped(log: Log, ranks: Iterable[int]) -> bool:
 
 
 def _what(waits: Sequence[Wait], numbers: Collection[int]) -> str:
-    operations = {wait.operation for wait in waits}
+    operations = {wait.operation for wait in waits if wait.operation}
     if len(operations) != 1:
         return "collectives" if operations else "a collective"
     number = f" number {next(iter(numbers))}" if len(numbers) == 1 else ""
@@ -156,13 +163,20 @@ def _named_missing(text: str) -> list[int]:
     return [int(rank) for rank in re.findall(r"\d+", match["ranks"] or match["absent"])] if match else []
 
 
-def _long_work(log: Log, limit: float | None) -> Progress | None:
+def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progress | None:
     """The progress bar that had run for about as long as the others waited, and was not done."""
     limits = (limit,) if limit else _DEFAULT_TIMEOUTS
     for bar in log.progress:
-        if bar.seconds and bar.done < bar.total and any(_as_long(bar.seconds, limit) for limit in limits):
+        alone = bar.line.rank not in waiting and not _of_training(bar.line.text)
+        long = bar.seconds is not None and any(_as_long(bar.seconds, limit) for limit in limits)
+        if alone and long and bar.done < bar.total:
             return bar
     return None
+
+
+def _of_training(bar: str) -> bool:
+    """Whether a progress bar counts training steps, which every rank takes, and not one rank's own work."""
+    return _TRAINING_STEPS.search(bar) is not None and not _EVALUATION.search(bar)
 
 
 def _as_long(seconds: float, limit: float) -> bool:

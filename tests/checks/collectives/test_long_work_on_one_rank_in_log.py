@@ -42,5 +42,16 @@ def test_work_that_is_done_or_young_is_not_blamed(bar):
     skipped("DD306", Source.LOG, log(f"{bar}\n{wait(1, seconds=1800)}"))
 
 
+TRAINING = "Epoch 0:   6%|6   | 320/5001 [30:02<7:25:12,  1.37it/s, loss=2.6, v_num=95]"
+
+
+def test_a_bar_of_training_steps_is_no_work_of_one_rank():
+    skipped("DD306", Source.LOG, log(f"{TRAINING}\n{wait(1, seconds=1800)}"))
+
+
+def test_a_bar_of_a_rank_that_waited_itself():
+    skipped("DD306", Source.LOG, log(f"[rank1]: {BAR}\n{wait(1, seconds=1800)}"))
+
+
 def test_long_work_that_nobody_waited_for():
     skipped("DD306", Source.LOG, log(f"{BAR}\n"))

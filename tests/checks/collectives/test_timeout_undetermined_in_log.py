@@ -19,6 +19,14 @@ from tests.support.waits import sizes, status, wait
             + summary(7, -6),
             "rank 7 waited in a call of NCCL for 480 s, and the output does not show why",
         ),
+        (
+            wait(0, 96120) + wait(0, 96117) + wait(7, 64088),
+            "ranks 0, 7 waited in ALLREDUCE for 600 s, and the output does not show why",
+        ),
+        (
+            "[E ProcessGroupNCCL.cpp:523] Watchdog caught collective operation timeout:\nWorkNCCL(OpType=ALLREDUCE)\n",
+            "ranks waited in a collective, and the output does not show why",
+        ),
         (summary(1, 1), "rank 1 ended with exit status 1, and the output does not show why"),
         (
             "starting\n(no further output)\n",
