@@ -266,5 +266,5 @@ def _text_of(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     if "Last error:" in lines and lines[-1] != "Last error:":
         lines = lines[lines.index("Last error:") + 1 :]
-    match = re.search(r"(?:CCL WARN|\.(?:cpp|hpp|cc):\d+\]) (.*)", lines[0])
+    match = re.search(r"(?:CCL WARN|^\S{0,20}\[[^\]]{0,200}\.(?:cpp|hpp|cc):\d+\]) (.*)", lines[0])
     return shorten((match[1] if match else lines[0]).strip(), _LONGEST)

@@ -39,7 +39,8 @@ _SCRIPT_NOT_STARTED = (
 _JOB_NOT_STARTED = (
     r"(?:torchrun|accelerate|deepspeed|mpirun|srun|python3?): (?:command )?not found",
     r"execve\(\): .{1,200}: (?:No such file or directory|Permission denied)",
-    r"^srun: (?:fatal|error): (?:Unable to (?:create|allocate|confirm)|.{0,200}mutually exclusive).*",
+    r"^srun: (?:fatal|error): "
+    r"(?:Unable to (?:create|allocate|confirm)|Task launch|Application launch failed|.{0,200}mutually exclusive).*",
     r"^docker: Error response from daemon: .*",
     r"There are not enough slots available in the system.*",
     r"^pdsh@\S+: \S+: ssh exited with exit code 255",

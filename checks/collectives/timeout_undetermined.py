@@ -13,7 +13,8 @@ class TimeoutUndetermined(Check):
 
     What it finds:
         A failure whose cause is not in the output: a timeout of ranks that waited for others of which nothing is
-        told, or a process that ended without an error message. It reports what the output shows, and what to collect next.
+        told, or a process that ended without an error message. It reports what the output shows, and what to collect
+        next.
 
     Why it matters:
         The output names no cause, and often one more variable would make it do so.

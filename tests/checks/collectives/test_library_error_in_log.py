@@ -84,3 +84,9 @@ def test_a_harmless_line_and_a_consequence_alone_are_information(text, why):
     assert (finding.code, finding.level) == ("DD314", Level.INFO)
     assert finding.why.startswith(why)
     assert explained(NCCL + text + 6 * TRAINING) == ()
+
+
+def test_a_message_keeps_what_stands_before_the_place_in_gloos_source():
+    message = "Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error"
+    finding = only_finding("DD314", Source.LOG, log(raised(1, "RuntimeError", message)))
+    assert finding.headline.endswith(message + "'")

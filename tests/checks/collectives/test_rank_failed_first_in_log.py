@@ -119,6 +119,7 @@ def test_a_message_that_begins_with_a_heading_is_shown_with_its_first_line():
         "srun: error: Unable to create step for job 812: More processors requested than permitted",
         "docker: Error response from daemon: could not select device driver",
         "There are not enough slots available in the system to satisfy the 8",
+        "srun: error: Task launch for 36.0 failed on node cn131: Job credential expired",
         "node-b: ssh: Connection refused\npdsh@node-a: node-b: ssh exited with exit code 255",
     ],
 )
