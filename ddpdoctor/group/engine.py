@@ -17,6 +17,7 @@ from typing import Any
 
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group import rank_files
+from ddpdoctor.job.forks import preload
 from ddpdoctor.launch import Launch
 
 _POLL = 0.005
@@ -40,14 +41,9 @@ def main(folder_name: str) -> None:
 
 
 def _preload(measurements: list[str]) -> None:
-    import importlib
-
-    from ddpdoctor.group import worker
-
-    for name in ("torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data.distributed"):
-        importlib.import_module(name)
-    for name in measurements:
-        worker.measurement(name)
+    torch = ("torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data.distributed")
+    ours = ("ddpdoctor.group.worker", *(f"ddpdoctor.group.measure.{name}" for name in measurements))
+    preload([*torch, *ours])
 
 
 def _launch(launch: Launch, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:

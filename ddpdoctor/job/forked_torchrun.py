@@ -8,7 +8,6 @@ For scripts that are known to allow it; a user's own may set a variable before i
 from __future__ import annotations
 
 import atexit
-import importlib
 import importlib.util
 import io
 import os
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.job.forks import wait_for_forks
+from ddpdoctor.job.forks import preload, wait_for_forks
 from ddpdoctor.job.hold import wait_for
 from ddpdoctor.job.torchrun import OUT
 
@@ -36,8 +35,8 @@ def main(variables: dict[str, str], gate: str) -> None:
         gate: the file for which the ranks wait before they begin.
     """
     tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
-    run: Any = importlib.import_module("torch.distributed.run")
-    importlib.import_module("torch._dynamo")  # once; DistributedDataParallel's constructor needs it
+    preload(["torch.distributed.run", "torch._dynamo"])  # DistributedDataParallel's constructor needs dynamo
+    run: Any = sys.modules["torch.distributed.run"]
     begin = run.elastic_launch
 
     def launch(config: Any, entrypoint: str) -> Callable[..., Any]:
@@ -46,7 +45,12 @@ def main(variables: dict[str, str], gate: str) -> None:
         return lambda _unbuffered, *words: forked(variables, gate, *words)
 
     run.elastic_launch = launch
-    run.main()
+    status = exit_status(run.main)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Tearing down an interpreter that has torch in it takes most of a second and has nothing left to do.
+    os._exit(status)
 
 
 def _be_rank(variables: dict[str, str], gate: str, script: str, *arguments: str) -> None:
@@ -97,8 +101,15 @@ def run_as_main(script: str) -> int:
     main = types.ModuleType("__main__")
     main.__file__ = script
     sys.modules["__main__"] = main
+    return exit_status(
+        lambda: exec(compile(Path(script).read_bytes(), script, "exec", dont_inherit=True), vars(main))
+    )
+
+
+def exit_status(program: Callable[[], object]) -> int:
+    """Run a program, and tell of its exception as the interpreter would; its exit status."""
     try:
-        exec(compile(Path(script).read_bytes(), script, "exec", dont_inherit=True), vars(main))
+        program()
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return int(end.code or 0) & 0xFF
