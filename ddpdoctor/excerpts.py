@@ -9,6 +9,8 @@ from pathlib import Path
 from ddpdoctor.model import Excerpt, Finding, Mark, Report, Where
 from ddpdoctor.secret import mask_source
 
+Columns = tuple[int, int]
+
 _AROUND = 2
 """Lines above and below a line, where a finding is about no other."""
 _BESIDE_OTHERS = 1
@@ -49,15 +51,18 @@ def _excerpts(finding: Finding, folder: Path, since: float) -> Iterator[Excerpt]
 def _marks(finding: Finding) -> list[tuple[str, Mark]]:
     """Each place that the finding is about, with the ranks that are there; its own first."""
     ranks: dict[tuple[str, int], set[int]] = {}
-    for place in _numbered([finding.where, *(entry.where for entry in finding.evidence)]):
-        ranks[place] = set()
+    columns: dict[tuple[str, int], Columns | None] = {}
+    for where in (finding.where, *(entry.where for entry in finding.evidence)):
+        for place in _numbered([where]):
+            ranks[place] = set()
+            columns.setdefault(place, where.columns if where else None)
     for entry in finding.evidence:
         for place in _numbered([entry.where]):
             ranks[place].update(entry.ranks)
     own = next(_numbered([finding.where]), None)
     return [
-        (file, Mark(line, tuple(sorted(ranks[file, line])), (file, line) == own))
-        for file, line in list(ranks)[:_MOST_PLACES]
+        (place[0], Mark(place[1], tuple(sorted(ranks[place])), place == own, columns[place]))
+        for place in list(ranks)[:_MOST_PLACES]
     ]
 
 
@@ -83,8 +88,23 @@ def _excerpt(file: str, lines: list[str], marks: list[Mark], around: int) -> Exc
         first += 1
     while not lines[last - 1].strip() and last > marks[-1].line:
         last -= 1
-    shown = (mask_source(line.expandtabs(4).rstrip()) for line in lines[first - 1 : last])
+    shown = (mask_source(_expanded(line).rstrip()) for line in lines[first - 1 : last])
+    marks = [replace(mark, columns=_in_characters(lines[mark.line - 1], mark.columns)) for mark in marks]
     return Excerpt(file, first, tuple(shown), tuple(marks))
+
+
+def _expanded(text: str) -> str:
+    return text.expandtabs(4)
+
+
+def _in_characters(line: str, columns: Columns | None) -> Columns | None:
+    """Where the bytes of an expression are in its line as it is shown; None where that is not what is in the file."""
+    if columns is None:
+        return None
+    source = line.encode()
+    first, end = (len(_expanded(source[:column].decode(errors="replace"))) for column in columns)
+    shown = _expanded(line)
+    return (first, end) if shown[first:end].strip() and mask_source(shown) == shown else None
 
 
 def _lines(file: Path, since: float) -> list[str]:

@@ -155,6 +155,8 @@ class Mark:
     """That do there what the finding tells of; empty where that is not told."""
     main: bool = False
     """Whether it is the line that the finding names."""
+    columns: tuple[int, int] | None = None
+    """First and end, in characters, of the expression in the line as shown; None where the whole line is meant."""
 
 
 @dataclass(frozen=True)

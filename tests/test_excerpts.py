@@ -120,3 +120,21 @@ def test_bytes_that_are_no_text_are_shown_as_such(folder):
     os.utime(folder / "train.py", (0, 0))
     (excerpt,) = excerpts(folder, replace(FINDING, where=Where("train.py", 2)))
     assert excerpt.lines[1] == "b = 2"
+
+
+def test_the_expression_is_marked_in_the_line_as_it_is_shown(folder):
+    line = '\tgrüße = save("ü", state)\n'
+    first = line.encode().index(b"save")
+    write(folder / "train.py", line)
+    (excerpt,) = excerpts(
+        folder, replace(FINDING, where=Where("train.py", 1, columns=(first, len(line.encode()) - 1)))
+    )
+    (mark,) = excerpt.marks
+    assert excerpt.lines[0][slice(*mark.columns)] == 'save("ü", state)'
+
+
+@pytest.mark.parametrize("line", ['key = "hf_abcdefghijklmnop"; save(key)\n', "key\n"])
+def test_an_expression_that_is_not_what_is_shown_is_not_marked(folder, line):
+    write(folder / "train.py", line)
+    (excerpt,) = excerpts(folder, replace(FINDING, where=Where("train.py", 1, columns=(30, 39))))
+    assert excerpt.marks == (Mark(1, main=True),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
 from .where import Site
@@ -16,6 +17,17 @@ _FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.s
 def _python_itself() -> tuple[str, ...]:
     places = (sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib"))
     return tuple(place + os.sep for place in places if place)
+
+
+def _columns(code: CodeType, line: int, instruction: int) -> tuple[int, int] | None:
+    """What the instruction is about on its line; None where Python does not know it, or where it spans lines."""
+    if sys.version_info < (3, 11) or instruction < 0:
+        return None
+    position = next(islice(code.co_positions(), instruction // 2, None), None)
+    if position is None or position[:2] != (line, line):
+        return None
+    _, _, first, end = position
+    return None if first is None or end is None else (first, end)
 
 
 class Sites:
@@ -47,12 +59,14 @@ class Sites:
         outermost_script = None
         while frame is not None:
             if not self.is_foreign(frame.f_code.co_filename):
-                return self.site(frame.f_code, frame.f_lineno)
+                return self.site(frame.f_code, frame.f_lineno, frame.f_lasti)
             if frame.f_globals.get("__name__") == "__main__":
                 outermost_script = frame
             frame = frame.f_back
         # A script that is itself installed, run by -m.
-        return outermost_script and self.site(outermost_script.f_code, outermost_script.f_lineno)
+        if outermost_script is None:
+            return None
+        return self.site(outermost_script.f_code, outermost_script.f_lineno, outermost_script.f_lasti)
 
     def library(self) -> str:
         """The module of the installed package that the user's code called on the way to the caller; empty for none."""
@@ -68,13 +82,14 @@ class Sites:
         """Whether code in this file belongs to a package beside torch and this one."""
         return not file.startswith(self._foreign[:2]) and any(part in file for part in _FOREIGN_PARTS)
 
-    def site(self, code: CodeType, line: int) -> Site:
-        """A place, the same one for the same line each time."""
-        key = (code, line)
+    def site(self, code: CodeType, line: int, instruction: int) -> Site:
+        """A place, the same one for the same instruction each time."""
+        key = (code, instruction)
         known = self._known.get(key)
         if known is None:
             function = getattr(code, "co_qualname", code.co_name)
-            known = Site(os.path.abspath(code.co_filename), line, function, len(self._known))
+            file, columns = os.path.abspath(code.co_filename), _columns(code, line, instruction)
+            known = Site(file, line, function, len(self._known), columns=columns)
             self._known[key] = known
             self.fresh.append(known)
         return known
@@ -88,6 +103,6 @@ class Sites:
         innermost = None
         while trace is not None:
             if not self.is_foreign(trace.tb_frame.f_code.co_filename):
-                innermost = self.site(trace.tb_frame.f_code, trace.tb_lineno)
+                innermost = self.site(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti)
             trace = trace.tb_next
         return innermost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,8 @@ class Where:
     file: str
     line: int | None = None
     function: str | None = None
+    columns: tuple[int, int] | None = field(default=None, compare=False, kw_only=True)
+    """First and end of the expression on the line, in bytes of UTF-8, where Python knows it (from 3.11 on)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ _LABEL = 9
 _WIDEST_RANKS = 20
 _MOST_OTHERS = 5
 """Further findings of a check that are named one by one."""
+COMMENT = "    #"
+"""What parts code from its comment in a fix."""
 _LEVELS = {
     Level.FAIL: ("FAIL", Style.FAIL),
     Level.WARN: ("warn", Style.WARN),
@@ -148,13 +150,21 @@ def fold_evidence(evidence: Sequence[Evidence]) -> list[Evidence]:
 def hang(label: str, text: str, width: int, indent: int | None = None) -> list[str]:
     """Text behind a label, wrapped; further lines start under the text, or at ``indent``.
 
-    A line that is indented is something to copy, and stays as it is.
+    A line that is indented is something to copy, and stays as it is. So is one of code with a comment, whose comment
+    stands above it where both are too long for a line.
     """
     margin = " " * (len(label) if indent is None else indent)
     lines: list[str] = []
     for line in text.split("\n"):
-        copied = line.startswith(" ")
-        lines += [line] if copied or not line else _wrap(line, width - len(label), width - len(margin))
+        room = width - len(label)
+        code, sign, comment = line.partition(COMMENT)
+        if not line or line.startswith(" "):
+            lines.append(line)
+        elif sign and len(line) > room:
+            lines += [f"# {part.rstrip()}" for part in _wrap(comment.strip(), room - 2, room - 2)]
+            lines.append(code.rstrip())
+        else:
+            lines += _wrap(line, room, width - len(margin))
     return [f"{margin if number else label}{line}".rstrip() for number, line in enumerate(lines)]
 
 

@@ -46,23 +46,38 @@ def _numbered(excerpt: Excerpt, width: int, digits: int, style: Style, *, labell
     lines = textwrap.dedent("\n".join(excerpt.lines)).split("\n")
     if max(map(len, excerpt.lines)) <= room:
         lines = list(excerpt.lines)
+    left = len(excerpt.lines[0]) - len(lines[0])
     for number, line in enumerate(lines, excerpt.first):
         shown = line if len(line) <= room else line[: room - len(_CUT)] + _CUT
         yield _gutter(f"  {number:>{digits}} |", shown)
         if number in marks:
-            yield _mark_line(marks[number], shown, width, digits, style, labelled=labelled)
+            part = _marked(marks[number], shown, left)
+            yield _mark_line(marks[number], part, width, digits, style, labelled=labelled)
 
 
-def _mark_line(mark: Mark, shown: str, width: int, digits: int, style: Style, *, labelled: bool) -> Line:
+def _marked(mark: Mark, shown: str, left: int) -> tuple[int, int]:
+    """The part of a line that is marked: an expression, or all code.
+
+    Args:
+        left: the columns by which the line was moved to the left.
+    """
+    if mark.columns is not None and mark.columns[0] - left < len(shown):
+        return max(mark.columns[0] - left, 0), min(mark.columns[1] - left, len(shown))
+    code = shown.partition(_COMMENT)[0].rstrip() or shown
+    return len(code) - len(code.lstrip()), len(code)
+
+
+def _mark_line(
+    mark: Mark, part: tuple[int, int], width: int, digits: int, style: Style, *, labelled: bool
+) -> Line:
     """The line under a marked one: what is marked of it, and the ranks that are there."""
     gutter = f"  {'':{digits}} |"
-    code = shown.partition(_COMMENT)[0].rstrip() or shown
-    indent = len(code) - len(code.lstrip())
+    first, end = part
     label = f" {ranks_phrase(mark.ranks)}" if labelled and mark.ranks else ""
-    length = max(min(len(code) - indent, width - len(gutter) - 1 - indent - len(label)), 1)
+    length = max(min(end - first, width - len(gutter) - 1 - first - len(label)), 1)
     sign = _MARK if mark.main else _OTHER_MARK
-    line = _gutter(gutter, " " * indent + sign * length + label)
-    start = len(gutter) + 1 + indent
+    line = _gutter(gutter, " " * first + sign * length + label)
+    start = len(gutter) + 1 + first
     marked = Part(start, len(line.text), style if mark.main else Style.LABEL)
     return Line(line.text, (*line.parts, marked))
 

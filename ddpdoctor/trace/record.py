@@ -50,7 +50,9 @@ class Record:
                 self._lines[begins[0]].append((position, line))
                 self.last = max(self.last, begins[1])
         for _, place in self._read(Site):
-            self._sites[place.number] = Where(short_path(place.file), place.line, place.function)
+            self._sites[place.number] = Where(
+                short_path(place.file), place.line, place.function, columns=place.columns
+            )
 
     @classmethod
     def made(cls, *events: Event) -> Record:

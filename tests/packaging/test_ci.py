@@ -30,6 +30,7 @@ CHECK = [
     "ARGS",
     "JUNIT",
     "SARIF",
+    "FIX",
     "PAGE",
 ]
 
@@ -75,13 +76,13 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     python = environment()
     torch = installed_torch(python)
 
-    installed = run_step("Install", python, tmp_path, SOURCE=str(checkout))
+    installed = run_step("Install", python, tmp_path, SOURCE=str(checkout), FIX="fixes.patch")
     assert installed.returncode == 0, installed.stdout + installed.stderr
     assert installed_torch(python) == torch
     assert (python.parent / "ddpdoctor").exists()
 
     (tmp_path / "train.py").write_text(SCRIPT)
-    files = {"JUNIT": "report.xml", "SARIF": "report.sarif", "PAGE": "report.html"}
+    files = {"JUNIT": "report.xml", "SARIF": "report.sarif", "PAGE": "report.html", "FIX": "fixes.patch"}
     checked = run_check(
         python, tmp_path, SCRIPT="train.py", SCRIPT_ARGS="--lr\n * $(touch bad)", NPROC="2", BACKEND="gloo",
         BATCHES="4", ARGS="--select DD013,DD310 --timeout 60", **files,

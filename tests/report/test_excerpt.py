@@ -63,6 +63,34 @@ def test_places_apart_and_in_other_files_are_apart():
     ]
 
 
+def test_an_expression_is_marked_alone_where_it_is_known():
+    (first, end) = columns = (15, 33)
+    assert LINES[1][first:end] == "model.state_dict()"
+    race = replace(RACE, excerpts=(replace(TOGETHER, marks=(replace(WRITE, columns=columns), READ)),))
+    assert shown(race)[3:5] == [
+        '  21 |     torch.save(model.state_dict(), "last.pt")',
+        "     |                ------------------ rank 0",
+    ]
+
+
+def test_the_mark_moves_with_lines_that_are_moved_to_the_left():
+    lines = tuple(" " * 60 + line for line in LINES)
+    marks = (replace(READ, columns=(70, 91)),)
+    moved = shown(replace(RACE, excerpts=(Excerpt("train.py", 20, lines, marks),)))
+    assert moved[4:6] == [
+        '  22 | weights = torch.load("last.pt")  # all ranks',
+        "     |           ^^^^^^^^^^^^^^^^^^^^^",
+    ]
+
+
+@pytest.mark.parametrize("columns", [(15, 500), (500, 600), (70, 76)])
+def test_a_mark_stays_within_its_line(columns):
+    marks = (replace(READ, columns=columns),)
+    cut = shown(replace(RACE, excerpts=(Excerpt("train.py", 22, (LINES[2] + " + 1" * 30,), marks),)), 60)
+    assert len(cut[-1]) <= len(cut[-2]) == 60
+    assert "^" in cut[-1]
+
+
 @pytest.mark.parametrize("width", [50, 60, 80])
 def test_no_line_is_wider_than_the_terminal(width):
     long = tuple(" " * 30 + line + " + 1" * 30 for line in LINES)

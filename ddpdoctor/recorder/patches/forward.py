@@ -105,7 +105,9 @@ def caller_of(session: Session, module: Any) -> Where | None:
     frame = outermost and outermost.f_back
     while frame is not None and session.sites.is_foreign(frame.f_code.co_filename):
         frame = frame.f_back
-    return session.here() if frame is None else session.sites.site(frame.f_code, frame.f_lineno)
+    return (
+        session.here() if frame is None else session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
+    )
 
 
 def _is_told(training: Training, wrapper: Wrapper) -> bool:

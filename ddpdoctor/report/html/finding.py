@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from ddpdoctor.model import Confidence, Evidence, Excerpt, Finding, Level, Report
-from ddpdoctor.report.detail import by_check, fold_evidence
+from ddpdoctor.model import Confidence, Evidence, Excerpt, Finding, Level, Mark, Report
+from ddpdoctor.report.detail import COMMENT, by_check, fold_evidence
 from ddpdoctor.report.html.markup import Markup, fitting, tag, together
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import fold_ranks, ranks_phrase, shorten
@@ -68,12 +68,28 @@ def _source(excerpt: Excerpt, finding: Finding, places: Places) -> Markup:
             tag("span", ranks_phrase(mark.ranks), class_="who") if mark and mark.ranks and several else None
         )
         rows.append(tag("span", f"{number}", class_=f"number{here}"))
-        rows.append(tag("span", line or " ", " " if ranks else None, ranks, class_=f"code{here}"))
+        rows.append(
+            tag(
+                "span",
+                _code(line, mark) if mark else line or " ",
+                " " if ranks else None,
+                ranks,
+                class_=f"code{here}",
+            )
+        )
     other = finding.where is None or excerpt.file != finding.where.file
     name = tag("div", tag("code", places.file(excerpt.file)), class_="where") if other else None
     lines = tag("pre", rows)
     label = f"lines of {places.file(excerpt.file)} from {excerpt.first}"
     return together(name, tag("div", lines, class_="source", tabindex=0, role="region", aria_label=label))
+
+
+def _code(line: str, mark: Mark) -> Markup | str:
+    """A marked line, with the expression that is meant where that is known."""
+    if mark.columns is None:
+        return line or " "
+    first, end = mark.columns
+    return together(line[:first], tag("span", line[first:end], class_="expression"), line[end:])
 
 
 def _evidence(evidence: Sequence[Evidence]) -> Markup | None:
@@ -124,7 +140,7 @@ def _pair(name: str, text: str) -> Markup:
 
 
 def _is_code(line: str) -> bool:
-    return line.startswith(" ") or _BLOCK.match(line) is not None
+    return line.startswith(" ") or COMMENT in line or _BLOCK.match(line) is not None
 
 
 def _prose(text: str) -> Iterator[Markup]:
