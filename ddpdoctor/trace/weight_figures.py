@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone
+from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Span, Strips, Tone
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -13,7 +14,9 @@ from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
+from ddpdoctor.trace.training import TrainingStep
 
+_SOME_STEPS = "Of the steps in which replicas were compared."
 MOST_PARAMETERS, MOST_UPDATES, MOST_POINTS = 24, 60, 400
 _LEGEND = (
     (Tone.GOOD, "equal on all ranks"),
@@ -33,7 +36,8 @@ def weights_section(trace: Trace) -> Section | None:
                 figures.append(matrix)
             elif compared:
                 sentences.append(_all_equal(group, compared))
-        figures += _norms(trace.training())
+        recordings = trace.training()
+        figures += [*_norms(recordings), *_losses(recordings)]
     except NotMeasured:
         pass
     text = " ".join(sentences)
@@ -137,18 +141,54 @@ def _note(compared: Sequence[Update], apart: set[str], rows: Sequence[str]) -> s
 
 
 def _norms(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
-    """The gradient norm of each step by rank, where the script clips by it."""
+    """The gradient norm by rank, of each step where the script clips by it."""
+    if clipped := _series(recordings, _clipped_norm):
+        yield Lines("Gradient norm before it is clipped", "training step", "norm", clipped)
+    elif taken := _series(recordings, _norm):
+        yield Lines("Gradient norm", "training step", "norm", taken, note=_SOME_STEPS)
+
+
+def _losses(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
+    """The loss that each rank calls backward on."""
+    if series := _series(recordings, _loss):
+        yield Lines("Loss of each rank's own batch", "training step", "loss", series, note=_SOME_STEPS)
+
+
+def _clipped_norm(step: TrainingStep) -> float | None:
+    norms = [clip.norm for clip in step.clips if clip.norm is not None and math.isfinite(clip.norm)]
+    return norms[-1] if norms else None
+
+
+def _norm(step: TrainingStep) -> float | None:
+    norms = [update.norm for update in step.optimizer_steps if update.norm is not None]
+    return math.hypot(*norms) if norms else None
+
+
+def _loss(step: TrainingStep) -> float | None:
+    """That of its backwards together, as of micro-batches whose losses are divided by their number."""
+    losses = [backward.value for backward in step.backwards if backward.value is not None]
+    return math.fsum(losses) if losses and len(losses) == len(step.backwards) else None
+
+
+def _series(
+    recordings: Mapping[int, Recording], value_of: Callable[[TrainingStep], float | None]
+) -> tuple[Series, ...]:
+    """A value of each step by rank, equal ranks as one; of many ranks those that are furthest from the others."""
     points: dict[int, list[tuple[float, float]]] = {rank: [] for rank in recordings}
     for index, row in training_steps(recordings):
         for rank, step in row.items():
-            norms = [clip.norm for clip in step.clips if clip.norm is not None and math.isfinite(clip.norm)]
-            if norms:
-                points[rank].append((float(index), norms[-1]))
+            if (value := value_of(step)) is not None:
+                points[rank].append((float(index), value))
     known = by_value({rank: tuple(own[:MOST_POINTS]) for rank, own in points.items() if len(own) > 1})
-    if not known:
-        return
-    series = tuple(
+    lines = [
         Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), own)
         for own, ranks in known.items()
-    )
-    yield Lines("Gradient norm before it is clipped", "training step", "norm", series)
+    ]
+    return tuple(lines if len(lines) <= MOST_ROWS else _outliers(lines))
+
+
+def _outliers(lines: Sequence[Series]) -> list[Series]:
+    means = [math.fsum(y for _, y in line.points) / len(line.points) for line in lines]
+    middle = statistics.median(means)
+    furthest = sorted(range(len(lines)), key=lambda number: -abs(means[number] - middle))
+    return [lines[number] for number in sorted(furthest[:MOST_ROWS])]

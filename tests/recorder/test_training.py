@@ -39,11 +39,13 @@ def test_a_right_step(tmp_path):
     assert forward.at.line == line_of(tmp_path, "model(inputs), targets")
     assert (backward.reduced, backward.collectives, backward.factor) == ((0,), 1, 0.5)
     assert backward.at.line == line_of(tmp_path, "loss.backward()")
+    assert 0.1 < backward.value < 2.0
     assert (loss.function, loss.count, loss.elements, loss.ignored) == ("cross_entropy", 4, 5, -100)
     assert (clip.limit, clip.keys, clip.stage, clip.backwards) == (0.5, 6, None, 1)
     (update,) = step.optimizer_steps
     assert update.at.line == line_of(tmp_path, "optimizer.step()")
     assert update.hyperparameters[0]["lr"] == 0.01
+    assert update.norm == pytest.approx(min(clip.norm, 0.5), rel=1e-3)
     assert update.after == seen.steps[1].optimizer_steps[0].before != update.before
     assert set(step.phases) >= {"forward", "backward", "step"}
     assert seen.step_count == 3
@@ -97,6 +99,7 @@ def test_a_gradient_scaler(tmp_path):
     ]
     assert [one.skipped for step in seen.steps for one in step.optimizer_steps] == [False, False, True]
     assert [one.factor for step in seen.steps for one in step.backwards] == [0.25, 0.25, 0.25]
+    assert all(one.value < 10 for step in seen.steps for one in step.backwards)
 
 
 def test_one_clipping_of_scaled_gradients_is_told_once(tmp_path):

@@ -24,7 +24,7 @@ from ddpdoctor.figures import (
     WaitsFor,
     chosen,
 )
-from ddpdoctor.model import Evidence, Finding, Level, Where
+from ddpdoctor.model import Evidence, Excerpt, Finding, Level, Mark, Where
 from ddpdoctor.redact import clean
 from ddpdoctor.report.html import notebook, render
 from ddpdoctor.report.html.drawing import round_values
@@ -153,6 +153,21 @@ def test_a_healthy_page_has_no_findings_and_no_empty_section():
 def test_evidence_is_folded_by_rank():
     page = render(EVERYTHING)
     assert '<td class="wrap">0-1, 3</td><td class="wrap">gradients 148 of 148</td>' in page
+
+
+def test_what_is_to_copy_of_a_fix_is_together_and_what_is_to_read_is_not():
+    fix = "if rank == 0:\n    torch.save(state, path)\ndist.barrier()\nx = f(y)    # each pass\non every rank (both)"
+    page = render(replace(EVERYTHING, findings=(replace(UNUSED, fix=fix),)))
+    assert (
+        "<pre>if rank == 0:\n    torch.save(state, path)\ndist.barrier()\nx = f(y)    # each pass</pre>"
+        "<div>on every rank (both)</div>" in page
+    )
+
+
+def test_the_expression_of_a_finding_is_marked_in_its_line():
+    excerpt = Excerpt("a.py", 7, ("y = f(<x>)",), (Mark(7, main=True, columns=(4, 10)),))
+    page = render(replace(EVERYTHING, findings=(replace(UNUSED, excerpts=(excerpt,)),)))
+    assert 'y = <span class="expression">f(&lt;x&gt;)</span>' in page
 
 
 def test_a_page_of_many_ranks_stays_small():

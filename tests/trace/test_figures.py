@@ -200,6 +200,39 @@ def test_gradient_norms_by_rank_where_the_script_clips():
     assert [series.name for series in same.series] == ["all ranks"]
 
 
+def test_gradient_norms_of_the_compared_steps_where_the_script_does_not_clip():
+    def change(rank, own):
+        updates = [replace(update, norm=3.0 if own.index else None) for update in own.optimizer_steps]
+        return replace(own, optimizer_steps=(*updates, replace(updates[0], norm=4.0)))
+
+    norms = figure(each_step(change, nproc=2), "Gradient norm")
+    assert norms.series[0].points == ((0.0, 4.0), (1.0, 5.0), (2.0, 5.0), (3.0, 5.0))
+    assert "compared" in norms.note
+
+
+def with_loss(rank, own, unlike=None):
+    value = 1.0 + (rank + 1) / 1000 if rank != unlike else 7.0
+    return replace(own, backwards=tuple(replace(each, value=value) for each in own.backwards))
+
+
+def test_the_loss_by_rank_is_that_of_all_backwards_of_a_step():
+    def change(rank, own):
+        own = with_loss(rank, own)
+        if own.index == 3:
+            return replace(own, backwards=(*own.backwards, replace(own.backwards[0], value=None)))
+        return replace(own, backwards=own.backwards * 2)
+
+    losses = figure(each_step(change, nproc=2), "Loss")
+    assert [series.name for series in losses.series] == ["rank 0", "rank 1"]
+    assert losses.series[1].points == ((0.0, 2.004), (1.0, 2.004), (2.0, 2.004))
+
+
+def test_of_the_losses_of_many_ranks_those_that_stand_out_are_shown():
+    losses = figure(each_step(lambda rank, own: with_loss(rank, own, unlike=20), nproc=40), "Loss")
+    assert len(losses.series) == MOST_ROWS
+    assert "rank 20" in [series.name for series in losses.series]
+
+
 def stuck(culprit=2, size=4):
     """All ranks wait in backward, but one that waits for its queue."""
     trailing = TrainingStep(4, 4.0, forwards=(Forward(4.2, where(48), 0),))

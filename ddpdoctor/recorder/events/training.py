@@ -154,6 +154,8 @@ class Backward(Event):
     that cannot be told."""
     loss: str | None = None
     """Digest of the loss."""
+    value: float | None = None
+    """The loss, a GradScaler's scale apart, where it has a digest and is one finite number."""
     finite: bool | None = None
     """Whether the loss is finite; None where it was not looked at."""
     gathered: bool | None = None
@@ -278,6 +280,8 @@ class OptimizerStep(Event):
     hyperparameters: tuple[Mapping[str, Any], ...] = ()
     """Of each parameter group: lr, weight_decay, momentum, betas, ...; written where they are others than before."""
     seconds: float = 0.0
+    norm: float | None = None
+    """Of all gradients together, just before; None where not taken, or not finite."""
     norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
     skipped: bool = False

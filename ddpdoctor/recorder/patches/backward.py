@@ -7,6 +7,7 @@ torch.distributed sees. What the script's own calls add to it meanwhile is taken
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -181,10 +182,20 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
         if is_digested(training.number):
             facts["loss"] = text(sample(torch, loss.detach()))
             if is_plain(torch, loss):
-                facts["finite"] = bool(torch.isfinite(loss.detach()).all())
+                facts |= _value(torch, loss.detach(), training.scales)
     if training.gathered:
         facts["gathered"] = _holds(loss.grad_fn, training.gathered)
     return facts
+
+
+def _value(torch: Any, loss: Any, scales: list[float]) -> dict[str, Any]:
+    """Whether the loss is finite, and what it is where that is one number."""
+    if loss.numel() > 1 or loss.is_complex():
+        return {"finite": bool(torch.isfinite(loss).all())}
+    value = float(loss) if loss.numel() else 0.0
+    if not math.isfinite(value):
+        return {"finite": False}
+    return {"finite": True, "value": value / scales[-1] if scales and scales[-1] else value}
 
 
 @guarded

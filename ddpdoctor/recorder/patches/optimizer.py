@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import time
 import weakref
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..buffers import tell_buffers
-from ..digest import Digest, digests, named, unseen
+from ..digest import Digest, digests, named, norm, unseen
 from ..events.training import Optimizer, OptimizerStep
 from ..guard import guarded
 from ..hooked import Hooked
@@ -47,6 +48,7 @@ class _Step:
     closure = digested = False
     gradients: list[Digest] | None = None
     before: list[Digest] | None = None
+    norm: float | None = None
     norms: dict[str, float] | None = None
 
     def __init__(self, optimizer: Any) -> None:
@@ -91,7 +93,9 @@ class _Optimizers:
         step.digested = known.ration.take(number, size)
         if step.digested:
             step.before = digests(self.torch, parameters)
-            step.gradients = None if step.closure else self._gradients(optimizer)
+            if not step.closure:
+                step.gradients = self._gradients(optimizer)
+                step.norm = norm(self.torch, [parameter.grad for parameter in parameters])
         step.norms = self._norms()
         step.began = time.monotonic()
 
@@ -125,6 +129,7 @@ class _Optimizers:
             gradients = self._gradients(step.optimizer) if step.closure else step.gradients
             taken.gradients = named(known.keys, gradients or ())
             taken.before = named(known.keys, step.before or ())
+            taken.norm = step.norm if step.norm is not None and math.isfinite(step.norm) else None
             taken.after = named(known.keys, digests(self.torch, list(_parameters(step.optimizer))))
         hyperparameters = self._hyperparameters(step.optimizer)
         if hyperparameters != known.hyperparameters:

@@ -13,8 +13,15 @@ from ddpdoctor.report.html.markup import Markup, fitting, tag, together
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import fold_ranks, ranks_phrase, shorten
 
-_BLOCK = re.compile(r"(with|if|for|while|def|class|try|else)\b.*:$")
-"""The line of code above indented ones."""
+_CODE = re.compile(
+    r"""(with|if|for|while|def|class|try|else)\b.*:$  # above indented lines
+    | [\w.]+\(.*\)$  # a call
+    | [\w.\[\]"']+(,\ [\w.]+)*\ [-+*/]?=\ \S.*$  # an assignment
+    | (import|from\ \S+\ import)\ [\w.*]+(,\ \w+)*$
+    | (ddpdoctor|torchrun|export|pip|ulimit|git)\ .*$""",
+    re.VERBOSE,
+)
+"""A line of Python, or a command."""
 ROOM = 600_000
 """Characters of all findings: a page stays small whatever a run did."""
 MOST_ALSO, MOST_EVIDENCE, LONGEST_EVIDENCE, LONGEST_TEXT = 20, 32, 4000, 2000
@@ -140,7 +147,7 @@ def _pair(name: str, text: str) -> Markup:
 
 
 def _is_code(line: str) -> bool:
-    return line.startswith(" ") or COMMENT in line or _BLOCK.match(line) is not None
+    return line.startswith(" ") or COMMENT in line or _CODE.match(line) is not None
 
 
 def _prose(text: str) -> Iterator[Markup]:
