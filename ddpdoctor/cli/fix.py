@@ -19,12 +19,11 @@ from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
-from ddpdoctor.files import written_at
 from ddpdoctor.fix import unavailable
 from ddpdoctor.fix.shadow import Shadow
 from ddpdoctor.fix.write import Refused, changed_since, write_all
 from ddpdoctor.job.command import Job
-from ddpdoctor.job.job_folder import JOB, read_job, read_trace, working_directory
+from ddpdoctor.job.job_folder import began_at, read_job, read_trace, working_directory
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.launch import Launch
@@ -137,7 +136,7 @@ class Fixing:
         if not result.texts:
             return "--apply: nothing was written, since no patch was proven"
         before = {path: path.read_bytes() for path in result.texts}
-        stale = [path for path in result.texts if changed_since(path, written_at(folder / JOB))]
+        stale = [path for path in result.texts if changed_since(path, began_at(folder))]
         try:
             if stale:
                 raise Refused(f"{quote(str(stale[0]))} changed since the run")
@@ -162,7 +161,7 @@ class _Proofs:
         assert recorded is not None, f"{self.folder} is no job's"
         self.job, self.launch = recorded
         self.working = working_directory(self.folder)
-        self.since = written_at(self.folder / JOB)
+        self.since = began_at(self.folder)
 
     def result(self, findings: tuple[Finding, ...]) -> Result:
         """The findings with their patches."""

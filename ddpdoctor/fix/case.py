@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sysconfig
@@ -14,11 +15,12 @@ import libcst as cst
 from ddpdoctor.files import written_at
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.names import callee, calls
+from ddpdoctor.fix.names import callee, calls, is_optional
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Finding, Kind, Where
 from ddpdoctor.trace import Trace
 
+_INIT = "init_process_group"
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -42,6 +44,22 @@ class Project:
         self.folder, self.since, self._real = folder, since, real
         self.texts = texts or {}
         self._sources: dict[Path, Source] = {}
+        self._may_lack_group = False
+
+    def learn(self, trace: Trace) -> None:
+        """Learn from a run where the process group is made, which says whether a single process does without."""
+        for rank in trace.ranks:
+            for made in rank.recording.group_events("init") if rank.recording else ():
+                with contextlib.suppress(CannotPatch):
+                    self._may_lack_group = self._is_optional(made.at)
+                    return
+
+    def _is_optional(self, init: Where | None) -> bool:
+        if init is None:
+            return False
+        source = self.source(init.file)
+        inits = [call for call in source.on_line(init.line, cst.Call) if callee(source, call) == _INIT]
+        return any(is_optional(source, call) for call in inits)
 
     def path(self, file: str) -> Path:
         """The absolute path of a file that a finding names."""
@@ -59,6 +77,7 @@ class Project:
             if path not in self.texts and written_at(path) > self.since:
                 raise CannotPatch(f"{path.name} changed since the run")
             self._sources[path] = Source(path, self.texts.get(path))
+        self._sources[path].may_lack_group = self._may_lack_group
         return self._sources[path]
 
     def take(self) -> dict[Path, list[Edit]]:

@@ -7,10 +7,22 @@ import re
 import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
-from ddpdoctor.fix.names import DIST, rank, use, use_module, world_size
+from ddpdoctor.fix.names import (
+    DIST,
+    calls,
+    dotted,
+    has_group,
+    may_lack_group,
+    rank,
+    use,
+    use_module,
+    world_size,
+)
 from ddpdoctor.fix.source import Node, Source
 
 _RANK = re.compile(r"\b(?:local_)?rank\b|get_rank\(|is_main|is_master|is_primary|main_process", re.IGNORECASE)
+_MAIN = ("is_main_process", "is_master_process", "is_master", "is_main", "is_rank_0", "is_rank_zero")
+"""What scripts call a function that is true on rank 0, and in a single process."""
 
 
 def rank_guard(source: Source, node: Node) -> Node | None:
@@ -36,29 +48,102 @@ def is_rank_0(source: Source, at: Node) -> str:
     )
     if before:
         return f'{use_module(source, "os")}.environ.get("RANK", "0") == "0"'
-    return f"{rank(source, at)} == 0"
+    for call in calls(source, *_MAIN):
+        if dotted(call.func) and not call.args:
+            return str(source.code(call))
+    number = rank(source, at, plain=True)
+    if number.endswith("()") and may_lack_group(source):
+        return f"not {has_group(source)} or {number} == 0"
+    return f"{number} == 0"
 
 
 def barrier(source: Source) -> str:
     """A barrier, as the file may write it."""
-    return f"{use(source, f'{DIST}.barrier')}()"
+    return with_group(source, f"{use(source, f'{DIST}.barrier')}()")
+
+
+def with_group(source: Source, code: str) -> str:
+    """Lines that need a process group; under a condition where the script does without in a single process."""
+    if not may_lack_group(source):
+        return code
+    lines = "\n".join(f"\t{line}" for line in code.split("\n"))
+    return f"if {has_group(source)}:\n{lines}"
 
 
 def mean(source: Source, at: Node, value: str, name: str) -> str:
     """Lines that put the mean over ranks of a number into a variable."""
-    tensor, reduce = use(source, "torch.tensor"), use(source, f"{DIST}.all_reduce")
-    return (
-        f"{name}_mean = {tensor}(float({value}))\n"
+    reduce = use(source, f"{DIST}.all_reduce")
+    first = "" if name == value or not may_lack_group(source) else f"{name} = {value}\n"
+    return first + with_group(
+        source,
+        f"{name}_mean = {tensor_of(source, at, name if first else value)}\n"
         f"{reduce}({name}_mean)\n"
-        f"{name} = {name}_mean.item() / {world_size(source, at)}"
+        f"{name} = {name}_mean.item() / {world_size(source, at, plain=True)}",
     )
 
 
-def any_rank(source: Source, condition: str, name: str) -> str:
+def any_rank(source: Source, at: Node, condition: str, name: str) -> str:
     """Lines that put into a variable whether a condition is true on any rank."""
-    tensor, reduce = use(source, "torch.tensor"), use(source, f"{DIST}.all_reduce")
-    greatest = use(source, f"{DIST}.ReduceOp")
-    return f"{name} = {tensor}(float({condition}))\n{reduce}({name}, op={greatest}.MAX)"
+    reduce, greatest = use(source, f"{DIST}.all_reduce"), use(source, f"{DIST}.ReduceOp")
+    together = with_group(source, f"{reduce}({name}, op={greatest}.MAX)")
+    return f"{name} = {tensor_of(source, at, condition)}\n{together}"
+
+
+def tensor_of(source: Source, at: Node, value: str) -> str:
+    """A number as a tensor that ranks can reduce: NCCL reduces on GPUs only."""
+    device = _device(source, at)
+    option = f", device={device}" if device else ""
+    return f"{use(source, 'torch.tensor')}(float({value}){option})"
+
+
+def _device(source: Source, at: Node) -> str:
+    """The device of this rank, as the file may write it here; empty in a file that names no GPU.
+
+    Raises:
+        CannotPatch: the file does not tell.
+    """
+    if not re.search(r"cuda|nccl|\bdevice\b", source.text):
+        return ""
+    known = {
+        name for node in source.all(cst.Arg, within=source.scope(at)) if (name := _as_device(source, node))
+    }
+    near = [name for name in ("device", "self.device", "args.device") if name in known]
+    if near:
+        return near[0]
+    if _is_in_reach(source, at, "device"):
+        return "device"
+    if calls(source, "set_device"):
+        return '"cuda"'
+    raise CannotPatch("it is not known which device the numbers of a rank belong to")
+
+
+def _as_device(source: Source, arg: Node) -> str:
+    """What a call is given as a device: ``x.to(device)``, ``device=self.device``."""
+    if arg.keyword is not None:
+        return str(source.code(arg.value)) if arg.keyword.value == "device" else ""
+    call = source.enclosing(arg, cst.Call)
+    moves = (
+        call is not None
+        and isinstance(call.func, cst.Attribute)
+        and call.func.attr.value == "to"
+        and call.args[0] is arg
+    )
+    return str(source.code(arg.value)) if moves else ""
+
+
+def _is_in_reach(source: Source, at: Node, name: str) -> bool:
+    """Whether a variable was assigned before, or is a parameter here."""
+    function = source.enclosing(at, cst.FunctionDef)
+    parameters = function.params.params if function is not None else ()
+    if any(parameter.name.value == name for parameter in parameters):
+        return True
+    scopes = (source.scope(at), source.tree)
+    return any(
+        source.scope(node) in scopes and dotted(target.target) == name
+        for node in source.all(cst.Assign)
+        for target in node.targets
+        if source.scope(node) is source.tree or source.line(node) < source.line(at)
+    )
 
 
 def plain_if(source: Source, node: Node) -> Node:

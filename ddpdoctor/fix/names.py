@@ -172,22 +172,89 @@ def dotted_future(node: Node) -> bool:
     return node.module is not None and dotted(node.module) == "__future__"
 
 
-def rank(source: Source, at: Node) -> str:
-    """The rank, as the file may write it here: its own variable, or a call."""
-    return _from_group(source, at, "get_rank")
+def rank(source: Source, at: Node, *, plain: bool = False) -> str:
+    """The rank, as the file may write it here: its own variable, or a call.
+
+    Args:
+        plain: whether there is a process group wherever this runs; else it is 0 without one.
+    """
+    return _from_group(source, at, "get_rank", "" if plain else "0")
 
 
-def world_size(source: Source, at: Node) -> str:
-    """The number of ranks, as the file may write it here."""
-    return _from_group(source, at, "get_world_size")
+def world_size(source: Source, at: Node, *, plain: bool = False) -> str:
+    """The number of ranks, as the file may write it here; ``plain`` as for :func:`rank`."""
+    return _from_group(source, at, "get_world_size", "" if plain else "1")
 
 
-def _from_group(source: Source, at: Node, function: str) -> str:
+def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
     for target, value in assignments(source, at):
         name = dotted(target)
         if name and "." not in name and _is_from_group(source, value, function):
             return name
-    return f"{use(source, f'{DIST}.{function}')}()"
+    for call in source.all(cst.Call):
+        # A function of the script's own, which knows what to say of a single process.
+        own = dotted(call.func) if callee(source, call) == function and not call.args else None
+        if own and not (qualified(source, call.func) or "").startswith(f"{DIST}."):
+            return f"{own}()"
+    call = f"{use(source, f'{DIST}.{function}')}()"
+    return f"({call} if {has_group(source)} else {alone})" if alone and may_lack_group(source) else call
+
+
+def has_group(source: Source) -> str:
+    """Whether there is a process group, as the file may write it."""
+    return f"{use(source, f'{DIST}.is_initialized')}()"
+
+
+def may_lack_group(source: Source) -> bool:
+    """Whether the script initializes its process group under a condition: it also runs without, as a single process."""
+    inits = calls(source, "init_process_group")
+    return any(is_optional(source, call) for call in inits) if inits else source.may_lack_group
+
+
+def is_optional(source: Source, node: Node, depth: int = 2) -> bool:
+    """Whether a statement may be left out: by a condition, a return before it, or where its function is called."""
+    function = source.enclosing(node, cst.FunctionDef)
+    for parent in source.above(node):
+        if parent is function:
+            break
+        if isinstance(parent, cst.If) and not _is_in_both(source, parent, node):
+            return True
+    if function is None:
+        return False
+    returns = source.all(cst.Return, within=function)
+    if any(source.line(leave) < source.line(node) and source.scope(leave) is function for leave in returns):
+        return True
+    sites = call_sites(source, function) if depth else []
+    return bool(sites) and all(is_optional(source, site, depth - 1) for site in sites)
+
+
+def _is_in_both(source: Source, condition: Node, node: Node) -> bool:
+    """Whether both branches of a condition do the same, or it only asks for the main module."""
+    test = source.code(condition.test)
+    if "__name__" in test:
+        return True
+    function = node.func if isinstance(node, cst.Call) else None
+    branches = [condition.body, *_else_of(condition)]
+    return (
+        function is not None
+        and len(branches) > 1
+        and all(
+            any(
+                source.code(call.func) == source.code(function)
+                for call in source.all(cst.Call, within=branch)
+            )
+            for branch in branches
+        )
+    )
+
+
+def _else_of(condition: Node) -> list[Node]:
+    """The bodies of elif and else; empty without an else."""
+    bodies, orelse = [], condition.orelse
+    while isinstance(orelse, cst.If):
+        bodies.append(orelse.body)
+        orelse = orelse.orelse
+    return [*bodies, orelse.body] if orelse is not None else []
 
 
 def _is_from_group(source: Source, value: Node, function: str) -> bool:

@@ -44,6 +44,7 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
     if check is not None and trace.framework in check.fix_with:
         refusals.append("a framework makes what would have to change; the fix is in its words")
         return
+    project.learn(trace)
     for name in patches_of(finding):
         try:
             title = patch_of(name)(Case(finding, trace, project))

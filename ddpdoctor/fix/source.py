@@ -52,6 +52,8 @@ class Source:
         self._parents = wrapper.resolve(ParentNodeProvider)
         self.indent: str = self.tree.default_indent
         self._edits: list[Edit] = []
+        self.may_lack_group = False
+        """Whether the process group, which another file makes, is not there in a single process."""
 
     # -- what stands where --------------------------------------------------------------------------------
 

@@ -66,7 +66,8 @@ class Stopped:
 
 def write_job(folder: Path, job: Job, launch: Launch) -> None:
     """Note what is run, for those who read the folder."""
-    values = {"job": asdict(job), "launch": launch.to_json(), "working": str(Path.cwd())}
+    working, began = str(Path.cwd()), time.time()
+    values = {"job": asdict(job), "launch": launch.to_json(), "working": working, "began": began}
     write_json(folder / JOB, values)
 
 
@@ -85,6 +86,11 @@ def working_directory(folder: Path) -> Path:
     """Where the job in this folder was started; this process' own directory where that was not written down."""
     values = read_json(folder / JOB) or {}
     return Path(values.get("working") or Path.cwd())
+
+
+def began_at(folder: Path) -> float:
+    """When the job in this folder was started, in seconds since the epoch; 0 where that was not written down."""
+    return float((read_json(folder / JOB) or {}).get("began", 0.0))
 
 
 def read_trace(folder: Path, ended_at: float | None = None) -> Trace:

@@ -1,5 +1,6 @@
 """What a job's folder says, read back as a Trace: on folders as a run leaves them."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.job_folder import STANDSTILL, Stopped, began_at, read_trace, write_ending, write_job
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.options import RecorderOptions
+from ddpdoctor.redact import mask_files
 from tests.support import records
 
 SCRIPT = Job(JobKind.SCRIPT, ("train.py",))
@@ -221,3 +223,11 @@ def test_ranks_of_a_second_node_have_its_numbers(tmp_path: Path) -> None:
 def test_a_rehearsal_is_marked(tmp_path: Path) -> None:
     run = Run(tmp_path, Job(JobKind.SCRIPT, ("train.py",), RecorderOptions(rehearse=1)))
     assert run.trace().rehearsal
+
+
+def test_masking_the_folder_leaves_when_the_job_began(tmp_path):
+    write_job(tmp_path, SCRIPT, Launch())
+    began = began_at(tmp_path)
+    assert 0 < began <= time.time()
+    mask_files(tmp_path, {})  # writes the file again, after the run
+    assert began_at(tmp_path) == began

@@ -17,7 +17,7 @@ def apply(case: Case) -> str:
     source = case.source
     condition = _condition(source, case)
     plain_if(source, condition)
-    source.insert_before(condition, any_rank(source, source.code(condition.test), "decision"))
+    source.insert_before(condition, any_rank(source, condition, source.code(condition.test), "decision"))
     source.replace(condition.test, "decision.item()")
     return "the same decision on every rank"
 

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, assignments, dotted, use
+from ddpdoctor.fix.names import argument, assignments, dotted, has_group, may_lack_group, use
 from ddpdoctor.fix.passes import loops_over
 from ddpdoctor.fix.patches.set_epoch import tell_epoch
 from ddpdoctor.fix.source import Node, Source
@@ -35,11 +35,14 @@ def _divide(case: Case, source: Source, call: Node, place: Where) -> None:
     name = _free(source, statement, "sampler")
     shuffles = shuffle is not None and source.code(shuffle.value) == "True"
     options = "" if shuffles else f", shuffle={source.code(shuffle.value) if shuffle else 'False'}"
+    made = f"{use(source, _SAMPLER)}({_named(source, statement, dataset)}{options})"
+    alone = may_lack_group(source)
     source.insert_before(
-        statement, f"{name} = {use(source, _SAMPLER)}({_named(source, statement, dataset)}{options})"
+        statement, f"{name} = {made} if {has_group(source)} else None" if alone else f"{name} = {made}"
     )
     if shuffle is not None and shuffle.keyword is not None:
-        source.replace(shuffle, f"sampler={name}")
+        in_one_process = f", shuffle={name} is None" if alone and shuffles else ""
+        source.replace(shuffle, f"sampler={name}{in_one_process}")
     elif shuffle is not None:
         raise CannotPatch("shuffle is given by its position")
     else:

@@ -17,7 +17,7 @@ def apply(case: Case) -> str:
     tensor = argument(call, "tensor", 0)
     if isinstance(body, cst.Assign) and body.value is call:
         name = source.code(body.targets[0].target)
-        source.insert_after(statement, f"{name} = {name} / {world_size(source, statement)}")
+        source.insert_after(statement, f"{name} = {name} / {world_size(source, statement, plain=True)}")
     elif (
         isinstance(body, cst.Expr)
         and body.value is call
@@ -25,7 +25,7 @@ def apply(case: Case) -> str:
         and not argument(call, "async_op")
     ):
         name = source.code(tensor.value)
-        source.insert_after(statement, f"{name} /= {world_size(source, statement)}")
+        source.insert_after(statement, f"{name} /= {world_size(source, statement, plain=True)}")
     else:
         raise CannotPatch("the sum is not at hand behind the all_reduce")
     return f"{name} divided by the number of ranks"

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.guards import with_group
 from ddpdoctor.fix.names import DIST, argument, use, world_size
 
 _TARGET = 1
@@ -22,14 +23,15 @@ def apply(case: Case) -> str:
         raise CannotPatch("the line does not compute the loss from outputs and targets")
     ignored = argument(loss, "ignore_index")
     code = source.code(target.value)
-    tensor = use(source, "torch.tensor")
-    count = f"({code} != {source.code(ignored.value)}).sum()" if ignored else f"{tensor}(len({code}))"
+    tensor, device = use(source, "torch.tensor"), f", device={code}.device" if "cuda" in source.text else ""
+    count = f"({code} != {source.code(ignored.value)}).sum()" if ignored else f"{tensor}(len({code}){device})"
     name = source.code(body.targets[0].target) if isinstance(body, cst.Assign) else "loss"
-    lines = (
+    lines = with_group(
+        source,
         f"count = {count}\n"
         "total = count.clone()\n"
         f"{use(source, f'{DIST}.all_reduce')}(total)\n"
-        f"{name} = {name} * count * {world_size(source, statement)} / total"
+        f"{name} = {name} * count * {world_size(source, statement, plain=True)} / total",
     )
     if isinstance(body, cst.Return):
         source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")

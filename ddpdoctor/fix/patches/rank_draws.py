@@ -22,7 +22,9 @@ def apply(case: Case) -> str:
     if argument(made, "generator"):
         raise CannotPatch("its sampler has a generator already")
     statement = source.statement(made)
-    generator = f"{use(source, 'torch.Generator')}().manual_seed({rank(source, statement)})"
+    seed = rank(source, statement)
+    seed = seed[1:-1] if seed.startswith("(") else seed
+    generator = f"{use(source, 'torch.Generator')}().manual_seed({seed})"
     source.insert_before(statement, f"generator = {generator}")
     source.add_argument(made, "generator=generator")
     return "a generator of each rank for its sampler"

@@ -5,7 +5,15 @@ from __future__ import annotations
 import libcst as cst
 
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, dotted, value_of
+from ddpdoctor.fix.names import (
+    argument,
+    calls,
+    dotted,
+    has_group,
+    is_optional,
+    may_lack_group,
+    value_of,
+)
 from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
 from ddpdoctor.fix.source import Node, Source
 
@@ -32,11 +40,34 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
         name = _of_value(source, loop, loader, around)
     _take_away(source, name, around)
     line = f"{name}.set_epoch({around.epoch()})"
+    condition = _condition(source, around)
+    if condition:
+        line = f"if {condition}:\n\t{line}"
     if isinstance(loader, (cst.Name, cst.Attribute)) and not _is_made_inside(source, around):
         source.insert_first(around.loop, line)
     else:
         source.insert_before(around.inner, line)
     return f"{name}.set_epoch before each pass"
+
+
+def _condition(source: Source, around: EpochLoop) -> str:
+    """When there is a DistributedSampler, as the loop may ask for it; empty where there always is one."""
+    made = calls(source, "DistributedSampler")
+    if not any(is_optional(source, call) or _is_either(source, call) for call in made) and (
+        made or not may_lack_group(source)
+    ):
+        return ""
+    for call in made:
+        outer = source.enclosing(call, cst.If, cst.FunctionDef)
+        if isinstance(outer, cst.If) and source.scope(call) is source.scope(around.loop):
+            test: str = source.code(outer.test)
+            return test
+    return has_group(source)
+
+
+def _is_either(source: Source, call: Node) -> bool:
+    """Whether it is made by a conditional expression."""
+    return source.enclosing(call, cst.IfExp, cst.SimpleStatementLine).__class__ is cst.IfExp
 
 
 def _loader_call(source: Source, loader: Node) -> Node | None:

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.guards import with_group
 from ddpdoctor.fix.names import assignments, callee, dotted, use, value_of
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import DDP, TORCH_DDP, models_of, optimizers
@@ -30,7 +31,7 @@ def apply(case: Case) -> str:
         elif not _is_module(source, models_of(source, made[0])[0]):
             raise CannotPatch(f"it is not known what {name} is")
         else:
-            source.insert_before(source.statement(made[0]), f"{name} = {wrapper}({name})")
+            source.insert_before(source.statement(made[0]), with_group(source, f"{name} = {wrapper}({name})"))
     return f"{', '.join(names)} wrapped in {DDP}"
 
 

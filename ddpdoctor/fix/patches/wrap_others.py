@@ -6,6 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.guards import with_group
 from ddpdoctor.fix.names import DIST, dotted, use, value_of, world_size
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import TORCH_DDP, assigned_to, is_wrapped, models_of, optimizers
@@ -41,10 +42,9 @@ def _average(case: Case, source: Source) -> list[str]:
         if _is_parameter(source, value_of(source, name))
     ]
     for name in dict.fromkeys(names):
-        source.insert_before(
-            statement,
-            f"{use(source, f'{DIST}.all_reduce')}({name}.grad)\n{name}.grad /= {world_size(source, statement)}",
-        )
+        reduced = f"{use(source, f'{DIST}.all_reduce')}({name}.grad)"
+        mean = f"{name}.grad /= {world_size(source, statement, plain=True)}"
+        source.insert_before(statement, with_group(source, f"{reduced}\n{mean}"))
     return [f"the gradient of {name} averaged" for name in dict.fromkeys(names)]
 
 

@@ -1,0 +1,129 @@
+"""A script that also runs as a single process, without a process group, still does with a patch."""
+
+import re
+import textwrap
+from dataclasses import replace
+
+import pytest
+
+from ddpdoctor.fix.case import Case, Project
+from ddpdoctor.fix.edits import unified_diff
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.record import Record
+from tests.fix.cases import finding_at
+from tests.support.recordings import recording, trace
+
+HEAD = "import torch\nimport torch.distributed as dist\n"
+SETUP = HEAD + "if args.distributed:\n    dist.init_process_group('nccl')\n"
+
+
+NOTHING = Trace(())
+
+
+def added(patch, text, folder, recorded=NOTHING):
+    """The lines that a patch adds to a script, whose finding is at the line that ends in ``# here``."""
+    (folder / "train.py").write_text(text)
+    project = Project(folder)
+    project.learn(recorded)
+    patch_of(patch)(Case(finding_at(text), recorded, project))
+    ((_, after),) = project.after(project.take()).items()
+    lines = unified_diff("train.py", text, after.decode()).splitlines()
+    return textwrap.dedent("\n".join(line[1:] for line in lines if re.match(r"\+(?!\+\+ )", line)))
+
+
+@pytest.mark.parametrize(
+    ("patch", "text", "lines"),
+    [
+        (
+            "set_epoch",
+            "sampler = DistributedSampler(data) if args.distributed else None\n"
+            "loader = DataLoader(data, sampler=sampler)\n"
+            "for epoch in range(2):\n    for x in loader:  # here\n        step(x)\n",
+            "if dist.is_initialized():\n    sampler.set_epoch(epoch)",
+        ),
+        (
+            "set_epoch",
+            "if args.distributed:\n    sampler = DistributedSampler(data)\n"
+            "loader = DataLoader(data, sampler=sampler)\n"
+            "for epoch in range(2):\n    for x in loader:  # here\n        step(x)\n",
+            "if args.distributed:\n    sampler.set_epoch(epoch)",
+        ),
+        (
+            "distributed_sampler",
+            "loader = DataLoader(data, shuffle=True)  # here\n",
+            "from torch.utils.data import DistributedSampler\n"
+            "sampler = DistributedSampler(data) if dist.is_initialized() else None\n"
+            "loader = DataLoader(data, sampler=sampler, shuffle=sampler is None)  # here",
+        ),
+        (
+            "write_on_rank_0",
+            "torch.save(state, 'last.pt')  # here\n",
+            "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(state, 'last.pt')  # here\n"
+            "if dist.is_initialized():\n    dist.barrier()",
+        ),
+        (
+            "write_on_rank_0",
+            "if utils.is_main_process():\n    print(1)\ntorch.save(state, 'last.pt')  # here\n",
+            "if utils.is_main_process():\n    torch.save(state, 'last.pt')  # here\n"
+            "if dist.is_initialized():\n    dist.barrier()",
+        ),
+        (
+            "reduced_metric",
+            "device = torch.device('cuda')\nscheduler.step(loss)  # here\n",
+            "metric = loss\nif dist.is_initialized():\n"
+            "    metric_mean = torch.tensor(float(metric), device=device)\n"
+            "    dist.all_reduce(metric_mean)\n"
+            "    metric = metric_mean.item() / dist.get_world_size()\nscheduler.step(metric)  # here",
+        ),
+        (
+            "rank_draws",
+            "loader = DataLoader(data, sampler=RandomSampler(data))  # here\n",
+            "generator = torch.Generator().manual_seed(dist.get_rank() if dist.is_initialized() else 0)\n"
+            "loader = DataLoader(data, sampler=RandomSampler(data, generator=generator))  # here",
+        ),
+    ],
+)
+def test_what_needs_a_group_is_under_a_condition(patch, text, lines, tmp_path):
+    assert added(patch, SETUP + text, tmp_path) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "may_lack"),
+    [
+        ("dist.init_process_group('gloo')\n", False),
+        ("if __name__ == '__main__':\n    dist.init_process_group('gloo')\n", False),
+        ("if gpu:\n    dist.init_process_group('nccl')\nelse:\n    dist.init_process_group('gloo')\n", False),
+        ("if world_size > 1:\n    dist.init_process_group('gloo')\n", True),
+        ("def setup():\n    dist.init_process_group('gloo')\nif args.distributed:\n    setup()\n", True),
+        ("def setup():\n    dist.init_process_group('gloo')\nsetup()\n", False),
+        ("def setup():\n    if not ranks:\n        return\n    dist.init_process_group('gloo')\n", True),
+    ],
+)
+def test_whether_a_single_process_has_a_group(text, may_lack, tmp_path):
+    script = HEAD + text + "torch.save(1, 'last.pt')  # here\n"
+    assert ("is_initialized" in added("write_on_rank_0", script, tmp_path)) is may_lack
+
+
+def test_the_group_of_another_file_counts(tmp_path):
+    (tmp_path / "utils.py").write_text(SETUP)
+    made = GroupEvent("init", 0.0, Where("utils.py", 4), "nccl", 0, 2)
+    recorded = trace({0: replace(recording(0), record=Record.made(made))})
+    assert "is_initialized" in added(
+        "write_on_rank_0", HEAD + "torch.save(1, 'a.pt')  # here\n", tmp_path, recorded
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("x = x.to(device)\n", ", device=device"),
+        ("torch.cuda.set_device(local_rank)\n", ', device="cuda"'),
+        ("dist.init_process_group('gloo')\n", ""),
+    ],
+)
+def test_ranks_reduce_numbers_on_their_device(text, device, tmp_path):
+    script = f"{HEAD}{text}for x in y:\n    if loss < 1:  # here\n        break\n"
+    assert f"decision = torch.tensor(float(loss < 1){device})" in added("agree", script, tmp_path)
