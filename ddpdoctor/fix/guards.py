@@ -9,6 +9,8 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.names import (
     DIST,
+    assignments,
+    call_sites,
     calls,
     dotted,
     has_group,
@@ -21,6 +23,12 @@ from ddpdoctor.fix.names import (
 from ddpdoctor.fix.source import Node, Source
 
 _RANK = re.compile(r"\b(?:local_)?rank\b|get_rank\(|is_main|is_master|is_primary|main_process", re.IGNORECASE)
+_LOCAL = ("local_rank", "LOCAL_RANK")
+_OF_RANK = re.compile(
+    rf"exists|is_?file|is_?dir|loss|acc|best|score|metric|miou|map\\b|psnr|bleu|{_RANK.pattern}",
+    re.IGNORECASE,
+)
+"""Conditions that can differ between ranks: by what is on the disk, by a metric, by the rank."""
 _MAIN = ("is_main_process", "is_master_process", "is_master", "is_main", "is_rank_0", "is_rank_zero")
 """What scripts call a function that is true on rank 0, and in a single process."""
 
@@ -55,6 +63,38 @@ def is_rank_0(source: Source, at: Node) -> str:
     if number.endswith("()") and may_lack_group(source):
         return f"not {has_group(source)} or {number} == 0"
     return f"{number} == 0"
+
+
+def is_local_rank_0(source: Source, at: Node) -> str:
+    """The condition for one rank of each host, as it can be written here.
+
+    Raises:
+        CannotPatch: the script starts its ranks itself, and the file does not tell which is the first of its host.
+    """
+    name = next((dotted(target) for target, _ in assignments(source, at) if dotted(target) in _LOCAL), None)
+    function = source.enclosing(at, cst.FunctionDef)
+    parameters = (
+        [parameter.name.value for parameter in function.params.params] if function is not None else []
+    )
+    name = name or next((parameter for parameter in parameters if parameter in _LOCAL), None)
+    if name:
+        return f"{name} == 0"
+    if calls(source, "spawn"):
+        raise CannotPatch("it is not known which rank is the first of its host")
+    return f'{use_module(source, "os")}.environ.get("LOCAL_RANK", "0") == "0"'
+
+
+def all_come_to(source: Source, node: Node, depth: int = 2) -> bool:
+    """Whether every rank comes to a line if one does, as far as the conditions around it and its calls tell."""
+    function = source.enclosing(node, cst.FunctionDef)
+    for parent in source.above(node):
+        if parent is function:
+            break
+        of_rank = isinstance(parent, (cst.If, cst.While)) and _OF_RANK.search(source.code(parent.test))
+        if of_rank and not calls(source, "barrier", within=parent):
+            return False
+    sites = call_sites(source, function) if function is not None and depth else []
+    return all(all_come_to(source, site, depth - 1) for site in sites)
 
 
 def barrier(source: Source) -> str:

@@ -1,29 +1,49 @@
-"""Writes a file on rank 0 alone, and lets the others wait for it."""
+"""Lets one rank write what every rank writes."""
 
 from __future__ import annotations
+
+import re
 
 import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import barrier, is_rank_0, under_rank_0
+from ddpdoctor.fix.guards import all_come_to, barrier, is_rank_0, under_rank_0
+from ddpdoctor.fix.names import calls
 from ddpdoctor.fix.source import Node, Source
+
+_IS_THERE = re.compile(r"exists|is_?file|is_?dir", re.IGNORECASE)
 
 
 def apply(case: Case) -> str:
     """Put the statement that writes under rank 0, with a barrier behind it."""
     source = case.source
     statement = written(source, case.statement)
-    if isinstance(statement, cst.FunctionDef):
-        raise CannotPatch("the line is no statement that writes")
-    under_rank_0(source, statement, is_rank_0(source, statement))
+    return under(source, statement, is_rank_0(source, statement), "rank 0")
+
+
+def under(source: Source, statement: Node, condition: str, rank: str) -> str:
+    """Put a statement under a condition, with a barrier behind it if all ranks come there."""
+    under_rank_0(source, statement, condition)
+    if not all_come_to(source, statement):
+        return f"written on {rank}"
     source.insert_after(statement, barrier(source))
-    return "written on rank 0, with a barrier behind it"
+    return f"written on {rank}, with a barrier behind it"
 
 
 def written(source: Source, statement: Node) -> Node:
-    """The with statement that opens the file, where the line is in one; else the statement itself."""
-    around = source.enclosing(statement, cst.With, cst.FunctionDef, cst.For, cst.If)
-    if isinstance(around, cst.With) and "open(" in source.code(around.items[0].item):
-        return around
+    """The statement that writes, with the one that opens the file and the condition that asks whether it is there.
+
+    Raises:
+        CannotPatch: it is no statement of its own.
+    """
+    if isinstance(statement, cst.FunctionDef):
+        raise CannotPatch("the line is no statement that writes")
+    for around in source.above(statement):
+        if isinstance(around, cst.FunctionDef):
+            break
+        opens = isinstance(around, cst.With) and "open(" in source.code(around.items[0].item)
+        asks = isinstance(around, cst.If) and _IS_THERE.search(source.code(around.test))
+        if (opens or asks) and not calls(source, "barrier", within=around):
+            statement = around
     return statement
