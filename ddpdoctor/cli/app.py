@@ -49,9 +49,10 @@ def main(
 
 @command(app, CheckOptions)
 def check(options: CheckOptions) -> int:
-    """Check this host, a live process group, and a training script: yours, or the bundled trainer.
+    """Check this host, a live process group, and your training script.
 
-    Options of this command go before SCRIPT; everything after it is passed to the script.
+    Without SCRIPT, a small bundled trainer runs. Options of this command go before SCRIPT; what stands after it is
+    passed to the script.
 
     Exit status: 0 nothing above info, 1 findings, 2 could not examine.
     """
@@ -62,7 +63,7 @@ def check(options: CheckOptions) -> int:
 
 @command(app, FixOptions)
 def fix(options: FixOptions) -> int:
-    """Propose patches for what check found in a script, each proven by a check of a changed copy.
+    """Propose patches for findings, each proven on a changed copy.
 
     Nothing is written to your files without --apply.
 
@@ -75,7 +76,9 @@ def fix(options: FixOptions) -> int:
 
 @command(app, HangOptions, if_stopped="the job keeps running")
 def hang(options: HangOptions) -> int:
-    """Find out why a running job hangs: which rank waits for which, and which one is the cause. The job keeps running.
+    """Find out why a running job hangs, and which rank is the cause.
+
+    The job needs no recorder and keeps running.
 
     Exit status: 0 nothing hangs, 1 a hang was found, 2 could not look.
     """
@@ -86,7 +89,7 @@ def hang(options: HangOptions) -> int:
 
 @command(app, WatchOptions)
 def watch(options: WatchOptions) -> int:
-    """Run a job at its full length and record it; if it hangs or crashes, report the cause and end it.
+    """Run a whole job; if it hangs or crashes, report the cause.
 
     Ctrl-C and SIGTERM are passed on to the job; a second one ends it at once.
 
@@ -111,7 +114,7 @@ def checks(
 
 @command(app, ExplainOptions)
 def explain(options: ExplainOptions) -> int:
-    """Print the page of a check, or find the root cause in the output of a job.
+    """Print the page of a check, or find the cause in a job's output.
 
     Exit status for output: 0 nothing above info, 1 findings, 2 could not read.
     """
@@ -126,7 +129,9 @@ def explain(options: ExplainOptions) -> int:
 
 @command(app, DemoOptions)
 def demo(options: DemoOptions) -> int:
-    """Write a small script with a problem, check it and explain it; then the same with its correction.
+    """Show a problem and its correction on a small script.
+
+    The script is written into a folder, checked and explained; then the same with its correction.
 
     Exit status: 0 shown, 1 the check did not find what it should, 2 wrong usage.
     """
@@ -137,7 +142,7 @@ def demo(options: DemoOptions) -> int:
 
 @command(app, TrainOptions)
 def train(options: TrainOptions) -> int:
-    """Train with the bundled trainer, under torchrun; the run is kept in runs/.
+    """Train with the bundled trainer; the run is kept in runs/.
 
     Exit status: 0 trained, 1 the run failed, 2 wrong usage.
     """
@@ -148,7 +153,7 @@ def train(options: TrainOptions) -> int:
 
 @command(app, BenchOptions)
 def bench(options: BenchOptions) -> int:
-    """Measure scaling efficiency at 1 to N ranks, the parts of a step, and the bandwidth of collectives.
+    """Measure scaling, the parts of a step, and bandwidth.
 
     On this machine alone, with its own model and data; about half a minute on two CPUs.
 

@@ -21,6 +21,8 @@ _Options = TypeVar("_Options")
 _Run = Callable[[_Options], int]
 _ANNOTATED: Any = Annotated
 _WIDEST = 110
+_WIDEST_NAMES = 26
+"""Columns of an option's names; what it does stands under longer ones."""
 _TYPE = re.compile(r" <list\[([^\]]*)\]>")
 TOPICS = {
     "What to run": (
@@ -94,7 +96,7 @@ class _Command(TyperCommand):
         for topic, records in topics.items():
             if records:
                 with formatter.section(topic):
-                    formatter.write_dl(records)
+                    formatter.write_dl(records, col_max=_WIDEST_NAMES)
 
 
 class _ReportCommand(_Command):

@@ -133,11 +133,11 @@ def _nproc() -> Any:
 
 
 def _backend() -> Any:
-    return _text("NAME", "nccl or gloo. [default: nccl if every rank has its own GPU, else gloo]")
+    return _text("NAME", "nccl or gloo. [default: nccl with GPUs]")
 
 
 def _fail_on() -> Any:
-    return _level(None, "Lowest level of a finding that makes the exit status 1. [default: warn]")
+    return _level(None, "What makes the exit status 1. [default: warn]")
 
 
 def _quiet() -> Any:
@@ -149,15 +149,15 @@ def _output() -> Any:
 
 
 def _formats() -> Any:
-    return _field(None, typer.Option(help="Format of the report; may be repeated. [default: terminal]"))
+    return _field(None, typer.Option(help="May be repeated. [default: terminal]"))
 
 
 def _outputs() -> Any:
-    return _text("FILE", "Write the report of the --format before it to this file; - is stdout.")
+    return _text("FILE", "File for the --format before it; - is stdout.")
 
 
 def _timeline() -> Any:
-    return _text("FILE", "Write a timeline of what each rank did, for ui.perfetto.dev.")
+    return _text("FILE", "What each rank did when, for ui.perfetto.dev.")
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,10 @@ class JobOptions:
 
     words: list[str] | None = _words(
         WORDS,
-        "A training script or a module, which is started by torchrun; or a whole command line that starts the ranks "
-        "itself, as in -- torchrun train.py.",
+        "A script or a module, started by torchrun; or a whole launch line, as in -- torchrun train.py.",
     )
     """As they were given, with the ``--`` of a command line."""
-    module: bool = _flag("SCRIPT is the name of a module, as for python -m.", "--module", "-m")
+    module: bool = _flag("SCRIPT is a module, as for python -m.", "--module", "-m")
 
 
 @dataclass(frozen=True)
@@ -178,20 +177,20 @@ class LaunchOptions:
     """torchrun's, with its names and meanings."""
 
     nproc: int | None = _nproc()
-    nnodes: int = _count(1, "Number of nodes; run the same command on each.")
-    node_rank: int = _number(0, "N", "Rank of this node; node 0 is at --master-addr.", least=0)
-    master_addr: str | None = _text("ADDRESS", "Address of node 0. [default: 127.0.0.1 on a single node]")
+    nnodes: int = _count(1, "Nodes, each with this command.")
+    node_rank: int = _number(0, "N", "This node's; node 0 is at --master-addr.", least=0)
+    master_addr: str | None = _text("ADDRESS", "Address of node 0. [default: 127.0.0.1]")
     master_port: int | None = _number(
         None,
         "PORT",
-        "Port of node 0. [default: MASTER_PORT, or 29500; a free one for a job on one node]",
+        "Port of node 0. [default: MASTER_PORT or 29500; free on one node]",
         least=1,
         most=65535,
     )
     standalone: bool = _flag("Single node, on a free port.", "--standalone")
-    rdzv_backend: str | None = _text("NAME", "torchrun's rendezvous backend, as c10d.")
-    rdzv_endpoint: str | None = _text("HOST:PORT", "The rendezvous endpoint.")
-    rdzv_id: str | None = _text("ID", "The id of the job at the rendezvous.")
+    rdzv_backend: str | None = _text("NAME", "Rendezvous backend, as c10d.")
+    rdzv_endpoint: str | None = _text("HOST:PORT", "Rendezvous endpoint.")
+    rdzv_id: str | None = _text("ID", "Id of the job at the rendezvous.")
     rdzv_conf: str | None = _text("KEY=VALUE,...", "More rendezvous configuration.")
 
     @property
@@ -206,9 +205,7 @@ class LaunchOptions:
 class SelectionOptions:
     """Which checks are asked, and what counts."""
 
-    select: list[str] | None = _text(
-        "CODES", "Only these checks: codes, the beginning of codes, names, families, or host, group, run."
-    )
+    select: list[str] | None = _text("CODES", "Only these: codes, names, families, host, group, run.")
     ignore: list[str] | None = _text("CODES", "Not these checks.")
 
 
@@ -219,9 +216,7 @@ class ReportOptions:
     format: list[Format] | None = _formats()
     output: list[str] | None = _outputs()
     """One for each format, in their order; ``command.py`` sees to that."""
-    verbose: bool = _flag(
-        "Also show checks that passed or were skipped, and what they saw.", "--verbose", "-v"
-    )
+    verbose: bool = _flag("Also show what passed or was skipped.", "--verbose", "-v")
 
     @property
     def reports(self) -> tuple[tuple[Format, str], ...]:
@@ -242,7 +237,7 @@ class RunOptions(ReportOptions, SelectionOptions, LaunchOptions, JobOptions):
 
     fail_on: Level | None = _fail_on()
     hang_after: float | None = _seconds(
-        None, "Report a hang after this long without progress. [default: depends on the run]", SHORTEST_HANG
+        None, "No progress for so long is a hang. [default: varies]", SHORTEST_HANG
     )
     keep: bool = _flag("Keep the run folder even if nothing was found.", "--keep")
     timeline: str | None = _timeline()
@@ -254,8 +249,8 @@ class PatchOptions:
     """What is done with patches."""
 
     apply: bool = _flag("Write the proven patches into your files.", "--apply")
-    diff: str | None = _text("FILE", "Write the proven patches to this file, for git apply.")
-    force: bool = _flag("With --apply: also write into files that have uncommitted changes.", "--force")
+    diff: str | None = _text("FILE", "Write the proven patches here, for git apply.")
+    force: bool = _flag("With --apply: also into files with uncommitted changes.", "--force")
 
 
 @dataclass(frozen=True)
@@ -265,35 +260,23 @@ class CheckOptions(PatchOptions, RunOptions):
     backend: str | None = _backend()
     batches: int | None = _count(None, "Batches per pass over a DataLoader. [default: 8]")
     full: bool = _flag("Run the script at its full length.", "--full")
-    time_limit: float | None = _seconds(
-        None, "End the script after this time, and judge what it did until then."
-    )
-    rehearse: bool = _flag("Run a script for GPUs and NCCL on the CPU, with gloo.", "--rehearse")
+    time_limit: float | None = _seconds(None, "End the script after this time, and judge what it did.")
+    rehearse: bool = _flag("Run a script for GPUs and NCCL on the CPU.", "--rehearse")
     rehearse_hosts: int | None = _count(None, "Rehearse as if the ranks were on N hosts.")
     world_size: int | None = _number(
         None,
         "N",
-        "Rehearse a job of N ranks, of which a few are real; --nproc-per-node is then that of its hosts, usually 8.",
+        "Rehearse a job of N ranks, a few of them real.",
         least=2,
         most=100_000,
     )
-    ranks: str | None = _text(
-        "RANKS", "The real ranks of --world-size, as 0,1,8-11,511. [default: up to six of both ends]"
-    )
-    exact: bool = _flag(
-        "Also run the script in a single process, and compare the first gradients.", "--exact"
-    )
-    no_fork: bool = _flag(
-        "Start each rank of the bundled trainer anew, as torchrun does, instead of by fork.", "--no-fork"
-    )
-    trace: str | None = _text(
-        "FOLDER...", "Judge an earlier run again, from the run folders that were kept: one for each host."
-    )
-    checkpoint_dir: str | None = _text(
-        "FOLDER", "The folder that checkpoints will go to. [default: the temporary folder]"
-    )
-    timeout: float | None = _seconds(None, "Time limit of the whole check. [default: 300; none with --full]")
-    fix: bool = _flag("Propose patches for what is found, each proven by a check of a changed copy.", "--fix")
+    ranks: str | None = _text("RANKS", "The real ones, as 0,8-11. [default: both ends]")
+    exact: bool = _flag("Compare gradients with those of one process.", "--exact")
+    no_fork: bool = _flag("Start the bundled trainer by torchrun.", "--no-fork")
+    trace: str | None = _text("FOLDER...", "Judge a run again, from its kept folders.")
+    checkpoint_dir: str | None = _text("FOLDER", "Where checkpoints go. [default: /tmp]")
+    timeout: float | None = _seconds(None, "Of the whole check. [default: 300; none with --full]")
+    fix: bool = _flag("Propose patches, each proven on a changed copy.", "--fix")
 
     @property
     def imaginary_hosts(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ddpdoctor.model import Excerpt, Finding, Level, Mark, Where
 from ddpdoctor.report.line import Line, Part, Style
@@ -41,28 +42,35 @@ def _file_line(excerpt: Excerpt, places: Places) -> Line:
 
 
 def _numbered(excerpt: Excerpt, width: int, digits: int, style: Style, *, labelled: bool) -> Iterator[Line]:
-    marks = {mark.line: mark for mark in excerpt.marks}
     room = width - len(f"  {'':{digits}} | ")
-    lines = textwrap.dedent("\n".join(excerpt.lines)).split("\n")
-    if max(map(len, excerpt.lines)) <= room:
-        lines = list(excerpt.lines)
-    left = len(excerpt.lines[0]) - len(lines[0])
-    for number, line in enumerate(lines, excerpt.first):
+    if max(map(len, excerpt.lines)) > room:
+        excerpt = dedented(excerpt)
+    marks = {mark.line: mark for mark in excerpt.marks}
+    for number, line in enumerate(excerpt.lines, excerpt.first):
         shown = line if len(line) <= room else line[: room - len(_CUT)] + _CUT
         yield _gutter(f"  {number:>{digits}} |", shown)
         if number in marks:
-            part = _marked(marks[number], shown, left)
+            part = _marked(marks[number], shown)
             yield _mark_line(marks[number], part, width, digits, style, labelled=labelled)
 
 
-def _marked(mark: Mark, shown: str, left: int) -> tuple[int, int]:
-    """The part of a line that is marked: an expression, or all code.
+def dedented(excerpt: Excerpt) -> Excerpt:
+    """The lines without the indentation that they share."""
+    lines = textwrap.dedent("\n".join(excerpt.lines)).split("\n")
+    left = len(excerpt.lines[0]) - len(lines[0])
+    marks = (
+        replace(mark, columns=(max(mark.columns[0] - left, 0), max(mark.columns[1] - left, 0)))
+        if mark.columns
+        else mark
+        for mark in excerpt.marks
+    )
+    return replace(excerpt, lines=tuple(lines), marks=tuple(marks))
 
-    Args:
-        left: the columns by which the line was moved to the left.
-    """
-    if mark.columns is not None and mark.columns[0] - left < len(shown):
-        return max(mark.columns[0] - left, 0), min(mark.columns[1] - left, len(shown))
+
+def _marked(mark: Mark, shown: str) -> tuple[int, int]:
+    """The part of a line that is marked: an expression, or all code."""
+    if mark.columns is not None and mark.columns[0] < len(shown):
+        return mark.columns[0], min(mark.columns[1], len(shown))
     code = shown.partition(_COMMENT)[0].rstrip() or shown
     return len(code) - len(code.lstrip()), len(code)
 

@@ -9,6 +9,7 @@ from itertools import groupby
 
 from ddpdoctor.model import Confidence, Evidence, Excerpt, Finding, Level, Mark, Report
 from ddpdoctor.report.detail import COMMENT, by_check, fold_evidence
+from ddpdoctor.report.excerpt import dedented
 from ddpdoctor.report.html.markup import Markup, fitting, tag, together
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import fold_ranks, ranks_phrase, shorten
@@ -65,6 +66,7 @@ def _label(finding: Finding) -> Markup:
 
 def _source(excerpt: Excerpt, finding: Finding, places: Places) -> Markup:
     """Lines of a file with their numbers; those that the finding is about marked, with the ranks that are there."""
+    excerpt = dedented(excerpt)
     marks = {mark.line: mark for mark in excerpt.marks}
     several = sum(len(each.marks) for each in finding.excerpts) > 1
     rows: list[Markup] = []
