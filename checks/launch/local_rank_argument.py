@@ -31,6 +31,7 @@ class LocalRankArgument(Check):
 
     code = "DD007"
     title = "the script accepts the local rank as the launcher passes it"
+    patches = ("local_rank_option",)
     log_words = ("unrecognized arguments", "o such option", "Unknown command line flag")
 
     def examine_log(self, log: Log) -> Judgement:

@@ -123,6 +123,19 @@ class Case:
         return self.project.source(self.finding.where.file)
 
     @property
+    def scripts(self) -> list[Source]:
+        """The files that the ranks were started with.
+
+        Raises:
+            CannotPatch: one can not be changed, or none is known.
+        """
+        recordings = [*(rank.recording for rank in self.trace.ranks), *self.trace.others]
+        names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
+        if not names:
+            raise CannotPatch("it is not known which script ran")
+        return [self.project.source(name) for name in names]
+
+    @property
     def line(self) -> int:
         """The line that it names."""
         assert self.finding.where is not None

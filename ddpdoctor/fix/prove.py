@@ -90,7 +90,9 @@ class Prover:
     def _is_to_patch(self, finding: Finding) -> bool:
         """Whether it is a problem at a line of the script that a patch may cure. Information alone changes no file."""
         is_problem = finding.level is not Level.INFO or finding.code in self._asked
-        return is_problem and finding.where is not None and bool(patches_of(finding))
+        # What is read in the output names no line where no exception told it.
+        has_place = finding.where is not None or finding.sighting is not None
+        return is_problem and has_place and bool(patches_of(finding))
 
     def _all_together(self, findings: Sequence[Finding]) -> None:
         """Try the first patch of each finding in one run, which is the usual case."""

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -86,3 +87,43 @@ def test_a_folder_that_cannot_be_written(files, tmp_path, monkeypatch):
     with pytest.raises(Refused, match="read-only"):
         write_all(files, before(files))
     assert before(files) == dict.fromkeys(files, b"old\n")
+
+
+def killed(folder, at):
+    """A process that writes two files and is killed at this step that touches the disk."""
+    code = f"""
+import os, signal, tempfile
+from pathlib import Path
+from ddpdoctor.fix.write import write_all
+
+left = [{at}]
+
+def dies(real):
+    def step(*args, **kwargs):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*args, **kwargs)
+    return step
+
+os.fsync, Path.replace, tempfile.mkstemp = dies(os.fsync), dies(Path.replace), dies(tempfile.mkstemp)
+Path.chmod, Path.unlink = dies(Path.chmod), dies(Path.unlink)
+paths = [Path({str(folder)!r}) / name for name in ("a.py", "b.py")]
+write_all(dict.fromkeys(paths, b"new\\n" * 50_000), dict.fromkeys(paths, b"old\\n"))
+"""
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, check=False).returncode
+
+
+def test_a_process_that_is_killed_leaves_each_file_old_or_new(files):
+    statuses, seen = [], set()
+    for at in range(11):
+        for path in files:
+            path.write_bytes(b"old\n")
+        statuses.append(killed(next(iter(files)).parent, at))
+        contents = tuple(path.read_bytes()[:4] for path in files)
+        assert {path.read_bytes() for path in files} <= {b"old\n", b"new\n" * 50_000}
+        seen.add(contents)
+    assert statuses == [-9] * 10 + [0]
+    assert (b"old\n", b"old\n") in seen
+    assert (b"new\n", b"old\n") in seen  # each file by itself
+    assert (b"new\n", b"new\n") in seen
