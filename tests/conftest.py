@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,10 @@ settings.load_profile("on a busy machine")
 
 # As torchrun has it for its ranks: threads of OpenMP that share two cores with other tests mostly spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Hundreds of processes import ddpdoctor; each would compile it anew where Python may not keep what it compiled.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell ignores SIGINT for what it starts in the background, nohup SIGHUP; commands of tests would inherit it.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

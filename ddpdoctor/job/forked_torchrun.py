@@ -18,6 +18,7 @@ import tempfile
 import threading
 import types
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def main(variables: dict[str, str], gate: str) -> None:
     tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
     preload(["torch.distributed.run", "torch._dynamo"])  # DistributedDataParallel's constructor needs dynamo
     run: Any = sys.modules["torch.distributed.run"]
+    load_recorder()
     begin = run.elastic_launch
 
     def launch(config: Any, entrypoint: str) -> Callable[..., Any]:
@@ -67,7 +69,7 @@ def _be_rank(variables: dict[str, str], gate: str, script: str, *arguments: str)
         sys.stdout.reconfigure(line_buffering=True)
     _draw_anew()
     atexit._clear()
-    start_recorder()
+    load_recorder().arm()
     status = run_as_main(script)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -82,8 +84,9 @@ def _draw_anew() -> None:
         numpy.random.seed()
 
 
-def start_recorder() -> None:
-    """Begin to record this process, which has imported torch, as the sitecustomize of ``inject`` does before."""
+@cache
+def load_recorder() -> Any:
+    """The recorder under the name that ``inject`` gives it, imported once for all forks, each of which arms its own."""
     folder = Path(__file__).parents[1] / "recorder"
     spec = importlib.util.spec_from_file_location(
         "_ddpdoctor_recorder", folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -93,7 +96,8 @@ def start_recorder() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    module.arm()
+    module.load()
+    return module
 
 
 def run_as_main(script: str) -> int:

@@ -7,6 +7,7 @@ writes only into its own folder. ``arm`` waits for torch to be imported; ``start
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -17,12 +18,22 @@ if TYPE_CHECKING:
     from .session import Session
 
 _sessions: list[Session] = []
-_environ = dict(os.environ)
+_environ: dict[str, str] = {}
 """As the process began with it: a script may change it before it imports torch."""
+
+
+def load() -> None:
+    """Import what a session needs, in a process from which others are forked that begin one."""
+    from . import patches
+    from .session import Session  # noqa: F401
+
+    for name in patches.names():
+        importlib.import_module(f".patches.{name}", __package__)
 
 
 def arm() -> None:
     """Begin once torch was imported; a process that never does costs nothing."""
+    _environ.update(os.environ)
     if _environ.get("DDPDOCTOR_WORLD_SIZE", "0") != "0":
         from .rehearse.imagined_ranks import take_place
 

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import functools
+import gc
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddpdoctor.job.forked_torchrun import run_as_main, start_recorder
+from ddpdoctor.job.forked_torchrun import load_recorder, run_as_main
 
 _VICTIM_SECONDS, _TERM_SECONDS = 3.0, 5.0
 _LONGEST_TURN = 0.1
@@ -33,6 +34,8 @@ _PR_SET_PDEATHSIG = 1
 
 def serve() -> None:
     """Fork the ranks of each script that is asked for."""
+    load_recorder()
+    gc.freeze()  # or each rank's garbage collector would copy the memory that all share
     for line in sys.stdin:
         request = json.loads(line)
         port = _free_port()
@@ -115,7 +118,7 @@ def _be_rank(rank: int, port: int, request: Mapping[str, Any]) -> int:
     random.seed(rank)  # every process of its own has another state, and a fork would not
     hold = _Hold()
     if "DDPDOCTOR_RECORD" in request["environ"]:
-        start_recorder()
+        load_recorder().arm()
     status = run_as_main(words[0])
     threading._shutdown()  # type: ignore[attr-defined]
     (own / "final.json").write_text(json.dumps(hold.digests()))
