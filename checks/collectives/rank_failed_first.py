@@ -2,7 +2,6 @@ import re
 
 from ddpdoctor import registry
 from ddpdoctor.blame.causes import FailedAndWaits
-from ddpdoctor.blame.frames import Frame, is_of_script, where_of
 from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
@@ -14,14 +13,9 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import remedy
+from ddpdoctor.trace.raised import IN_WORKER, innermost, place_in_worker, remedy
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
-_RAISED_AGAIN = re.compile(
-    r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
-)
-"""In the message of what a rank raises for its DataLoader worker."""
 _CONNECTION_WARNING = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
 )
@@ -243,7 +237,7 @@ def _last_output(first: RankTrace) -> str:
 
 def _how(rank: RankRecord | RankTrace) -> str:
     if rank.failure:
-        original = _RAISED_AGAIN.search(rank.failure.message)
+        original = IN_WORKER.search(rank.failure.message)
         kind = original["type"] if original else rank.failure.type
         message = (original["message"] or "") if original else rank.failure.message
         first_line = next(iter(message.splitlines()), "")
@@ -284,23 +278,12 @@ def _failed_on_file_of_another(first: RankTrace, trace: Trace) -> bool:
 
 def _place(first: RankTrace) -> Where | None:
     """The script's line at which it ended; that of the DataLoader worker where the worker raised."""
-    original = _RAISED_AGAIN.search(first.failure.message) if first.failure else None
-    if original and (place := _innermost(original["frames"])):
+    if first.failure and (place := place_in_worker(first.failure.message)):
         return place
     recording = first.recording
     raised = recording.raised if recording is not None else None
     if raised is not None and raised.at is not None and first.failure and first.failure.type == raised.type:
         return raised.at
     if first.failure is not None:
-        return _innermost(first.failure.traceback)
+        return innermost(first.failure.traceback)
     return recording.exit.at if recording is not None and recording.exit is not None else None
-
-
-def _innermost(traceback: str) -> Where | None:
-    """The innermost line of the script: not of torch, nor of another package."""
-    frames = [
-        Frame(match["function"] or "", match["file"], int(match["line"]))
-        for match in _FRAME.finditer(traceback)
-    ]
-    of_script = [frame for frame in frames if is_of_script(frame)]
-    return where_of(of_script[-1]) if of_script else None

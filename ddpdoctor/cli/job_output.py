@@ -65,11 +65,23 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
 def _streams(folder: Path) -> list[Stream]:
     """What was written on one host; torchrun names its files by the local rank."""
     job = read_job(folder)
-    first = job[1].node_rank * job[1].nproc if job else 0
+    node = job[1].node_rank if job else 0
+    first = node * job[1].nproc if job else 0
+    host = f"node {node}: " if job and job[1].nnodes > 1 else ""
     return [
-        stream if stream.rank is None else replace(stream, rank=first + stream.rank)
+        replace(
+            stream,
+            name=host + _short(Path(stream.name), folder),
+            rank=None if stream.rank is None else first + stream.rank,
+        )
         for stream in streams(_files(folder))
     ]
+
+
+def _short(file: Path, folder: Path) -> str:
+    """A file of the run folder without what is the same for all: ``attempt_0/1/stderr.log``."""
+    place = file.relative_to(folder)
+    return str(Path(*place.parts[2:]) if place.parts[0] == LOGS else place)
 
 
 def _files(folder: Path) -> list[str]:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ddpdoctor.blame.frames import Frame, is_of_script, where_of
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
@@ -16,6 +17,11 @@ from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 
+IN_WORKER = re.compile(
+    r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
+)
+"""In the message of what a rank raises for its DataLoader worker."""
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _WHOLE_OBJECTS = "Weights only load failed"
 _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
 
@@ -47,11 +53,29 @@ def raised_by(
 
 
 def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
-    """The line of the first of them: of the wrap, where DDP's constructor raised it."""
+    """The line of the first of them: of the wrap, where DDP's constructor raised it; of a worker, where that did."""
     rank, first = next(iter(raised.items()))
+    if at := place_in_worker(first.message):
+        return at
     text = f"{first.type}: {first.message}"
     failed = (wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.failed)
     return next((wrap.at for wrap in failed if text.startswith(wrap.failed or "")), first.at)
+
+
+def place_in_worker(message: str) -> Where | None:
+    """The script's line at which a DataLoader worker raised what its rank has raised again."""
+    original = IN_WORKER.search(message)
+    return innermost(original["frames"]) if original else None
+
+
+def innermost(traceback: str) -> Where | None:
+    """The innermost line of the script: not of torch, nor of another package."""
+    frames = [
+        Frame(match["function"] or "", match["file"], int(match["line"]))
+        for match in _FRAME.finditer(traceback)
+    ]
+    of_script = [frame for frame in frames if is_of_script(frame)]
+    return where_of(of_script[-1]) if of_script else None
 
 
 def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:
@@ -71,6 +95,10 @@ def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
 
 def last_line(raised: Raised) -> str:
     """How the traceback of an exception ends, fit to be shown."""
+    original = IN_WORKER.search(raised.message)
+    if original:
+        text = f"{original['type']}: {_first_line(original['message'] or '')}"
+        return quote(shorten(f"{text} (in a DataLoader worker)", 200))[1:-1]
     return quote(shorten(f"{raised.type}: {_first_line(raised.message)}", 200))[1:-1]
 
 

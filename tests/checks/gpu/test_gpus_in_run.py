@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Level, Passed, Skipped, Source
+from ddpdoctor.model import Level, Passed, Skipped, Source, Where
 from ddpdoctor.recorder.events.process import Device, Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
@@ -121,11 +121,18 @@ def test_a_rank_out_of_memory() -> None:
 
 
 def test_a_worker_that_uses_cuda() -> None:
+    frames = '  File "/usr/lib/python3.11/site-packages/torch/utils/data/_utils/worker.py", line 3, in loop\n'
+    frames += '  File "/jobs/data.py", line 17, in __getitem__\n    return tensor.cuda()\n'
     message = (
-        "Caught RuntimeError in DataLoader worker process 0.\nCannot re-initialize CUDA in forked subprocess"
+        "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback (most recent call last):\n"
+        f"{frames}RuntimeError: Cannot re-initialize CUDA in forked subprocess"
     )
     (finding,) = ask(FORKED.code, Source.RUN, raising("RuntimeError", message))
     assert finding.headline == "a forked process of rank 1 used CUDA after its parent had"
+    assert finding.where == Where("/jobs/data.py", 17, "__getitem__")
+    assert [row.text for row in finding.evidence] == [
+        "RuntimeError: Cannot re-initialize CUDA in forked subprocess (in a DataLoader worker)"
+    ]
 
 
 def test_ranks_on_the_cpu_are_skipped() -> None:
