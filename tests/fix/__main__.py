@@ -34,7 +34,8 @@ def row(script: Path) -> tuple[str, Finding | None]:
 
 
 def _outcome(patch: Patch) -> str:
-    return f"{'proven' if patch.proven else 'sketch'}: {patch.outcome}"
+    outcome = patch.outcome.partition("; ")[0]  # without what a single process does, which main prints
+    return f"{'proven' if patch.proven else 'sketch'}: {outcome}"
 
 
 def _row(code: str, script: Path, title: str, outcome: str) -> str:
@@ -88,7 +89,7 @@ def main(prefixes: list[str]) -> None:
         rows[script.stem], finding = row(script)
         print(f"{time.monotonic() - began:5.1f} s  {rows[script.stem]}", end="", flush=True)
         if prefixes and finding and finding.patch:
-            print(finding.patch.diff)
+            print(finding.patch.outcome, finding.patch.diff, sep="\n")
     write_rows(rows)
 
 
