@@ -110,6 +110,12 @@ def with_group(source: Source, code: str) -> str:
     return f"if {has_group(source)}:\n{lines}"
 
 
+def module_of(source: Source, wrapper: str) -> str:
+    """``model.module``; the model itself where a single process, without a process group, does not wrap it."""
+    inside = f"{wrapper}.module"
+    return f"({inside} if {has_group(source)} else {wrapper})" if may_lack_group(source) else inside
+
+
 def mean(source: Source, at: Node, value: str, name: str) -> str:
     """Lines that put the mean over ranks of a number into a variable."""
     reduce = use(source, f"{DIST}.all_reduce")

@@ -79,6 +79,26 @@ def added(patch, text, folder, recorded=NOTHING):
             "    metric = metric_mean.item() / dist.get_world_size()\nscheduler.step(metric)  # here",
         ),
         (
+            "module_state",
+            "model = DistributedDataParallel(net)\ntorch.save(model.state_dict(), path)  # here\n",
+            "torch.save((model.module if dist.is_initialized() else model).state_dict(), path)  # here",
+        ),
+        (
+            "no_sync",
+            "model = DistributedDataParallel(net)\nfor i, x in enumerate(loader):\n    loss = model(x)\n"
+            "    loss.backward()  # here\n    if i % 4 == 3:\n        optimizer.step()\n",
+            "from contextlib import nullcontext\n\n"
+            "    with nullcontext() if not dist.is_initialized() or i % 4 == 3 else model.no_sync():\n"
+            "        loss = model(x)\n        loss.backward()  # here",
+        ),
+        (
+            "gpu_of_rank",
+            "torch.cuda.set_device(0)  # here\n",
+            "import os\n\ntorch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))  # here".replace(
+                "'", '"'
+            ),
+        ),
+        (
             "rank_draws",
             "loader = DataLoader(data, sampler=RandomSampler(data))  # here\n",
             "generator = torch.Generator().manual_seed(dist.get_rank() if dist.is_initialized() else 0)\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import rank_guard
+from ddpdoctor.fix.guards import module_of, rank_guard
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
 
@@ -15,5 +15,5 @@ def apply(case: Case) -> str:
     if not called or rank_guard(source, statement) is None:
         raise CannotPatch("the line is not one in which a single rank calls a wrapper")
     for call in called:
-        source.replace(call.func, f"{source.code(call.func)}.module")
+        source.replace(call.func, module_of(source, source.code(call.func)))
     return f"{source.code(called[0].func)}.module called on one rank"

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, dotted, use, use_module, value_of
+from ddpdoctor.fix.names import argument, calls, dotted, may_lack_group, use, use_module, value_of
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import DDP
 
@@ -14,7 +14,9 @@ from ddpdoctor.fix.wrappers import DDP
 def apply(case: Case) -> str:
     """``torch.cuda.set_device`` by LOCAL_RANK."""
     source, statement = case.source, case.statement
-    local_rank = f'int({use_module(source, "os")}.environ["LOCAL_RANK"])'
+    environ = f"{use_module(source, 'os')}.environ"
+    read = f'{environ}.get("LOCAL_RANK", 0)' if may_lack_group(source) else f'{environ}["LOCAL_RANK"]'
+    local_rank = f"int({read})"
     chosen = case.calls("set_device")
     if chosen:
         value = value_of(source, chosen[0].args[0].value)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import has_group, may_lack_group, use
 from ddpdoctor.fix.passes import loops_over
 from ddpdoctor.fix.wrappers import calls_of_wrappers
+
+_NOTHING = "contextlib.nullcontext"
 
 
 def apply(case: Case) -> str:
@@ -17,7 +20,10 @@ def apply(case: Case) -> str:
             if not called:
                 raise CannotPatch("the loop over the uneven batches calls no wrapper by its name")
             name = source.code(called[0].func)
-            source.indent_lines(loop, f"with {name}.join():")
+            alone = (
+                f" if {has_group(source)} else {use(source, _NOTHING)}()" if may_lack_group(source) else ""
+            )
+            source.indent_lines(loop, f"with {name}.join(){alone}:")
             joined.append(name)
     if not joined:
         raise CannotPatch("no loop trains on the uneven batches")

@@ -6,6 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.guards import module_of
 from ddpdoctor.fix.names import dotted
 from ddpdoctor.fix.wrappers import is_wrapped
 
@@ -26,5 +27,5 @@ def apply(case: Case) -> str:
     if not any(name.attr.value == "state_dict" for name in changed):
         raise CannotPatch("no state of a wrapper is saved in this file")
     for name in changed:
-        source.replace(name.value, f"{source.code(name.value)}.module")
+        source.replace(name.value, module_of(source, source.code(name.value)))
     return "the state of model.module"

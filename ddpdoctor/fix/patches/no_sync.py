@@ -6,7 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import use
+from ddpdoctor.fix.names import has_group, may_lack_group, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
@@ -24,7 +24,8 @@ def apply(case: Case) -> str:
     first = block.index(forwards[-1])
     wrapped = block[first : block.index(backward) + 1]
     nothing = use(source, "contextlib.nullcontext")
-    source.indent_lines(wrapped[0], f"with {nothing}() if {last} else {name}.no_sync():")
+    alone = f"not {has_group(source)} or " if may_lack_group(source) else ""
+    source.indent_lines(wrapped[0], f"with {nothing}() if {alone}{last} else {name}.no_sync():")
     for statement in wrapped[1:]:
         source.indent_only(statement)
     return f"{name}.no_sync() for all micro-batches but the last"
