@@ -191,6 +191,12 @@ def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
         name = dotted(target)
         if name and "." not in name and _is_from_group(source, value, function):
             return name
+    own_class = source.enclosing(at, cst.ClassDef)
+    for node in source.all(cst.Assign, within=own_class) if own_class is not None else ():
+        for target, value in pairs(node):
+            name = dotted(target)
+            if name and name.startswith("self.") and _is_from_group(source, value, function):
+                return name
     for call in source.all(cst.Call):
         # A function of the script's own, which knows what to say of a single process.
         own = dotted(call.func) if callee(source, call) == function and not call.args else None
@@ -259,7 +265,8 @@ def _else_of(condition: Node) -> list[Node]:
 
 def _is_from_group(source: Source, value: Node, function: str) -> bool:
     if isinstance(value, cst.Call) and callee(source, value) == "int" and value.args:
-        return bool(re.fullmatch(rf"os\.environ\[.{_ENVIRON[function]}.\]", source.code(value.args[0])))
+        read = rf"os\.(?:environ\[|environ\.get\(|getenv\().{_ENVIRON[function]}.(?:\]|(?:, ?[^()]+)?\))"
+        return bool(re.fullmatch(read, source.code(value.args[0])))
     return (
         isinstance(value, cst.Call)
         and qualified(source, value.func) == f"{DIST}.{function}"

@@ -127,6 +127,24 @@ def test_whether_a_single_process_has_a_group(text, may_lack, tmp_path):
     assert ("is_initialized" in added("write_on_rank_0", script, tmp_path)) is may_lack
 
 
+@pytest.mark.parametrize(
+    ("value", "read"),
+    [
+        ("dist.get_rank()", "self.rank == 0"),
+        ("int(os.environ['RANK'])", "self.rank == 0"),
+        ("int(os.environ.get('RANK', 0))", "self.rank == 0"),
+        ("int(os.getenv('RANK', '0'))", "self.rank == 0"),
+        ("int(os.environ['LOCAL_RANK'])", "dist.get_rank() == 0"),
+    ],
+)
+def test_a_class_has_its_own_name_for_the_rank(value, read, tmp_path):
+    text = (
+        f"{HEAD}class Trainer:\n    def __init__(self):\n        self.rank = {value}\n\n"
+        "    def save(self):\n        torch.save(1, 'a.pt')  # here\n"
+    )
+    assert f"if {read}:" in added("write_on_rank_0", text, tmp_path)
+
+
 def test_the_group_of_another_file_counts(tmp_path):
     (tmp_path / "utils.py").write_text(SETUP)
     made = GroupEvent("init", 0.0, Where("utils.py", 4), "nccl", 0, 2)
