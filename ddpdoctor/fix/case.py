@@ -124,15 +124,13 @@ class Case:
 
     @property
     def scripts(self) -> list[Source]:
-        """The files that the ranks were started with.
+        """The files that the ranks were started with, as far as they are known.
 
         Raises:
-            CannotPatch: one can not be changed, or none is known.
+            CannotPatch: one cannot be changed.
         """
         recordings = [*(rank.recording for rank in self.trace.ranks), *self.trace.others]
         names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
-        if not names:
-            raise CannotPatch("it is not known which script ran")
         return [self.project.source(name) for name in names]
 
     @property

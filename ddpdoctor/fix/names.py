@@ -90,6 +90,9 @@ def use(source: Source, target: str) -> str:
     if parent == "torch":
         _import_statement(source, parent, "import torch")
         return target
+    if parent == DIST and not re.search(r"\bdist\b", source.text):
+        _import_statement(source, parent, f"import {DIST} as dist")
+        return f"dist.{last}"
     import_name(source, parent, last)
     return last
 

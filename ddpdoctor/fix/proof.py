@@ -89,6 +89,8 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
 
 
 def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterator[str | None]:
+    if before.broken and after.broken:
+        yield f"neither the script nor the changed copy comes to its end: {after.broken}"
     yield f"the changed copy does not end: {after.broken}" if after.broken else None
     yield _training(before, after)
     if not any(
