@@ -10,6 +10,10 @@ DEFAULT_MASTER_PORT = 29500
 """The port that torchrun takes when none is given."""
 
 
+UNNUMBERED = -1
+"""The rank of a node that gets one when it meets the others."""
+
+
 @dataclass(frozen=True)
 class Imagined:
     """A job of which only some ranks are processes: what the script is to see."""
@@ -57,7 +61,7 @@ class Launch:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks on this node, by local rank; of an imagined job the real ones."""
+        """The ranks on this node, which has a number, by local rank; of an imagined job the real ones."""
         if self.imagined is not None:
             return self.imagined.ranks
         first = self.node_rank * self.nproc

@@ -25,6 +25,7 @@ from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all
+from ddpdoctor.launch import UNNUMBERED
 from ddpdoctor.model import Evidence, Report, Source
 from ddpdoctor.progress import Progress
 from ddpdoctor.trace import Trace
@@ -61,26 +62,33 @@ class _Examination(Judging):
         if self.request.earlier:
             self._judge_again(self.request.earlier)
             return self.compose()
-        launch = self.request.host.launch
         with ExitStack() as started:
             started.callback(self.hosts.close)
-            group_checks, group = self.request.checks(Source.GROUP), None
-            if group_checks:
-                # First of all, since importing torch takes longer than reading all facts of the host.
-                folder, system = self.subfolder("group"), self.request.host.system
-                measurements = _measurements(group_checks)
-                group = GroupRun(
-                    launch, measurements, folder, new_run_id(), system, if_orphaned=[self.folder]
-                )
-                started.callback(group.stop)
+            if self._meets:
+                self.request = self.hosts.numbered(self.request, self.deadline)
+            # First of all, since importing torch takes longer than reading all facts of the host.
+            group = self._start_group(started)
             if self.request.job is None:
                 # Its ranks are held until nothing is timed any more, when torchrun has imported torch.
                 self._start_job(started, hold=True)
             self._examine_host()
             self._meet()
-            broken = self._examine_group(group, started) if group else self._only_met()
+            examined = self.request.checks(Source.GROUP)
+            broken = self._examine_group(group, started) if examined else self._only_met()
             self._examine_run(broken, started)
             return self._end()
+
+    def _start_group(self, started: ExitStack) -> GroupRun | None:
+        """Start the engine of the group, where one is asked for and the ranks of this host are known."""
+        launch, checks = self.request.host.launch, self.request.checks(Source.GROUP)
+        if not checks or launch.node_rank == UNNUMBERED:
+            return None
+        folder, system = self.subfolder("group"), self.request.host.system
+        group = GroupRun(
+            launch, _measurements(checks), folder, new_run_id(), system, if_orphaned=[self.folder]
+        )
+        started.callback(group.stop)
+        return group
 
     def _judge_again(self, folders: Sequence[Path]) -> None:
         """Judge an earlier job by its folders."""
@@ -97,10 +105,15 @@ class _Examination(Judging):
             self.progress.stage("examining this host")
         self.judge(Source.HOST, self.request.host)
 
+    @property
+    def _meets(self) -> bool:
+        """Whether more than this host alone was asked for."""
+        return any(self.request.checks(source) for source in (Source.GROUP, Source.RUN))
+
     def _meet(self) -> None:
         """Wait for the other hosts of the job, and hear what is wrong with them."""
-        if not any(self.request.checks(source) for source in (Source.GROUP, Source.RUN)):
-            return  # this host alone was asked for
+        if not self._meets:
+            return
         # Who has a reason not to come does not let the others wait.
         limit = BROKEN_SECONDS if self.cause_on_host() else math.inf
         self.hosts.meet(self.request.host.launch, min(self.deadline, time.monotonic() + limit))
@@ -111,7 +124,7 @@ class _Examination(Judging):
         self.unfinished = self.hosts.broken
         return self.hosts.broken
 
-    def _examine_group(self, group: GroupRun, started: ExitStack) -> str | None:
+    def _examine_group(self, group: GroupRun | None, started: ExitStack) -> str | None:
         """Judge the group; why it broke, where it did."""
         record = self._group_record(group, started)
         if not self.hosts.judges:
@@ -123,9 +136,10 @@ class _Examination(Judging):
         self._judge_group(record)
         return self.hosts.group_is_judged(record.broken, self.deadline)
 
-    def _group_record(self, group: GroupRun, started: ExitStack) -> GroupRecord:
-        if self.hosts.broken:
-            group.stop()
+    def _group_record(self, group: GroupRun | None, started: ExitStack) -> GroupRecord:
+        if group is None or self.hosts.broken:
+            if group:
+                group.stop()
             return self.hosts.no_group(self.request.host.launch)
         self.progress.stage("importing torch")
         # Of several hosts, the job needs the port that the group holds, and all of them have to agree to begin.

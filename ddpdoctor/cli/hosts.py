@@ -17,7 +17,7 @@ from ddpdoctor.job.command import RECORD
 from ddpdoctor.job.job_folder import ENDING, JOB, STANDSTILL
 from ddpdoctor.job.several_hosts import HOSTS, read_hosts
 from ddpdoctor.judge import Verdict
-from ddpdoctor.launch import Launch
+from ddpdoctor.launch import UNNUMBERED, Launch
 from ddpdoctor.model import Finding, Report
 from ddpdoctor.nodes import parcel
 from ddpdoctor.nodes.agreement import Agreement
@@ -72,9 +72,18 @@ class Hosts:
         """For the run."""
         return Agreement(self.nodes) if self.nodes else None
 
+    def numbered(self, request: Request, deadline: float) -> Request:
+        """The request with the number of this host, which it may get only when it meets the others."""
+        host = request.host
+        if host.launch.node_rank == UNNUMBERED:
+            self.meet(host.launch, deadline)
+            number = self.nodes.here.node_rank if self.nodes else UNNUMBERED
+            host = host.with_launch(replace(host.launch, node_rank=number))
+        return replace(request, host=host)
+
     def meet(self, launch: Launch, deadline: float) -> None:
-        """Wait for the other hosts, where there are others, and try the connections to them."""
-        if launch.nnodes == 1:
+        """Wait for the other hosts, where there are others, and try the connections to them; once."""
+        if launch.nnodes == 1 or self.nodes or self.not_met:
             return
         job = self._request.job
         here = facts_of(self._request.host, job.words if job else ())

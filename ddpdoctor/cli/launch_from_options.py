@@ -9,7 +9,7 @@ from ddpdoctor.cli.options import LaunchOptions
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_nproc
 from ddpdoctor.host.known_variables import whole_number
-from ddpdoctor.launch import DEFAULT_MASTER_PORT, Launch
+from ddpdoctor.launch import DEFAULT_MASTER_PORT, UNNUMBERED, Launch
 
 RANKS_ON_ONE_CPU = 24
 """Every rank talks to every other, so the work grows with the square of their number and the most that end within
@@ -22,9 +22,9 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
     Raises:
         UsageError: it cannot be.
     """
-    if not 0 <= options.node_rank < options.nnodes:
+    if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
         raise UsageError(f"--node-rank {options.node_rank} is not a node of --nnodes {options.nnodes}")
-    address, port = _endpoint(options)
+    address, port = _endpoint(options, host)
     if options.nnodes > 1 and address is None:
         raise UsageError(
             "--nnodes above 1 requires --master-addr or --rdzv-endpoint: node 0, the same on every node"
@@ -33,7 +33,7 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
     return Launch(
         nproc=ranks_on(host, options.nproc),
         nnodes=options.nnodes,
-        node_rank=options.node_rank,
+        node_rank=_node_rank(options, address, host),
         master_addr=address or "127.0.0.1",
         master_port=port or _port_of_environment(host) or DEFAULT_MASTER_PORT,
         rendezvous=options.rendezvous,
@@ -55,14 +55,30 @@ def ranks_on(host: Host, nproc: int | None) -> int:
     return nproc
 
 
-def _endpoint(options: LaunchOptions) -> tuple[str | None, int | None]:
+def _node_rank(options: LaunchOptions, address: str | None, host: Host) -> int:
+    """As torch's c10d rendezvous has it where no number is given: the node is 0 that has the address."""
+    if options.node_rank is not None:
+        return options.node_rank
+    return 0 if options.nnodes == 1 or address is None or _is_here(address, host) else UNNUMBERED
+
+
+def _is_here(address: str, host: Host) -> bool:
+    here = [known for interface in host.interfaces for known in interface.addresses]
+    return address == host.hostname or any(
+        known in here for known in (address, *host.system.resolve(address))
+    )
+
+
+def _endpoint(options: LaunchOptions, host: Host) -> tuple[str | None, int | None]:
     """Where ranks meet, as far as it was given: by the master's options, or by the rendezvous endpoint."""
     address, port = options.master_addr, options.master_port
+    if options.nnodes > 1 and options.rdzv_endpoint is None:
+        address = address or host.environ.get("MASTER_ADDR") or None
     if options.rdzv_endpoint is None:
         return address, port
-    host, _, text = options.rdzv_endpoint.rpartition(":")
-    number = whole_number(text) if host else None
-    return address or host or options.rdzv_endpoint, port or number or None
+    name, _, text = options.rdzv_endpoint.rpartition(":")
+    number = whole_number(text) if name else None
+    return address or name or options.rdzv_endpoint, port or number or None
 
 
 def _port_of_environment(host: Host) -> int | None:

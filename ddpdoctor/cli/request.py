@@ -13,9 +13,9 @@ from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.imagined_job import imagined_of
 from ddpdoctor.cli.launch_from_options import launch_of
+from ddpdoctor.cli.launchers import with_launcher
 from ddpdoctor.cli.options import LONGEST, CheckOptions
 from ddpdoctor.cli.report_output import open_output
-from ddpdoctor.cli.slurm import with_step
 from ddpdoctor.cli.target import job_of, kind_of
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
@@ -85,7 +85,7 @@ def request_of(options: CheckOptions) -> Request:
         UsageError: an option asks for what cannot be.
     """
     config = read_config(Path.cwd())
-    options = with_step(config.fill(options), os.environ)
+    options = with_launcher(config.fill(options), os.environ)
     try:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:
@@ -115,6 +115,7 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
     usual = LONGEST if options.full or options.time_limit else TIMEOUT
     return replace(
         launch,
+        rendezvous=() if _numbered_by_us(launch) else launch.rendezvous,
         imagined=imagined,
         backend=chosen.lower(),
         checkpoint_dir=_checkpoint_dir(options),
@@ -122,6 +123,11 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
         explicit=launch.explicit | ({"backend"} if options.backend else set()),
         by_launch_line=kind_of(options) is JobKind.LINE,
     )
+
+
+def _numbered_by_us(launch: Launch) -> bool:
+    """Whether torchrun gets the numbers that the hosts have when they met, which c10d would give in another order."""
+    return launch.nnodes > 1 and dict(launch.rendezvous).get("backend", "static") in ("c10d", "static")
 
 
 def _recorder(options: CheckOptions) -> RecorderOptions:

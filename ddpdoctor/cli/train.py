@@ -182,6 +182,7 @@ def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> 
     options = replace(
         options,
         nproc=_nproc(options, configured) if options.nproc is None else options.nproc,
+        node_rank=options.node_rank or 0,
         master_addr=options.master_addr or address,
         master_port=options.master_port or configured["master_port"] or None,
     )

@@ -66,6 +66,7 @@ class _Watched:
             self._hosts.meet(self._request.host.launch, time.monotonic() + MEET_SECONDS)
             if self._hosts.broken:
                 raise UsageError(f"{self._hosts.broken}; run the same command on every host")
+            self._request = self._hosts.numbered(self._request, 0.0)
             return self._run(judging)
 
     def _run(self, judging: Judging) -> int:

@@ -24,6 +24,7 @@ class NodeFacts:
     """One host of the job."""
 
     node_rank: int
+    """:data:`~ddpdoctor.launch.UNNUMBERED` until node 0 gives it one."""
     host: str
     nproc: int = 1
     version: str = __version__

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from threading import Lock
 from typing import Any
 
-from ddpdoctor.launch import Launch
+from ddpdoctor.launch import UNNUMBERED, Launch
 from ddpdoctor.nodes.channel import ENDED, Channel, Message
 from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.recorder.events.decode import Malformed, from_plain
@@ -25,6 +25,8 @@ _CONNECT_SECONDS = 3.0
 _PAUSE = 0.2
 _HELLO_SECONDS = 10.0
 _HELLO, _WELCOME, _REFUSED = "hello", "welcome", "refused"
+_Unnumbered = list[tuple[NodeFacts, Channel]]
+"""The nodes that came without a number."""
 
 
 class NotMet(Exception):
@@ -126,21 +128,27 @@ def meet(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str],
 
 
 def _lead(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str], object]) -> Nodes:
-    nodes = Nodes(here, {}, {0: here})
+    nodes, unnumbered = Nodes(here, {}, {0: here}), _Unnumbered()
     with _listener(launch) as listener:
-        while missing := [node for node in range(launch.nnodes) if node not in nodes.facts]:
-            tell(f"waiting for {nodes_phrase(missing)} of {launch.nnodes} at port {launch.master_port}")
+        while len(nodes.facts) + len(unnumbered) < launch.nnodes:
+            tell(f"waiting for {_missing(launch, nodes, unnumbered)} at port {launch.master_port}")
             if time.monotonic() > deadline:
                 break
             with suppress(TimeoutError):
-                _take_in(listener.accept()[0], launch, nodes)
+                _take_in(listener.accept()[0], launch, nodes, unnumbered)
+    # In the order of their names, and not in that in which they came, which is another one in each run.
+    unnumbered.sort(key=lambda pair: (pair[0].host, pair[0].address))
+    for node, (known, channel) in zip(_free(launch, nodes), unnumbered, strict=False):
+        nodes.facts[node], nodes.channels[node] = replace(known, node_rank=node), channel
+    missing = _free(launch, nodes)
     nodes.absent = tuple(missing)
     if not here.address and nodes.channels:
         nodes.here = nodes.facts[0] = replace(here, address=next(iter(nodes.channels.values())).address)
     nodes.facts = dict(sorted(nodes.facts.items()))
     # The listener is closed before anybody goes on, so that the job finds its port free.
-    facts = [asdict(known) for known in nodes.facts.values()]
-    nodes.announce(Message(_WELCOME, {"nodes": facts, "absent": missing}))
+    facts = [asdict(came) for came in nodes.facts.values()]
+    for node, channel in nodes.channels.items():
+        channel.send(Message(_WELCOME, {"node_rank": node, "nodes": facts, "absent": missing}))
     return nodes
 
 
@@ -154,7 +162,19 @@ def _listener(launch: Launch) -> socket.socket:
     return listener
 
 
-def _take_in(connection: socket.socket, launch: Launch, nodes: Nodes) -> None:
+def _free(launch: Launch, nodes: Nodes) -> list[int]:
+    """The numbers that no node has yet."""
+    return [node for node in range(launch.nnodes) if node not in nodes.facts]
+
+
+def _missing(launch: Launch, nodes: Nodes, unnumbered: _Unnumbered) -> str:
+    free = _free(launch, nodes)
+    if unnumbered:
+        return f"{len(free) - len(unnumbered)} more of {launch.nnodes} nodes"
+    return f"{nodes_phrase(free)} of {launch.nnodes}"
+
+
+def _take_in(connection: socket.socket, launch: Launch, nodes: Nodes, unnumbered: _Unnumbered) -> None:
     channel = Channel(connection, nodes.sign_of_life)
     hello = channel.receive(_HELLO, time.monotonic() + _HELLO_SECONDS)
     try:
@@ -168,8 +188,11 @@ def _take_in(connection: socket.socket, launch: Launch, nodes: Nodes) -> None:
         channel.send(Message(_REFUSED, {"why": refused}))
         channel.close()
         return
-    nodes.facts[facts.node_rank] = replace(facts, skew=facts.time - time.time())
-    nodes.channels[facts.node_rank] = channel
+    facts = replace(facts, skew=facts.time - time.time())
+    if facts.node_rank == UNNUMBERED:
+        unnumbered.append((facts, channel))
+    else:
+        nodes.facts[facts.node_rank], nodes.channels[facts.node_rank] = facts, channel
 
 
 def _refusal(facts: NodeFacts, nnodes: object, launch: Launch, came: Mapping[int, NodeFacts]) -> str | None:
@@ -206,7 +229,7 @@ def _join(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str]
     known = [from_plain(NodeFacts, facts) for facts in welcome.values["nodes"]]
     nodes.facts = {facts.node_rank: facts for facts in known}
     nodes.absent = tuple(welcome.values["absent"])
-    nodes.here = nodes.facts[here.node_rank]
+    nodes.here = nodes.facts[welcome.values["node_rank"]]
     return nodes
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ddpdoctor.launch import Launch
+from ddpdoctor.launch import UNNUMBERED, Launch
 from ddpdoctor.nodes.channel import Channel, Message, NoMessage, read_message
 from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.nodes.meeting import Nodes, NotMet, meet
@@ -46,6 +46,27 @@ def test_all_know_all_and_the_port_is_free_for_the_job() -> None:
     for nodes in met:
         nodes.close()
     assert leader.lost() == first.lost() == {}
+
+
+def test_hosts_without_a_number_get_the_free_ones_in_the_order_of_their_names() -> None:
+    port = free_port()
+
+    def unnumbered(host: str) -> Nodes:
+        here = NodeFacts(UNNUMBERED, host, address="127.0.0.1")
+        launch = Launch(nnodes=4, node_rank=UNNUMBERED, master_port=port)
+        return meet(launch, here, time.monotonic() + 20, lambda _: None)
+
+    met = together(
+        lambda: come(0, port, 4),
+        lambda: unnumbered("zinc"),
+        lambda: unnumbered("iron"),
+        lambda: come(2, port, 4),
+    )
+    for nodes in met:
+        assert isinstance(nodes, Nodes)
+        assert [facts.host for facts in nodes.facts.values()] == ["node0", "iron", "node2", "zinc"]
+        assert nodes.facts[nodes.here.node_rank] == nodes.here
+        nodes.close()
 
 
 def test_who_never_came_is_known_to_all_who_did() -> None:

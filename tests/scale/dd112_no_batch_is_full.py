@@ -10,8 +10,8 @@ dist.init_process_group("gloo")
 torch.manual_seed(0)
 inputs = torch.randn(256, 4)
 data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
-sampler = DistributedSampler(data)  # expect: DD112
-loader = DataLoader(data, batch_size=8, sampler=sampler, drop_last=True)
+sampler = DistributedSampler(data)
+loader = DataLoader(data, batch_size=8, sampler=sampler, drop_last=True)  # expect: DD112
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for epoch in range(2):

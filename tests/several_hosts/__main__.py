@@ -23,6 +23,47 @@ SECONDS = 240.0
 NAMED_WITHIN = 15.0
 """Seconds from the loss of a host to the end of the others' commands."""
 RUN = ("--select", "run", str(SCRIPT))
+Launched = tuple[list[str], dict[str, str]]
+"""The options of the launch on a host, and what its environment adds."""
+
+
+def numbered(bed: HostsBed, number: int) -> Launched:
+    """By options that number the hosts."""
+    return bed.launch(number, PORT), {}
+
+
+def by_address(bed: HostsBed, number: int) -> Launched:
+    """By the same options on each."""
+    return [
+        "--nnodes",
+        str(bed.count),
+        "--nproc",
+        "2",
+        "--master-addr",
+        "node0",
+        "--master-port",
+        str(PORT),
+    ], {}
+
+
+def by_c10d(bed: HostsBed, number: int) -> Launched:
+    """By those of a rendezvous that numbers them."""
+    endpoint = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"node0:{PORT}", "--rdzv-id", "bed")
+    return ["--nnodes", str(bed.count), "--nproc", "2", *endpoint], {}
+
+
+def by_trainer(bed: HostsBed, number: int) -> Launched:
+    """By the variables that Kubeflow's Trainer sets in each pod."""
+    values = {"NNODES": bed.count, "NPROC_PER_NODE": 2, "NODE_RANK": number, "MASTER_PORT": PORT}
+    return [], {f"PET_{name}": str(value) for name, value in values.items()} | {"PET_MASTER_ADDR": "node0"}
+
+
+def by_operator(bed: HostsBed, number: int) -> Launched:
+    """By those of a PyTorchJob."""
+    environ = {"RANK": str(number), "WORLD_SIZE": str(bed.count), "MASTER_PORT": str(PORT)}
+    return ["--nproc", "2"], {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "MASTER_ADDR": "node0", **environ}
+
+
 GROUP = ("--select", "host,group")
 
 
@@ -33,6 +74,7 @@ class Case:
     words: tuple[str, ...]
     expected: dict[str, str]
     """The beginning of the headline of each finding above info, by code."""
+    launch: Callable[[HostsBed, int], Launched] = numbered
     hosts: int = 2
     absent: int | None = None
     resolves: tuple[int, str] | None = None
@@ -95,6 +137,13 @@ LOST = {"DD315": "host node1 (ranks 2-3) was lost: "}
 CASES = {
     "right": Case(RUN, {}),
     "right_group": Case(GROUP, {}),
+    "by_address": Case((*GROUP, *RUN), {}, by_address, hosts=3),
+    "by_c10d": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_c10d),
+    "by_trainer": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_trainer),
+    "by_operator": Case((*GROUP, *RUN), {}, by_operator),
+    "unnumbered_never_comes": Case(
+        GROUP, {"DD004": "node 2 did not come"}, by_address, hosts=3, absent=2, timeout=10
+    ),
     "three_hosts": Case(GROUP, {}, hosts=3),
     "shards_of_each_host": Case(
         (*RUN, "shards_of_each_host"), {"DD105": "DistributedSampler of rank 0 on node0 "}
@@ -167,10 +216,11 @@ def start(case: Case, bed: HostsBed, folder: Path) -> "dict[int, subprocess.Pope
     commands = {}
     for host in range(case.hosts):
         if host != case.absent:
-            options = [*bed.launch(host, PORT), "--timeout", str(case.timeout), "--quiet", "--format", "json"]
+            launch, environ = case.launch(bed, host)
+            options = [*launch, "--timeout", str(case.timeout), "--quiet", "--format", "json"]
             words = [sys.executable, "-m", "ddpdoctor", "check", *options, *case.words]
             mounted = ["sh", "-c", f'mount -t tmpfs none {folder}/own && exec "$@"', "sh", *words]
-            commands[host] = bed.start(host, mounted, folder, {"SCRATCH": str(folder)})
+            commands[host] = bed.start(host, mounted, folder, {"SCRATCH": str(folder), **environ})
     return commands
 
 

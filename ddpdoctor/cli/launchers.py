@@ -1,0 +1,137 @@
+"""The launch of a command that a launcher starts once on each host: what options do not say, its variables do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import LaunchOptions
+from ddpdoctor.host.known_variables import whole_number
+
+_O = TypeVar("_O", bound=LaunchOptions)
+_FIRST = re.compile(r"(?P<prefix>[^\[,]+)(?:\[(?P<number>\d+)[^\]]*\](?P<suffix>[^,]*))?")
+_MPIRUN = re.compile(r"tcp://(?P<address>[^,:;]+)")
+_OPTIONS_OF_TORCHRUN = {
+    "PET_NODE_RANK": "node_rank",
+    "PET_NPROC_PER_NODE": "nproc",
+    "PET_MASTER_ADDR": "master_addr",
+    "PET_MASTER_PORT": "master_port",
+    "PET_RDZV_BACKEND": "rdzv_backend",
+    "PET_RDZV_ENDPOINT": "rdzv_endpoint",
+    "PET_RDZV_ID": "rdzv_id",
+}
+"""Variables of which torchrun takes its defaults, and the options that they stand for."""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """How often a launcher started this command."""
+
+    tasks: int
+    nodes: int
+    number: int
+    """Of this host."""
+    address: str | None
+    """Of node 0."""
+    once: str
+    """The launcher's options that start it once on each host."""
+
+
+def with_launcher(options: _O, environ: Mapping[str, str]) -> _O:
+    """The options with the hosts on which a launcher started this command, where they name none.
+
+    Raises:
+        UsageError: a launcher started the command more than once on a host, or for a changing number of hosts.
+    """
+    if options.nnodes > 1 or options.rendezvous or options.standalone:
+        return options
+    if environ.get("PET_NNODES"):
+        return _with_defaults_of_torchrun(options, environ)
+    started = next(filter(None, (read(environ) for read in _LAUNCHERS)), None)
+    return _with_hosts(options, started) if started and started.nodes > 1 else options
+
+
+def _with_hosts(options: _O, started: _Started) -> _O:
+    if started.tasks != started.nodes:
+        raise UsageError(
+            f"{started.once.partition(' ')[0]} starts this command {started.tasks} times on {started.nodes} nodes; "
+            f"it has to run once on each: {started.once} ddpdoctor ..."
+        )
+    address = options.master_addr or started.address
+    return replace(options, nnodes=started.nodes, node_rank=started.number, master_addr=address)
+
+
+def _with_defaults_of_torchrun(options: _O, environ: Mapping[str, str]) -> _O:
+    least, _, most = environ["PET_NNODES"].partition(":")
+    nodes = whole_number(least)
+    if nodes is None or (most and most != least):
+        raise UsageError(
+            f"PET_NNODES={environ['PET_NNODES']} is not one number of hosts: ddpdoctor check --nnodes N ..."
+        )
+    given: dict[str, Any] = {}
+    for variable, name in _OPTIONS_OF_TORCHRUN.items():
+        value = environ.get(variable)
+        if value and getattr(options, name) is None:
+            number = whole_number(value) if name in ("node_rank", "nproc", "master_port") else value
+            given[name] = number  # "auto" and "gpu" are not numbers: as many as there are GPUs
+    return replace(options, nnodes=nodes, **given)
+
+
+def _by_srun(environ: Mapping[str, str]) -> _Started | None:
+    number, nodes = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_STEP_NUM_NODES")
+    if number is None or nodes is None or not is_step(environ):
+        return None
+    return _Started(
+        tasks=_number(environ, "SLURM_STEP_NUM_TASKS") or nodes,
+        nodes=nodes,
+        number=number,
+        address=first_host(environ.get("SLURM_STEP_NODELIST", "")),
+        once=f"srun --nodes {nodes} --ntasks-per-node 1",
+    )
+
+
+def _by_operator(environ: Mapping[str, str]) -> _Started | None:
+    """In a pod of a PyTorchJob, whose operator sets them for one process in each."""
+    number, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
+    in_pod = "KUBERNETES_SERVICE_HOST" in environ and "LOCAL_RANK" not in environ
+    if not in_pod or number is None or size is None or "MASTER_ADDR" not in environ:
+        return None
+    return _Started(size, size, number, environ["MASTER_ADDR"], "")
+
+
+def _by_mpirun(environ: Mapping[str, str]) -> _Started | None:
+    """By Open MPI, whose mpirun runs on the host of rank 0 unless an option says otherwise."""
+    number, tasks = _number(environ, "OMPI_COMM_WORLD_RANK"), _number(environ, "OMPI_COMM_WORLD_SIZE")
+    on_host = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
+    if number is None or tasks is None or not on_host:
+        return None
+    match = _MPIRUN.search(environ.get("OMPI_MCA_orte_hnp_uri", ""))
+    address = environ.get("MASTER_ADDR") or (match["address"] if match else None)
+    return _Started(tasks, tasks // on_host, number, address, "mpirun -N 1")
+
+
+_LAUNCHERS: tuple[Callable[[Mapping[str, str]], _Started | None], ...] = (
+    _by_srun,
+    _by_operator,
+    _by_mpirun,
+)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int | None:
+    return whole_number(environ.get(name, ""))
+
+
+def is_step(environ: Mapping[str, str]) -> bool:
+    """Whether srun started this process; in the script of sbatch the same variables speak of the whole job."""
+    return "SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ
+
+
+def first_host(names: str) -> str | None:
+    """The first of a list of hosts as Slurm writes it: ``node[03-06,9],gpu1`` begins with ``node03``."""
+    match = _FIRST.match(names)
+    if match is None:
+        return None
+    return f"{match['prefix']}{match['number'] or ''}{match['suffix'] or ''}"
