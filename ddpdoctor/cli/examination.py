@@ -27,6 +27,7 @@ from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_lau
 from ddpdoctor.judge import Verdict, skip_all
 from ddpdoctor.launch import UNNUMBERED
 from ddpdoctor.model import Evidence, Report, Source
+from ddpdoctor.nodes.meeting import wait_for_name
 from ddpdoctor.progress import Progress
 from ddpdoctor.trace import Trace
 
@@ -101,6 +102,9 @@ class _Examination(Judging):
         self.judge_run(read_hosts(folders), folders)
 
     def _examine_host(self) -> None:
+        host, several = self.request.host, self.request.host.launch.nnodes > 1
+        if several and host.launch.node_rank != 0 and self._meets:
+            wait_for_name(host.launch, host.system.resolve, self.deadline, self.progress.stage)
         if self.request.checks(Source.HOST):
             self.progress.stage("examining this host")
         self.judge(Source.HOST, self.request.host)

@@ -24,6 +24,8 @@ from ddpdoctor.recorder.events.decode import Malformed, from_plain
 _CONNECT_SECONDS = 3.0
 _PAUSE = 0.2
 _HELLO_SECONDS = 10.0
+NAME_SECONDS = 30.0
+"""For the name of node 0 to resolve: that of a pod does so once the pod runs."""
 _HELLO, _WELCOME, _REFUSED = "hello", "welcome", "refused"
 _Unnumbered = list[tuple[NodeFacts, Channel]]
 """The nodes that came without a number."""
@@ -109,6 +111,21 @@ class Nodes:
         """Leave."""
         for channel in self.channels.values():
             channel.close()
+
+
+def wait_for_name(
+    launch: Launch, resolves: Callable[[str], Sequence[str]], deadline: float, tell: Callable[[str], object]
+) -> None:
+    """Wait until the address of node 0 resolves; that it does not is told where the host is examined.
+
+    Args:
+        resolves: gives the addresses of a name.
+        deadline: of the whole command.
+    """
+    end = min(deadline, time.monotonic() + NAME_SECONDS)
+    while not resolves(launch.master_addr) and time.monotonic() < end:
+        tell(f"waiting for {launch.master_addr} to resolve to an address")
+        time.sleep(_PAUSE)
 
 
 def meet(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str], object]) -> Nodes:

@@ -10,7 +10,7 @@ import pytest
 from ddpdoctor.launch import UNNUMBERED, Launch
 from ddpdoctor.nodes.channel import Channel, Message, NoMessage, read_message
 from ddpdoctor.nodes.facts import NodeFacts
-from ddpdoctor.nodes.meeting import Nodes, NotMet, meet
+from ddpdoctor.nodes.meeting import Nodes, NotMet, meet, wait_for_name
 from tests.support.command import free_port
 
 
@@ -102,6 +102,25 @@ def test_another_version_is_refused() -> None:
     _, other = together(lambda: come(0, port, 2, 1.0), lambda: come(1, port, 2, 1.0, version="0.0.1"))
     assert isinstance(other, NotMet)
     assert "ddpdoctor 0.0.1 on node1" in str(other)
+
+
+def test_a_name_that_resolves_later_is_waited_for() -> None:
+    answers: list[tuple[str, ...]] = [(), (), ("10.0.0.1",), ()]
+    asked: list[str] = []
+
+    def resolves(name: str) -> tuple[str, ...]:
+        asked.append(name)
+        return answers.pop(0)
+
+    told: list[str] = []
+    launch = Launch(nnodes=2, node_rank=1, master_addr="job-0.job")
+    wait_for_name(launch, resolves, time.monotonic() + 600, told.append)
+    assert asked == ["job-0.job"] * 3
+    assert told == ["waiting for job-0.job to resolve to an address"] * 2
+
+
+def test_a_name_that_never_resolves_is_not_waited_for_beyond_the_time_limit() -> None:
+    wait_for_name(Launch(master_addr="nowhere"), lambda _: (), time.monotonic() - 1, lambda _: None)
 
 
 def test_a_port_that_is_taken() -> None:

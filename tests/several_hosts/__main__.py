@@ -5,9 +5,11 @@ python -m tests.several_hosts [CASE...]     # as root, from the repository's roo
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -74,7 +76,8 @@ class Case:
     words: tuple[str, ...]
     expected: dict[str, str]
     """The beginning of the headline of each finding above info, by code."""
-    launch: Callable[[HostsBed, int], Launched] = numbered
+    launch: Callable[[HostsBed, int], Launched] | None = numbered
+    """None for mpirun."""
     hosts: int = 2
     absent: int | None = None
     resolves: tuple[int, str] | None = None
@@ -133,6 +136,16 @@ def slow_host(bed: HostsBed) -> None:
     )
 
 
+def late_name(bed: HostsBed) -> None:
+    """Host 1 learns the name of host 0 some seconds later, as in Kubernetes that of a pod that starts later."""
+    hosts = bed.hosts_file(1)
+    known = hosts.read_text()
+    hosts.write_text("127.0.0.1 localhost\n")
+    timer = threading.Timer(6.0, hosts.write_text, [known])
+    timer.daemon = True
+    timer.start()
+
+
 LOST = {"DD315": "host node1 (ranks 2-3) was lost: "}
 CASES = {
     "right": Case(RUN, {}),
@@ -141,6 +154,8 @@ CASES = {
     "by_c10d": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_c10d),
     "by_trainer": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_trainer),
     "by_operator": Case((*GROUP, *RUN), {}, by_operator),
+    "by_mpirun": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, None),
+    "name_comes_late": Case((*GROUP, *RUN), {}, by_trainer, prepares=late_name),
     "unnumbered_never_comes": Case(
         GROUP, {"DD004": "node 2 did not come"}, by_address, hosts=3, absent=2, timeout=10
     ),
@@ -213,15 +228,32 @@ def passes(name: str, case: Case) -> bool:
 def start(case: Case, bed: HostsBed, folder: Path) -> "dict[int, subprocess.Popen[str]]":
     """Start the command on each host, on which the folder ``own`` is a disk of its own."""
     (folder / "own").mkdir()
+    usual = ("--timeout", str(case.timeout), "--quiet", "--format", "json")
+    check = (sys.executable, "-m", "ddpdoctor", "check")
+    if case.launch is None:
+        words = [*mpirun(bed, folder), *check, *usual, "--nproc", "2", *case.words]
+        return {0: bed.start(0, words, folder, {"SCRATCH": str(folder)})}
     commands = {}
     for host in range(case.hosts):
         if host != case.absent:
             launch, environ = case.launch(bed, host)
-            options = [*launch, "--timeout", str(case.timeout), "--quiet", "--format", "json"]
-            words = [sys.executable, "-m", "ddpdoctor", "check", *options, *case.words]
+            words = [*check, *launch, *usual, *case.words]
             mounted = ["sh", "-c", f'mount -t tmpfs none {folder}/own && exec "$@"', "sh", *words]
             commands[host] = bed.start(host, mounted, folder, {"SCRATCH": str(folder), **environ})
     return commands
+
+
+def mpirun(bed: HostsBed, folder: Path) -> list[str]:
+    """Open MPI's mpirun, which starts its daemons on the other hosts by this agent instead of ssh."""
+    agent, names = folder / "agent", ",".join(f"node{host}" for host in range(bed.count))
+    cases = "".join(
+        f'node{host}) exec {shlex.join(bed.command(host, ["sh", "-c"]))} "$*";;\n'
+        for host in range(bed.count)
+    )
+    agent.write_text(f"#!/bin/sh\nhost=$1; shift\ncase $host in\n{cases}esac\n")
+    agent.chmod(0o755)
+    options = ("--allow-run-as-root", "--mca", "plm_rsh_agent", str(agent), "--host", names)
+    return ["mpirun", *options, "-N", "1"]
 
 
 def wait_for(file: Path) -> float:

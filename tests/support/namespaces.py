@@ -96,6 +96,10 @@ class HostsBed:
         """Run a command on a host to its end."""
         subprocess.run(self.command(number, words), capture_output=True, check=True)
 
+    def hosts_file(self, number: int) -> Path:
+        """The /etc/hosts of a host."""
+        return _ETC / self.namespace(number) / "hosts"
+
     def _port(self, number: int) -> str:
         """The bridge's end of a host's cable."""
         return f"ddp{self._id}p{number}"
