@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -114,9 +115,11 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
         NotMeasured: no training was recorded, or no rank has another to compare it with.
     """
     recordings = trace.training_of_several()
-    groups: dict[tuple[int, ...], dict[int, Recording]] = {}
+    # A group of all ranks has no key of its own: to hash it for each rank takes the square of their number.
+    everybody, groups = tuple(recordings), defaultdict[tuple[int, ...] | None, dict[int, Recording]](dict)
     for rank, recording in recordings.items():
-        groups.setdefault(averaging_group(recording) or tuple(recordings), {})[rank] = recording
+        members = averaging_group(recording) or everybody
+        groups[None if members == everybody else members][rank] = recording
     several = [group for group in groups.values() if len(group) > 1]
     if not several:
         raise NotMeasured("each process group has one rank, which has no other to differ from")

@@ -1,0 +1,103 @@
+"""Runs the cases on one cluster, and compares what ddpdoctor says with what is planted.
+
+python -m tests.ray_cluster [CASE...]     # as root, from the repository's root
+"""
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.support.command import ROOT
+from tests.support.namespaces import HostsBed
+
+SCRIPT = Path(__file__).with_name("train.py")
+PORT = 6379
+SECONDS = 300.0
+"""For one case."""
+START_SECONDS = 60.0
+CASES = {
+    "right": {},
+    "not_sharded": {"DD101": ""},
+    "leaves_the_loop": {"DD308": "rank 1 on node1 "},
+}
+"""The beginning of the headline of each finding above info, by code."""
+
+
+class RayCluster:
+    """Ray on the hosts of a bed; nothing of it is left at its end."""
+
+    def __init__(self, bed: HostsBed) -> None:
+        self.bed = bed
+        # Ray makes sockets below it, whose paths must be short.
+        self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+        self.environ = {"TMPDIR": str(self.folder), "RAY_ADDRESS": f"{bed.addresses[0]}:{PORT}"}
+        self.environ |= {"PYTHONPATH": str(ROOT), "RAY_memory_monitor_refresh_ms": "0"}
+
+    def start(self) -> None:
+        """Start its processes, and wait until all hosts are there."""
+        usual = ("--block", "--num-cpus", "2", "--object-store-memory", "100000000", "--disable-usage-stats")
+        head = ("--head", "--port", str(PORT), "--include-dashboard", "false", "--temp-dir", str(self.folder))
+        for number, address in enumerate(self.bed.addresses):
+            place = head if number == 0 else ("--address", self.environ["RAY_ADDRESS"])
+            words = ["start", *place, "--node-ip-address", address, *usual]
+            self.bed.start(number, self._ray(*words), self.folder, {**self.environ, "RAY_ADDRESS": ""})
+            self._wait_for(number + 1)
+
+    def _wait_for(self, count: int) -> None:
+        end, status = time.monotonic() + START_SECONDS, ""
+        while time.monotonic() < end:
+            words = self._ray("status", "--address", self.environ["RAY_ADDRESS"])
+            status, _ = self.bed.start(0, words, self.folder, self.environ).communicate(timeout=60)
+            if status.count(" node_") >= count:
+                return
+            time.sleep(1)
+        raise TimeoutError(f"{count} hosts did not come: {status}")
+
+    @staticmethod
+    def _ray(*words: str) -> list[str]:
+        return [sys.executable, "-m", "ray.scripts.scripts", *words]
+
+
+def wrong(cluster: RayCluster, fault: str, expected: dict[str, str]) -> str:
+    """What is wrong with the report on a program; empty where it is as expected."""
+    report = cluster.folder / "report.json"
+    report.unlink(missing_ok=True)
+    check = ("check", "--select", "run", "--quiet", "--format", "json", "--output", str(report))
+    words = [sys.executable, "-m", "ddpdoctor", *check, "--", sys.executable, str(SCRIPT), fault]
+    process = cluster.bed.start(0, words, cluster.folder, cluster.environ)
+    out, err = process.communicate(timeout=SECONDS)
+    try:
+        findings = json.loads(report.read_text())["findings"]
+    except (OSError, ValueError):
+        return f"no report, exit status {process.returncode}: {(out + err)[-3000:]}"
+    headlines = {finding["code"]: finding["headline"] for finding in findings if finding["level"] != "info"}
+    right = headlines.keys() == expected.keys()
+    right = right and all(headlines[code].startswith(start) for code, start in expected.items())
+    return "" if right else f"exit status {process.returncode}, {headlines}\n{(out + err)[-3000:]}"
+
+
+def main() -> int:
+    """Run the cases that are named, or all; the exit status."""
+    if find_spec("ray") is None:
+        print("needs Ray: pip install 'ray[train]'")
+        return 2
+    problems = []
+    with HostsBed(2) as bed:
+        cluster = RayCluster(bed)
+        try:
+            cluster.start()
+            for name in sys.argv[1:] or CASES:
+                began = time.monotonic()
+                problems += [problem] if (problem := wrong(cluster, name, CASES[name])) else []
+                print(f"{name:20} {time.monotonic() - began:6.1f} s  {problem or 'as expected'}", flush=True)
+        finally:
+            shutil.rmtree(cluster.folder, ignore_errors=True)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
