@@ -19,6 +19,8 @@ from typing import Any
 from tests.support.namespaces import HostsBed
 
 SCRIPT = Path(__file__).with_name("train.py")
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+"""Of Debian's faketime."""
 PORT = 20500
 SECONDS = 240.0
 """For one case."""
@@ -67,6 +69,22 @@ def by_operator(bed: HostsBed, number: int) -> Launched:
 
 
 GROUP = ("--select", "host,group")
+
+
+def other_settings(bed: HostsBed, number: int) -> Launched:
+    """With a setting of torch's that host 1 alone has."""
+    return bed.launch(number, PORT), {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if number == 1 else {}
+
+
+def other_script(bed: HostsBed, number: int) -> Launched:
+    """With a configuration of its own on each host, by one name."""
+    return [*bed.launch(number, PORT)], {"OWN": f"rate: {number}"}
+
+
+def clock_ahead(bed: HostsBed, number: int) -> Launched:
+    """With the clock of host 1 half a minute ahead."""
+    faked = {"LD_PRELOAD": str(FAKETIME), "FAKETIME": "+30s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    return bed.launch(number, PORT), faked if number == 1 else {}
 
 
 @dataclass(frozen=True)
@@ -174,6 +192,13 @@ CASES = {
     "cut": Case((*RUN, "slow"), LOST, loses=cut),
     "never_comes": Case(GROUP, {"DD004": "node 2 did not come"}, hosts=3, absent=2, timeout=10),
     "no_leader": Case(GROUP, {"DD004": "no answer of node 0"}, absent=0, reported_by=1, timeout=8),
+    "other_settings": Case(
+        GROUP, {"DD022": "TORCH_DISTRIBUTED_DEBUG differs between hosts: "}, other_settings
+    ),
+    "other_configuration": Case(
+        (*GROUP, str(SCRIPT), "own/config"), {"DD022": "'own/config' differs between hosts: "}, other_script
+    ),
+    "clock_ahead": Case(GROUP, {"DD023": "the clocks of hosts differ: node1 is 30 s ahead of "}, clock_ahead),
     "firewall": Case(GROUP, {"DD710": "node"}, prepares=firewall),
     "large_packets": Case(
         GROUP,
@@ -238,7 +263,8 @@ def start(case: Case, bed: HostsBed, folder: Path) -> "dict[int, subprocess.Pope
         if host != case.absent:
             launch, environ = case.launch(bed, host)
             words = [*check, *launch, *usual, *case.words]
-            mounted = ["sh", "-c", f'mount -t tmpfs none {folder}/own && exec "$@"', "sh", *words]
+            own = f'mount -t tmpfs none {folder}/own && echo "$OWN" > {folder}/own/config && exec "$@"'
+            mounted = ["sh", "-c", own, "sh", *words]
             commands[host] = bed.start(host, mounted, folder, {"SCRATCH": str(folder), **environ})
     return commands
 
