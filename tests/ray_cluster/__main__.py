@@ -35,7 +35,11 @@ class RayCluster:
         # Ray makes sockets below it, whose paths must be short.
         self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
         self.environ = {"TMPDIR": str(self.folder), "RAY_ADDRESS": f"{bed.addresses[0]}:{PORT}"}
-        self.environ |= {"PYTHONPATH": str(ROOT), "RAY_memory_monitor_refresh_ms": "0"}
+        self.environ |= {
+            "PYTHONPATH": str(ROOT),
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_AUTH_MODE": "disabled",
+        }
 
     def start(self) -> None:
         """Start its processes, and wait until all hosts are there."""

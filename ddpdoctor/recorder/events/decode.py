@@ -19,6 +19,7 @@ T = TypeVar("T")
 Sites = Mapping[int, Where]
 """The places of a record, by their numbers."""
 _Convert = Callable[[Any, Sites], Any]
+_JSON = json.JSONDecoder()
 _HEAD = re.compile(rb'\{"k": ?"(\w+)", ?"t": ?(-?[\d.]+(?:e[-+]\d+)?)[,}]')
 """With spaces where somebody wrote it anew."""
 
@@ -52,7 +53,7 @@ def decode(kind: type[E], line: bytes, sites: Sites) -> E:
         Malformed: it is cut short, lacks a field, or a field has another type.
     """
     try:
-        plain = json.loads(line)
+        plain = _JSON.decode(line.decode("utf-8", "surrogatepass"))  # json.loads looks for the encoding first
     except (ValueError, RecursionError):
         raise Malformed("a line of a record is no JSON") from None
     return from_plain(kind, plain, sites)
@@ -69,14 +70,14 @@ def from_plain(kind: type[T], plain: Any, sites: Sites = MappingProxyType({})) -
 
 
 def _made(kind: Any, plain: Any, sites: Sites) -> Any:
-    known, plain_types = _converters(kind)
+    known, as_they_are = _converters(kind)
     if not isinstance(plain, dict):
         raise Malformed(f"{kind.__name__}: {type(plain).__name__} in place of its fields")
     try:
         return kind(
             **{
                 # A call for each number and text of ten thousand ranks takes as long as reading them.
-                name: value if type(value) is plain_types[name] else known[name](value, sites)
+                name: value if type(value) in as_they_are[name] else known[name](value, sites)
                 for name, value in plain.items()
                 if name in known
             }
@@ -86,16 +87,16 @@ def _made(kind: Any, plain: Any, sites: Sites) -> Any:
 
 
 @cache
-def _converters(kind: Any) -> tuple[dict[str, _Convert], dict[str, Any]]:
-    """What makes each field of its value in JSON, and the types of those that are that value, if it has them."""
+def _converters(kind: Any) -> tuple[dict[str, _Convert], dict[str, frozenset[type]]]:
+    """What makes each field of its value in JSON, and the types that values have which are the field's as they are."""
     types = get_type_hints(kind)
     converters = {field.name: _converter(types[field.name]) for field in fields(kind)}
-    plain = {
-        name: hint if hint in (str, int, float, bool) else None
-        for name, hint in types.items()
-        if name in converters
-    }
-    return converters, plain
+    return converters, {name: _as_they_are(types[name]) for name in converters}
+
+
+def _as_they_are(hint: Any) -> frozenset[type]:
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return frozenset(part for part in parts if part in (str, int, float, bool, NoneType))
 
 
 def _converter(hint: Any) -> _Convert:
@@ -103,9 +104,9 @@ def _converter(hint: Any) -> _Convert:
     if origin in (Union, UnionType):
         return _optional(arguments)
     if origin is tuple:
-        return _list_of(_converter(arguments[0]))
+        return _list_of(arguments[0])
     if origin is not None:
-        return _mapping_of(_converter(arguments[1]))
+        return _mapping_of(arguments[1])
     if is_dataclass(hint):
         return _place if hint is Where else lambda value, sites: _made(hint, value, sites)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -133,19 +134,27 @@ def _optional(arguments: tuple[Any, ...]) -> _Convert:
     return lambda value, sites: None if value is None else convert(value, sites)
 
 
-def _list_of(convert: _Convert) -> _Convert:
+def _list_of(hint: Any) -> _Convert:
+    convert, as_they_are = _converter(hint), _as_they_are(hint)
+
     def all_of(value: Any, sites: Sites) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise Malformed(f"{type(value).__name__} in place of a list")
+        if as_they_are.issuperset(map(type, value)):
+            return tuple(value)
         return tuple([convert(element, sites) for element in value])
 
     return all_of
 
 
-def _mapping_of(convert: _Convert) -> _Convert:
+def _mapping_of(hint: Any) -> _Convert:
+    convert, as_they_are = _converter(hint), _as_they_are(hint)
+
     def all_of(value: Any, sites: Sites) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Malformed(f"{type(value).__name__} in place of a mapping")
+        if as_they_are.issuperset(map(type, value.values())):
+            return value
         return {key: convert(element, sites) for key, element in value.items()}
 
     return all_of
