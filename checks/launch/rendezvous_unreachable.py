@@ -130,7 +130,7 @@ class RendezvousUnreachable(Check):
             f"{ranks.broken} ({ranks_phrase(missing)})",
             why=f"The commands on all {launch.nnodes} hosts meet at node 0 before the ranks start, and a job waits "
             "there in the same way. This one was not started, does not reach that address, or has another number.",
-            fix=f"start the same command on every host, with --node-rank 0 to {launch.nnodes - 1}\n"
+            fix="start the same command on every host, with --node-rank 0 on the host of that address\n"
             f"nc -vz {place}     # from the host that did not come, while the others wait",
             ranks=missing,
             evidence=came,
