@@ -1,4 +1,4 @@
-"""The plugin of pytest, in a pytest of its own; the examination is stood in for, but for one test."""
+"""The plugin of pytest, in a pytest of its own; the examination is stood in for; docs/python.md runs a real one."""
 
 import subprocess
 import sys
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.demos import demos
 from tests.support.command import environment
 
 STAND_IN = """
@@ -89,13 +88,14 @@ def test_the_plugin_alone_imports_nothing_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_script_beside_the_test_is_run_by_each_worker(tmp_path: Path) -> None:
-    (demo,) = (demo for demo in demos() if demo.code == "DD101")
     tests = tmp_path / "tests"
     tests.mkdir()
-    (tests / "train.py").write_text(demo.sick)
+    (tests / "train.py").touch()
+    (tests / "conftest.py").write_text(textwrap.dedent(STAND_IN))
     (tests / "test_training.py").write_text(
         "import pytest\n\n@pytest.mark.parametrize('number', range(2))\n@pytest.mark.ddp_expect('DD101')\n"
-        "def test_it(ddp_check, number):\n    ddp_check('train.py')\n"
+        "def test_it(ddp_check, number, capsys):\n    ddp_check('train.py', number)\n"
+        f"    assert '{tests / 'train.py'} ({{}},)'.format(number) in capsys.readouterr().out\n"
     )
     done = run_pytest(tmp_path, "-p", "xdist", "-n", "2")
     assert "2 passed" in done.stdout, done.stdout

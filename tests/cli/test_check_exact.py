@@ -1,10 +1,14 @@
 """``check --exact``: the first update of all ranks, computed again by one process."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import Done, ddpdoctor
+from ddpdoctor.job.command import RECORD
+from ddpdoctor.model import CheckResult, Outcome
+from tests.support.command import ddpdoctor
+from tests.support.forked import Ran, judged_again, run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -35,32 +39,30 @@ dist.destroy_process_group()
 """
 
 
-def check(folder: Path, *arguments: str) -> Done:
+def run(folder: Path, *arguments: str, exact: str = "keep", nproc: int = 2) -> Ran:
     (folder / "train.py").write_text(SCRIPT)
-    options = (
-        "--nproc",
-        "2",
-        "--select",
-        "DD211,DD228",
-        "--exact",
-        "--ignore",
-        "group",
-        "--format",
-        "json",
-        "-q",
-    )
-    return ddpdoctor("check", *options, "train.py", *arguments, cwd=folder, env={"TMPDIR": str(folder)})
+    return run_forked(folder / "train.py", folder / f"of_{nproc}", *arguments, nproc=nproc, exact=exact)
+
+
+def outcome(ran: Ran) -> CheckResult:
+    return next(result for result in ran.results if result.code == "DD228")
 
 
 def test_a_right_script_has_the_gradient_of_one_process(tmp_path):
-    done = check(tmp_path)
-    assert done.status == 0, done.err
-    assert done.outcome("DD228")["outcome"] == "pass"
-    assert "is 1 times that of one process on the same samples" in done.outcome("DD228")["text"]
+    ran = run(tmp_path)
+    replayed = run(tmp_path, exact=str(tmp_path / "of_2" / "run" / RECORD), nproc=1)
+    judged = judged_again(ran, replace(ran.trace, exact=replayed.trace.ranks[0].recording.exact))
+    assert outcome(judged).outcome is Outcome.PASS
+    assert "is 1 times that of one process on the same samples" in outcome(judged).text
+    assert judged.findings == ()
 
 
 def test_a_factor_is_proven(tmp_path):
-    done = check(tmp_path, "twice")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    options = ("--nproc", "2", "--select", "DD211,DD228", "--exact", "--ignore", "group", "--format", "json")
+    done = ddpdoctor(
+        "check", *options, "-q", "train.py", "twice", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}
+    )
     (finding,) = done.report["findings"]
     assert finding["code"] == "DD211"
     proof = [one["text"] for one in finding["evidence"] if one["text"].startswith("proven: ")]
@@ -75,10 +77,8 @@ def test_a_factor_is_proven(tmp_path):
     ],
 )
 def test_what_rightly_differs_is_not_compared(tmp_path, argument, reason):
-    done = check(tmp_path, argument)
-    assert done.status == 0, done.err
-    assert done.outcome("DD228")["outcome"] == "skip"
-    assert done.outcome("DD228")["reason"] == reason
+    result = outcome(run(tmp_path, argument))
+    assert (result.outcome, result.reason) == (Outcome.SKIP, reason)
 
 
 def test_a_launch_line_cannot_be_run_in_one_process(tmp_path):

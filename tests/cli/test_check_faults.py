@@ -108,9 +108,8 @@ def test_a_rank(code: str, body: str, says: str, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_never_joins(tmp_path: Path) -> None:
-    """Four ways to stay away, at once: the other ranks do nothing but wait."""
+    """Three ways to stay away, at once: the other ranks do nothing but wait."""
     bodies = (
-        faults.HANGING_ALL_REDUCE,
         faults.SPINNING_ALL_REDUCE,
         faults.STOPPED_IN_ALL_REDUCE,
         faults.IGNORING_SIGTERM,

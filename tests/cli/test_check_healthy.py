@@ -121,12 +121,17 @@ def test_secrets_are_masked_in_every_format(tmp_path: Path) -> None:
         "MY_API_TOKEN": "correct-horse-battery",
         "WORLD_SIZE": "correct-horse-battery",
     }
-    for kind in ("terminal", "json", "junit", "sarif", "github", "html"):
-        done = ddpdoctor("check", "--select", "host", "--format", kind, cwd=tmp_path, env=env)
-        assert done.status == 1, done.out
-        assert "NCCL_SOKET_IFNAME" in done.out
+    kinds = ("json", "junit", "sarif", "github", "html")
+    files = [word for kind in kinds for word in ("--format", kind, "--output", kind)]
+    done = ddpdoctor("check", "--select", "host", "--format", "terminal", *files, cwd=tmp_path, env=env)
+    assert done.status == 1, done.out
+    for kind, report in {
+        "terminal": done.out,
+        **{kind: (tmp_path / kind).read_text() for kind in kinds},
+    }.items():
+        assert "NCCL_SOKET_IFNAME" in report, kind
         for hidden in (secret, "correct-horse-battery"):
-            assert hidden not in done.out + done.err, kind
+            assert hidden not in report + done.err, kind
 
 
 def test_control_characters_never_reach_the_terminal(tmp_path: Path) -> None:

@@ -94,17 +94,6 @@ def test_arguments_are_the_scripts_and_ten_megabytes_are_passed_on_whole(tmp_pat
     assert done.report["run"]["script"] == "train.py"
 
 
-def test_what_goes_wrong_by_an_exception(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        GROUP + "    if rank == 1:\n        raise ValueError('no such sample')\n    dist.barrier()\n",
-    )
-    finding = only_finding(check(tmp_path, "train.py"))
-    assert finding["headline"] == "rank 1 failed with ValueError 'no such sample' in the training run"
-    assert finding["where"]["file"] == "train.py"
-    assert finding["where"]["line"] == 8
-
-
 def test_own_hook_and_directory_and_a_closed_stdout_and_a_fork(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -125,14 +114,11 @@ def test_own_hook_and_directory_and_a_closed_stdout_and_a_fork(tmp_path: Path) -
     assert "[rank 0] my own hook\n" in done.err
 
 
-@pytest.mark.parametrize(
-    ("end", "status", "line"), [("sys.exit(3)", 3, 8), ("os._exit(5)", 5, 8)], ids=["sys.exit", "os._exit"]
-)
-def test_an_exit_status_of_its_own(end: str, status: int, line: int, tmp_path: Path) -> None:
-    write(tmp_path, f"{GROUP}    dist.barrier()\n    {end}\n")
+def test_an_exit_status_of_its_own(tmp_path: Path) -> None:
+    write(tmp_path, f"{GROUP}    dist.barrier()\n    os._exit(5)\n")
     finding = only_finding(check(tmp_path, "train.py"))
-    assert finding["headline"] == f"ranks 0-1 ended with exit status {status} in the training run"
-    assert finding["where"]["line"] == line
+    assert finding["headline"] == "ranks 0-1 ended with exit status 5 in the training run"
+    assert finding["where"]["line"] == 8
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
@@ -226,11 +212,12 @@ def test_mp_spawn_behind_two_dashes(tmp_path: Path) -> None:
 def test_a_shell_script_with_the_command_of_torchrun(tmp_path: Path) -> None:
     write(tmp_path, GROUP + TRAINING)
     run = (
-        f"cd {tmp_path} && {sys.executable} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
+        f"cd {tmp_path} && {sys.executable} -m torch.distributed.run --standalone --nproc-per-node 3 train.py"
     )
     (tmp_path / "run.sh").write_text(run)
     done = check(tmp_path, "--", "bash", "run.sh")
     assert done.codes() == {"DD103"}, done.out
+    assert done.report["run"]["nproc"] == 3
     assert done.report["run"]["shortened"] == {"batches_per_pass": 8, "passes": 2, "steps": None}
 
 

@@ -57,7 +57,6 @@ def _first(does: str, function: str = "all_reduce") -> str:
 RAISING_ALL_REDUCE = _first('if is_rank(1): raise ValueError("image 17 is broken")')
 KILLED_IN_ALL_REDUCE = _first("if is_rank(1): os.kill(os.getpid(), signal.SIGKILL)")
 EXITING_IN_ALL_REDUCE = _first("if is_rank(1): os._exit(7)")
-HANGING_ALL_REDUCE = _first("while is_rank(1): time.sleep(1)")
 LATE_TO_JOIN = _first("if is_rank(1): time.sleep(8)", "init_process_group")
 SPINNING_ALL_REDUCE = _first("while is_rank(1): pass")
 STOPPED_IN_ALL_REDUCE = _first("if is_rank(1): os.kill(os.getpid(), signal.SIGSTOP)")
