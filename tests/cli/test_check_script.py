@@ -37,6 +37,8 @@ TRAINING = """
             optimizer.step()
     dist.destroy_process_group()
 """
+RANKS = "(?:ranks 0-1|rank [01])"
+"""Those of which both fail: torchrun ends the other one where it has not come so far, on a busy machine."""
 
 
 def write(folder: Path, text: str, name: str = "train.py") -> Path:
@@ -109,23 +111,23 @@ def test_own_hook_and_directory_and_a_closed_stdout_and_a_fork(tmp_path: Path) -
     """,
     )
     done = check(tmp_path, "train.py")
-    assert only_finding(done)["headline"] == "ranks 0-1 failed with KeyError \"'split'\" in the training run"
+    headline = only_finding(done)["headline"]
+    assert re.fullmatch(rf"{RANKS} failed with KeyError \"'split'\" in the training run", headline)
     assert only_finding(done)["where"]["line"] == 13
-    assert "[rank 0] my own hook\n" in done.err
+    assert re.search(r"^\[rank [01]\] my own hook$", done.err, re.MULTILINE)
 
 
 def test_an_exit_status_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, f"{GROUP}    dist.barrier()\n    os._exit(5)\n")
     finding = only_finding(check(tmp_path, "train.py"))
-    assert finding["headline"] == "ranks 0-1 ended with exit status 5 in the training run"
+    assert re.fullmatch(rf"{RANKS} ended with exit status 5 in the training run", finding["headline"])
     assert finding["where"]["line"] == 8
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
     write(tmp_path, "import torch\ndef f(:\n")
     finding = only_finding(check(tmp_path, "train.py"))
-    # torchrun ends the other one where it has not come so far, on a busy machine.
-    assert re.match(r"(ranks 0-1|rank [01]) failed with SyntaxError", finding["headline"])
+    assert re.match(rf"{RANKS} failed with SyntaxError", finding["headline"])
     assert (finding["where"]["file"], finding["where"]["line"]) == ("train.py", 2)
 
 
@@ -140,9 +142,7 @@ def test_an_argument_that_the_script_needs(tmp_path: Path) -> None:
     parse = "import argparse\nimport torch\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()\n"
     write(tmp_path, parse)
     finding = only_finding(check(tmp_path, "train.py"))
-    assert re.fullmatch(
-        r"(ranks 0-1|rank [01]) ended with exit status 2 in the training run", finding["headline"]
-    )
+    assert re.fullmatch(rf"{RANKS} ended with exit status 2 in the training run", finding["headline"])
     assert "the following arguments are required: data" in finding["evidence"][0]["text"]
     assert "ARGS..." in finding["fix"]
 

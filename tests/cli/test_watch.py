@@ -67,9 +67,9 @@ def test_a_signal_is_the_jobs(tmp_path: Path, number: signal.Signals, status: in
         process = subprocess.Popen(
             command, cwd=tmp_path, env=environment({}), stdout=file, stderr=file, start_new_session=True
         )
-        wait_until(lambda: out.read_text().count("ready") == 2, seconds=120)
+        wait_until(lambda: out.read_text().count("ready") == 2, SECONDS)
         os.kill(process.pid, number)
-        assert process.wait(60) == status
+        assert process.wait(SECONDS) == status
     said = out.read_text()
     assert f"ddpdoctor: stopped by {number.name}; no process of it is left running" in said
     assert not running_below(tmp_path)

@@ -19,16 +19,19 @@ FORKS = Path(__file__).with_name("scripts") / "forks.py"
 
 
 def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, policy=None):
-    """The trace of a job of one second of which these judgements come first, and when it was looked at closely.
+    """The trace of a job that goes on until these judgements were made of it, and when it was looked at closely.
 
     Args:
         closely: what a close look shows.
     """
-    looks = []
+    looks, enough = [], folder / "enough"
 
     class Scripted(Supervisor):
         def look(self):
-            return judgements.pop(0) if judgements else Judgement(JobState.MOVES)
+            if judgements:
+                return judgements.pop(0)
+            enough.touch()
+            return Judgement(JobState.MOVES)
 
         def capture(self, folder, still):
             looks.append(still)
@@ -36,7 +39,10 @@ def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, policy=N
             return closely
 
     monkeypatch.setattr(run, "Supervisor", Scripted)
-    line = (sys.executable, "-c", "import time; time.sleep(1); print('to the end')")
+    code = (
+        f"import os, time\nwhile not os.path.exists({str(enough)!r}): time.sleep(0.01)\nprint('to the end')"
+    )
+    line = (sys.executable, "-c", code)
     job = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), folder, policy=policy)
     return job.finish(time.monotonic() + 60), looks
 
@@ -52,9 +58,9 @@ def test_a_job_that_moves_while_it_is_looked_at_goes_on(tmp_path, monkeypatch):
 
 def test_a_machine_that_stood_still_between_two_looks_stopped_the_job_too(tmp_path, monkeypatch):
     stalls = []
-    monkeypatch.setattr(run, "LONGEST_SPAN", 0.1)
+    monkeypatch.setattr(run, "LONGEST_SPAN", 0.0)
     monkeypatch.setattr(Supervisor, "go_on", lambda self: stalls.append("stalled"))
-    run_seen_as([], monkeypatch, tmp_path)
+    run_seen_as([Judgement(JobState.MOVES)], monkeypatch, tmp_path)
     assert stalls
 
 
