@@ -69,8 +69,10 @@ def environment(folder: Path, version: str, torch: str) -> Path:
 
 def interpreter(version: str) -> Path:
     """A Python of this version."""
-    if found := shutil.which(f"python{version}"):
-        return Path(found)
+    on_path = shutil.which(f"python{version}")
+    # pyenv has a python3.10 on PATH that starts only where that version is selected.
+    if on_path and subprocess.run([on_path, "-c", ""], capture_output=True, check=False).returncode == 0:
+        return Path(on_path)
     installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     if not installed:
         raise Missing(f"no python{version} on PATH, and none of pyenv")
