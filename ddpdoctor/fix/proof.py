@@ -78,14 +78,16 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     unknown = {key: finding for key, finding in there.items() if key not in known}
     if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
         return Proof(False, f"{codes} is found again")
-    if unknown:
-        return Proof(
-            False, f"it brings {', '.join(dict.fromkeys(key[0] for key in unknown))}", tuple(unknown.values())
-        )
+    further = ", ".join(dict.fromkeys(key[0] for key in unknown))
+    # Of a run that did not come to train it is not known what it would show.
+    is_revealed = _trains(after.trace) and not _trains(before.trace)
+    if unknown and not is_revealed:
+        return Proof(False, f"it brings {further}", tuple(unknown.values()))
     changed = next(filter(None, _changes(cured, before.trace, after.trace)), None)
     if changed:
         return Proof(False, changed)
-    return Proof(True, f"{codes} {'is' if ',' not in codes else 'are'} gone, nothing new")
+    gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
+    return Proof(True, f"{gone}; the ranks train now, with {further}" if unknown else f"{gone}, nothing new")
 
 
 def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterator[str | None]:
@@ -103,6 +105,10 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
 
 def _recordings(trace: Trace) -> dict[int, Recording]:
     return {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
+
+
+def _trains(trace: Trace) -> bool:
+    return any(recording.step_count for recording in _recordings(trace).values())
 
 
 def _training(before: Trace, after: Trace) -> str | None:

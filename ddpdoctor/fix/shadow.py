@@ -16,6 +16,8 @@ _LEVELS = 2
 """Folders above the working directory whose entries are linked, too: scripts read ``../data``."""
 _MOST_ENTRIES = 20_000
 """Of all folders that are looked through; a folder beyond them is linked as a whole."""
+_LARGEST = 1 << 20
+"""Bytes of a script."""
 _CODE = {".git", ".hg", "__pycache__", "node_modules", ".venv"}
 
 
@@ -23,7 +25,7 @@ _CODE = {".git", ".hg", "__pycache__", "node_modules", ".venv"}
 class Shadow:
     """The copy; a context manager that removes it.
 
-    Folders are real, so that what a run writes stays in the copy; files are links. A file that the run wrote which is
+    Folders are real, so that what a run writes stays in the copy, and so are scripts; other files are links. A file that the run wrote which is
     to be repeated is left out, so that the copy begins as that run did.
 
     Args:
@@ -112,6 +114,13 @@ class Shadow:
         elif entry.name == "__pycache__" or there.is_symlink():
             return
         elif is_folder or written_at(Path(entry.path)) < self.since:
+            self._take(entry, there)
+
+    def _take(self, entry: os.DirEntry[str], there: Path) -> None:
+        # Python looks for modules beside the file that a link to a script leads to, and not beside the link.
+        if entry.name.endswith((".py", ".pyw")) and entry.is_file() and entry.stat().st_size <= _LARGEST:
+            shutil.copy2(entry.path, there)
+        else:
             there.symlink_to(entry.path)
 
     def _put(self, path: Path, raw: bytes) -> None:

@@ -154,6 +154,18 @@ def test_the_group_of_another_file_counts(tmp_path):
     )
 
 
+def test_all_printed_numbers_are_reduced(tmp_path):
+    text = (
+        f"{HEAD}rank = dist.get_rank()\nloss, acc = evaluate(val_loader)\nval_loader = 1\n"
+        "if rank == 0:\n    print(loss, acc, len(val_loader))  # here\n"
+    )
+    lines = added("reduced_metric", text, tmp_path).split("\n")
+    assert [line for line in lines if "all_reduce" in line] == [
+        "dist.all_reduce(loss_mean)",
+        "dist.all_reduce(acc_mean)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "device"),
     [

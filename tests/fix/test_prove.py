@@ -109,6 +109,14 @@ def trained(*losses, finite=True, **ended):
     return Trace((RankTrace(0, **{"finished": True, **ended}, recording=replace(recording(0), steps=steps)),))
 
 
+def test_what_shows_only_once_the_ranks_train_is_no_fault_of_the_patch(finding, tmp_path):
+    new = moved(finding, code="DD998")
+    before = Trace((RankTrace(0, exit_code=1),), status=1)
+    result = Prover(Ran(before, (finding,)), tmp_path, lambda _: Ran(trained("a"), (new,))).result()
+    patch = result.findings[0].patch
+    assert (patch.proven, patch.outcome) == (True, f"{CODE} is gone; the ranks train now, with DD998")
+
+
 def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
     before = Ran(trained("a", "b"), (finding,))
     after = Ran(trained("a", "c", finite=False), ())

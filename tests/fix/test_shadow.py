@@ -1,6 +1,8 @@
 """The copy in which a changed script runs."""
 
 import os
+import subprocess
+import sys
 import time
 
 from ddpdoctor.fix.shadow import Shadow
@@ -30,3 +32,12 @@ def test_data_is_linked_what_is_written_stays_in_the_copy(tmp_path):
     assert not root.exists()
     assert (project / "train.py").read_text() == "train.py"
     assert sorted(path.name for path in (project / "data/images").iterdir()) == ["0.png"]
+
+
+def test_a_script_that_is_as_it_was_imports_a_changed_module(tmp_path):
+    (tmp_path / "train.py").write_text("import utils\n\nprint(utils.VALUE, end='')\n")
+    (tmp_path / "utils.py").write_text("VALUE = 'as it was'\n")
+    with Shadow(tmp_path, time.time() + 100, {tmp_path / "utils.py": b"VALUE = 'changed'\n"}) as shadow:
+        command = [sys.executable, "train.py"]
+        done = subprocess.run(command, cwd=shadow.working, capture_output=True, text=True, check=True)
+    assert done.stdout == "changed"

@@ -9,10 +9,13 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import mean, rank_guard
-from ddpdoctor.fix.names import dotted, value_of
+from ddpdoctor.fix.names import assignments, dotted
 from ddpdoctor.fix.source import Node, Source
 
 _NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
+
+_OTHERS = re.compile(r"loader|set$|path|file|dir|name|best|fn$|criterion|meter|evaluat|step", re.IGNORECASE)
+"""Names that are like those of metrics."""
 
 
 def apply(case: Case) -> str:
@@ -27,15 +30,24 @@ def apply(case: Case) -> str:
     guard = rank_guard(source, statement)
     if guard is None:
         raise CannotPatch("the number is used under no condition by rank")
-    name = _number(source, guard)
-    source.insert_before(guard, mean(source, guard, name, name))
-    return f"the mean of {name} over ranks"
+    names = _numbers(source, guard.test)[:1] or _numbers(source, statement) or _numbers(source, guard)
+    if not names:
+        raise CannotPatch("the metric is not a variable")
+    for name in names:
+        source.insert_before(guard, mean(source, guard, name, name))
+    return f"the mean of {' and '.join(names)} over ranks"
 
 
-def _number(source: Source, guard: Node) -> str:
-    """The variable of the metric: of the condition, or of what is printed."""
-    for node in source.all(cst.Name, within=guard):
-        name: str = node.value
-        if _NUMBERS.search(name) and dotted(node) and value_of(source, node) is not None:
-            return name
-    raise CannotPatch("the metric is not a variable")
+def _numbers(source: Source, within: Node) -> list[str]:
+    """The variables of metrics: of a condition, or of what is printed."""
+    names = [node.value for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
+    return [name for name in dict.fromkeys(names) if _NUMBERS.search(name) and not _OTHERS.search(name)]
+
+
+def _is_assigned(source: Source, name: Node) -> bool:
+    """Whether it is a variable that was assigned here, by itself or beside others."""
+    for target, _ in assignments(source, name):
+        elements = target.elements if isinstance(target, (cst.Tuple, cst.List)) else ()
+        if name.value in (dotted(target), *(dotted(element.value) for element in elements)):
+            return True
+    return False
