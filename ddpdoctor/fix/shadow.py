@@ -25,8 +25,8 @@ _CODE = {".git", ".hg", "__pycache__", "node_modules", ".venv"}
 class Shadow:
     """The copy; a context manager that removes it.
 
-    Folders are real, so that what a run writes stays in the copy, and so are scripts; other files are links. A file that the run wrote which is
-    to be repeated is left out, so that the copy begins as that run did.
+    Folders are real, so that what a run writes stays in the copy, and so are scripts; other files are links. A file
+    that the run wrote which is to be repeated is left out, so that the copy begins as that run did.
 
     Args:
         folder: the working directory of the run.
