@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from limits import tell
+
 from ddpdoctor.hang.capture import capture
 
-BUDGET = 0.100
-"""Seconds for which a rank may be halted by one look at its job."""
 SECONDS = 3.0
 TRAINS = """
 import torch
@@ -79,8 +79,9 @@ def main() -> None:
     options = parser.parse_args()
     seconds = measure(options)
     listing = ", ".join(f"{each * 1e3:.0f}" for each in sorted(seconds))
-    print(f"halted for {listing} ms by one look at the job, budget {BUDGET * 1e3:.0f} ms")
-    sys.exit(int(statistics.median(seconds) > BUDGET))
+    print(f"halted for {listing} ms by one look at the job")
+    median, worst = 1e3 * statistics.median(seconds), 1e3 * max(seconds)
+    sys.exit(tell("halt", median, of=f"{options.nproc} ranks", spread=f"to {worst:.0f}"))
 
 
 if __name__ == "__main__":

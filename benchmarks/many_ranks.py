@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limits import tell
+
 if TYPE_CHECKING:
     from ddpdoctor.blame.standstill import Process
     from ddpdoctor.model import Where
@@ -34,8 +36,6 @@ NPROC = 8
 """Ranks on a host."""
 HOSTS_IN_RACK = 8
 STEPS = 12
-SECONDS, MEMORY = 30.0, 2048.0
-"""Limits at 10,000 ranks, memory in MiB."""
 SCRIPT = "/jobs/train.py"
 _TORCH = "/venv/lib/python3.11/site-packages/torch"
 
@@ -109,7 +109,12 @@ def _measure(folder: Path, ranks: int, planted: Planted) -> int:
         f"{told['memory']:.0f} MiB, {told['lines']} lines (longest {told['longest']}): "
         f"{'right' if right else 'WRONG'}: {told['verdict']}"
     )
-    return int(not right or (ranks <= 10_000 and (told["cpu"] > SECONDS or told["memory"] > MEMORY)))
+    if ranks > 10_000:
+        return int(not right)
+    of = f"{ranks} ranks, {planted.name}"
+    return int(
+        (not right) | tell("ranks_cpu", told["cpu"], of=of) | tell("ranks_memory", told["memory"], of=of)
+    )
 
 
 # -- the job ----------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 
+from limits import tell
+
 ROUNDS = 20
-LIMIT = 0.2  # seconds
 COMMAND = (sys.executable, "-m", "ddpdoctor", "--help")
 
 
@@ -30,8 +31,8 @@ def main() -> None:
     seconds()  # writes the bytecode
     taken = [seconds() for _ in range(ROUNDS)]
     median = statistics.median(taken)
-    print(f"ddpdoctor --help, {ROUNDS} starts: min {min(taken):.3f} s, median {median:.3f} s")
-    print(f"limit {LIMIT} s; torch {'was' if imports_torch() else 'was not'} imported")
+    tell("help", median, spread=f"{min(taken):.3f}-{max(taken):.3f}")
+    print(f"torch {'was' if imports_torch() else 'was not'} imported")
 
 
 if __name__ == "__main__":

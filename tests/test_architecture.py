@@ -212,3 +212,13 @@ def test_the_command_line_starts_without_what_only_pictures_need(arguments):
 
 def test_the_host_is_examined_without_torch():
     assert not loads_torch("-m", "ddpdoctor", "check", "--select", "host")
+
+
+def test_every_benchmark_is_run_by_all_and_has_its_limit_in_the_documents():
+    table = (ROOT / "docs" / "architecture.md").read_text()
+    runs_all = (ROOT / "benchmarks" / "all.py").read_text()
+    for file in (ROOT / "benchmarks").glob("*.py"):
+        if file.stem not in ("all", "limits"):
+            assert f"`benchmarks/{file.name}` |" in table, file.name
+            assert f'"{file.stem}": ' in runs_all, file.name
+            assert "from limits import tell" in file.read_text(), file.name
