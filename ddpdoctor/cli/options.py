@@ -178,7 +178,7 @@ class LaunchOptions:
 
     nproc: int | None = _nproc()
     nnodes: int = _count(1, "Nodes, each with this command.")
-    node_rank: int | None = _number(None, "N", "This node's. [default: numbered as they meet]", least=0)
+    node_rank: int | None = _number(None, "N", "This node's. [default: 0; check gives numbers]", least=0)
     master_addr: str | None = _text("ADDRESS", "Address of node 0. [default: 127.0.0.1]")
     master_port: int | None = _number(
         None,

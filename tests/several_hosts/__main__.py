@@ -36,6 +36,11 @@ def numbered(bed: HostsBed, number: int) -> Launched:
     return bed.launch(number, PORT), {}
 
 
+def by_four(bed: HostsBed, number: int) -> Launched:
+    """With four ranks on each."""
+    return bed.launch(number, PORT, nproc=4), {"OMP_NUM_THREADS": "1"}
+
+
 def by_address(bed: HostsBed, number: int) -> Launched:
     """By the same options on each."""
     return [
@@ -105,6 +110,8 @@ class Case:
     """What becomes of host 1 while it trains."""
     reported_by: int = 0
     timeout: float = 100.0
+    seconds: float = 240.0
+    """For all of it."""
 
 
 def kill(bed: HostsBed) -> None:
@@ -172,6 +179,14 @@ CASES = {
     "by_c10d": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_c10d),
     "by_trainer": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, by_trainer),
     "by_operator": Case((*GROUP, *RUN), {}, by_operator),
+    "sixteen_hosts": Case(
+        (*RUN, "shards_of_each_host"),
+        {"DD105": "DistributedSampler of rank 0 on node0 "},
+        by_four,
+        hosts=16,
+        timeout=400.0,
+        seconds=500.0,
+    ),
     "by_mpirun": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, None),
     "name_comes_late": Case((*GROUP, *RUN), {}, by_trainer, prepares=late_name),
     "unnumbered_never_comes": Case(
@@ -231,7 +246,7 @@ def passes(name: str, case: Case) -> bool:
         if case.loses is not None:
             began = wait_for(Path(folder, "trains"))
             case.loses(bed)
-        ended = {host: command.communicate(timeout=SECONDS) for host, command in commands.items()}
+        ended = {host: command.communicate(timeout=case.seconds) for host, command in commands.items()}
         seconds = time.monotonic() - began
         left = [bed.pids(host) for host in range(case.hosts) if case.loses is None or host != 1]
     statuses = {
