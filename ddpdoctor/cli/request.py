@@ -85,7 +85,9 @@ def request_of(options: CheckOptions) -> Request:
         UsageError: an option asks for what cannot be.
     """
     config = read_config(Path.cwd())
-    options = with_launcher(config.fill(options), os.environ)
+    options = config.fill(options)
+    if not (options.world_size or options.trace):  # which are of this host alone
+        options = with_launcher(options, os.environ)
     try:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:

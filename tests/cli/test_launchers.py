@@ -1,12 +1,14 @@
 """What launchers say of the hosts on which they start the command."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launchers import first_host, with_launcher
 from ddpdoctor.cli.options import CheckOptions
+from ddpdoctor.cli.request import request_of
 
 STEP = {
     "SLURM_STEP_ID": "0",
@@ -129,6 +131,18 @@ def test_defaults_of_torchrun_are_defaults_here() -> None:
 def test_a_changing_number_of_hosts_is_refused() -> None:
     with pytest.raises(UsageError, match="PET_NNODES=1:4 is not one number of hosts"):
         with_launcher(CheckOptions(), {**DEFAULTS, "PET_NNODES": "1:4"})
+
+
+def test_a_rehearsal_of_many_ranks_is_on_this_host_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in DEFAULTS.items():
+        monkeypatch.setenv(name, value)
+    Path("train.py").touch()
+    options = CheckOptions(words=["train.py"], rehearse=True, world_size=64)
+    assert request_of(options).host.launch.nnodes == 1
+    assert request_of(CheckOptions(words=["train.py"])).host.launch.nnodes == 2
 
 
 @pytest.mark.parametrize(
