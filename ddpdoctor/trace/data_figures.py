@@ -28,7 +28,9 @@ def data_section(trace: Trace) -> Section | None:
         return None
     rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
     figures: list[Figure] = []
-    for of_loader in grouped(rounds, lambda shared: shared.about)[:MOST_LOADERS]:
+    # Several loaders may be made on one line, for training and for evaluation.
+    alike = grouped(rounds, lambda shared: (shared.about, _is_training(shared), shared.loader.samples))
+    for of_loader in alike[:MOST_LOADERS]:
         figures += _figures(of_loader)
     return Section("Who saw which data", figures=tuple(figures)) if figures else None
 
@@ -52,20 +54,27 @@ def _figures(rounds: Sequence[Round]) -> Iterator[Figure]:
         yield _batches_by_rank(uneven)
 
 
+def _is_training(shared: Round) -> bool:
+    return any(pass_.training for pass_ in shared.passes.values())
+
+
 def _name(shared: Round) -> str:
     at = shared.loader.at
-    kind = "training" if any(pass_.training for pass_ in shared.passes.values()) else "evaluation"
+    kind = "training" if _is_training(shared) else "evaluation"
     return f"{kind} on {shared.loader.dataset}" + (f", {PurePath(at.file).name}:{at.line}" if at else "")
 
 
 def _coverage(rounds: Sequence[Round], samples: int) -> Strips:
     """Of each pass: how many samples are drawn by one rank, by several, and by none."""
     rows = []
-    for shared, before in zip(rounds, [None, *rounds], strict=False):
+    numbers = [shared.number for shared in rounds]
+    if len(set(numbers)) < len(numbers):  # a loader is made for each
+        numbers = list(range(len(rounds)))
+    for number, shared, before in zip(numbers, rounds, [None, *rounds], strict=False):
         drawn = Counter(index for own in (shared.indices or {}).values() for index in own)
         once = sum(count == 1 for count in drawn.values())
         parts = (once, len(drawn) - once, max(0, samples - len(drawn)))
-        rows.append(Row(f"pass {shared.number}", tuple(_parts(parts)), _in_words(shared, before, parts)))
+        rows.append(Row(f"pass {number}", tuple(_parts(parts)), _in_words(shared, before, parts)))
     note = _even(rounds[0])
     return Strips(
         f"Samples drawn in {_name(rounds[0])}",

@@ -21,7 +21,7 @@ from ddpdoctor.trace.figures import sections
 from ddpdoctor.trace.training import TrainingStep
 from tests.report.sample import EVERYTHING
 from tests.support.flight import ring, waiting, write_job
-from tests.support.loading import drawing
+from tests.support.loading import drawing, evaluating
 from tests.support.recordings import recorded, recording, replace, step, where
 from tests.support.standstills import backward, collective, hung, queue, standstill
 from tests.support.training import diverging, each_step
@@ -146,6 +146,29 @@ def test_samples_drawn_once_more_than_once_and_never():
         (Tone.OTHER, 10),
     ]
     assert coverage.note == "Every rank has 1 batch in a pass."
+
+
+def remade(rank, own):
+    """A loader made anew on the same line for each of two passes."""
+    own = drawing(own, (0, 1, 2, 3), (4, 5, 6, 7))
+    first, second = own.passes
+    loaders = (own.loaders[0], replace(own.loaders[0], index=1))
+    return replace(own, loaders=loaders, passes=(first, replace(second, loader=1, number=0)))
+
+
+def test_passes_over_loaders_that_are_made_anew_are_counted_on():
+    assert [row.name for row in figure(recorded(2, remade), "Samples drawn").rows] == ["pass 0", "pass 1"]
+
+
+def test_loaders_of_one_line_for_training_and_evaluation_are_shown_apart():
+    def on_one_line(rank, own):
+        own = evaluating(drawing(own, (rank, rank + 2)), (rank, rank + 2))
+        first, held_out = own.loaders
+        return replace(own, loaders=(first, replace(held_out, at=first.at, dataset=first.dataset)))
+
+    trace = recorded(2, on_one_line)
+    for kind in ("training", "evaluation"):
+        assert [row.name for row in figure(trace, f"Samples drawn in {kind}").rows] == ["pass 0"]
 
 
 def test_ranks_that_share_samples_stand_in_a_matrix():
