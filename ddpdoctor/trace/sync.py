@@ -279,7 +279,10 @@ def last_backward(step: TrainingStep) -> float:
 
 def weights_are_made_equal(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
-    if any(map(_averages_weights, group.values())) or all(map(_averages_with_some_ranks, group.values())):
+    recordings = group.values()
+    if any(map(_averages_weights, recordings)) or all(map(_averages_with_some_ranks, recordings)):
+        return True
+    if all(map(_averages_by_hand, recordings)):
         return True
     apart: dict[int, bool] = {}
     for update in updates(group):
@@ -293,6 +296,14 @@ def _averages_weights(recording: Recording) -> bool:
     """Whether its optimizer averages weights, or a hook leaves that to one: post_localSGD_hook."""
     local = any("local" in (wrapper.hook or "").lower() for wrapper in recording.wrappers)
     return local or any(optimizer.averages for optimizer in recording.optimizers)
+
+
+def _averages_by_hand(recording: Recording) -> bool:
+    """Whether it all-reduces weights that it has trained: after as many updates of its own as it likes, with an
+    optimizer that may be a new one each time."""
+    begun = min((step.time for step in recording.steps), default=math.inf)
+    calls = recording.collectives
+    return any(call.weight_of and call.operation == "all_reduce" and call.time > begun for call in calls)
 
 
 def _averages_with_some_ranks(recording: Recording) -> bool:

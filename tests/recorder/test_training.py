@@ -194,11 +194,12 @@ def test_collectives_of_the_script(tmp_path):
         optimizer.step()
         torch.distributed.nn.all_reduce(model(torch.randn(3, 4)).mean()).backward()
         dist.broadcast(model.module.weight.data, src=1, group=pair)
+        dist.all_reduce(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
         all_reduce(torch.ones(2, dtype=torch.int64), dist.ReduceOp.MAX, async_op=True).wait()
         dist.barrier()
         """,
     )
-    gather, weight, bias, differentiable, broadcast, most, barrier = seen.collectives
+    gather, weight, bias, differentiable, broadcast, flat, most, barrier = seen.collectives
     assert (gather.operation, gather.shape, gather.requires_grad) == ("all_gather", (3, 4), True)
     assert gather.at.line == line_of(tmp_path, "dist.all_gather(")
     assert (weight.gradient_of, bias.gradient_of, weight.reduce) == ("weight", "bias", "sum")
@@ -207,6 +208,7 @@ def test_collectives_of_the_script(tmp_path):
     )
     assert (differentiable.differentiable, differentiable.requires_grad) == (True, True)
     assert (broadcast.group, broadcast.peer, broadcast.weight_of) == ((0, 1), 1, "weight")
+    assert (flat.shape, flat.weight_of) == ((20,), "weight")
     assert (most.reduce, most.dtype) == ("max", "int64")
     assert (barrier.operation, barrier.shape) == ("barrier", None)
     assert seen.steps[0].backwards[0].gathered is True

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..digest import is_plain, unseen
 from ..events.training import Collective
-from ..flattened import first_inside
+from ..flattened import first_gradient_inside, first_weight_inside
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
@@ -165,7 +165,7 @@ class _Collectives:
         return fields
 
     def _parameter(self, tensor: Any) -> tuple[Any, str]:
-        """The parameter whose memory, or whose gradient's memory, this is, or with whose gradient it begins."""
+        """The parameter whose memory, or whose gradient's, this is, or of which it begins with a copy."""
         if not is_plain(self.torch, tensor) or not tensor.numel():
             return None, ""
         address, size = tensor.data_ptr(), tensor.numel()
@@ -177,7 +177,10 @@ class _Collectives:
                 return parameter, "weight_of"
             if parameter.grad is not None and parameter.grad.data_ptr() == address:
                 return parameter, "gradient_of"
-        return first_inside(self.torch, tensor, plain), "gradient_of"
+        flat = first_gradient_inside(self.torch, tensor, plain)
+        if flat is not None:
+            return flat, "gradient_of"
+        return first_weight_inside(self.torch, tensor, plain), "weight_of"
 
     def _parameters(self) -> list[Any]:
         held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]

@@ -1,5 +1,7 @@
 """DD206 on what the recorder saw of a script."""
 
+import pytest
+
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.training import Collective, ForwardWeights, GradientCall
@@ -76,6 +78,20 @@ def test_weights_that_are_averaged_at_intervals_are_by_design():
         return replace(one, steps=steps)
 
     assert "no step was seen" in skipped("DD206", Source.RUN, recorded(2, change)).reason
+
+
+@pytest.mark.parametrize(("issued", "by_design"), [(9.0, True), (-1.0, False)])
+def test_weights_that_the_script_averages_after_updates_of_each_rank_are_by_design(issued, by_design):
+    """Their steps need not be as many on each rank, so that those of one number may never be equal again."""
+    sent = (Collective(issued, where(60), "all_reduce", weight_of="weight"),)
+
+    def change(rank, one):
+        return replace(one, steps=tuple(diverging(rank, step) for step in one.steps), collectives=sent)
+
+    if by_design:
+        skipped("DD206", Source.RUN, recorded(2, change))
+    else:
+        only_finding("DD206", Source.RUN, recorded(2, change))
 
 
 def test_shards_by_design_are_not_compared():
