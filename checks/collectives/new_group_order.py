@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ddpdoctor.blame.causes import (
@@ -11,6 +12,7 @@ from ddpdoctor.blame.wording import cause_fields, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.model import Evidence, Finding, Judgement, Level, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
@@ -58,6 +60,8 @@ class NewGroupOrder(StandstillCheck):
             )
             return [finding if trace.broken else replace(finding, level=Level.WARN)]
         trace.require_end()
+        if row:
+            return [replace(self._group_made_alone(_made_alone(row)), level=Level.WARN)]
         most = max(len(recording.group_events("new_group")) for recording in recordings.values())
         if not most:
             return Skipped("the script creates no process groups of its own")
@@ -111,6 +115,15 @@ class NewGroupOrder(StandstillCheck):
             f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
             **{**cause_fields(cause), "evidence": memberships},
         )
+
+
+def _made_alone(row: Mapping[int, GroupEvent | None]) -> GroupMadeAlone:
+    """Of ranks that have all come to their end, some of which called new_group once more."""
+    made = {rank: event for rank, event in row.items() if event}
+    first, others = next(iter(made.values())), tuple(rank for rank in row if rank not in made)
+    return GroupMadeAlone(
+        culprits=tuple(made), waiting=others, where=first.at, made=True, members=first.ranks
+    )
 
 
 def _for(ranks: Members) -> str:

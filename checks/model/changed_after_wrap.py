@@ -10,14 +10,22 @@ from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks, 
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
+_WRAP_LAST = (
+    "model = DistributedDataParallel(net)    # last, after every change to net's modules and parameters"
+)
+_WRAP_AGAIN = (
+    "net.requires_grad_(True)\n"
+    "model = DistributedDataParallel(net)    # again, each time that parameters were unfrozen"
+)
+
 
 class ChangedAfterWrap(Check):
     """Parameters were replaced, added or converted after the wrap.
 
     What it finds:
-        Trainable parameters inside a wrapped module that were not there when DDP was constructed; and forwards
-        through the wrapper whose backward all-reduced nothing, although every parameter got a gradient: the
-        module was moved or converted to another type and back, which drops the reducer's hooks.
+        Trainable parameters inside a wrapped module that were not there, or were frozen, when DDP was constructed;
+        and forwards through the wrapper whose backward all-reduced nothing, although every parameter got a
+        gradient: the module was moved or converted to another type and back, which drops the reducer's hooks.
 
     Why it matters:
         DDP registers its hooks once, in its constructor. What comes later is averaged by nobody: each rank trains
@@ -53,14 +61,21 @@ class ChangedAfterWrap(Check):
     ) -> Finding:
         rank, first = next(iter(forwards.items()))
         wrapper = recordings[rank].wrapper(first.wrapper) or recordings[rank].wrappers[0]
-        shown = on_ranks(forwards, lambda forward: f"new: {listing(forward.unknown, 8)}")
+        frozen = {parameter.key for parameter in wrapper.parameters if not parameter.requires_grad}
+        unfrozen = frozen.issuperset(first.unknown)
+        word = "unfrozen" if unfrozen else "new"
+        shown = on_ranks(forwards, lambda forward: f"{word}: {listing(forward.unknown, 8)}")
         evidence = (*shown["evidence"], *shown_at("used", first.at))
         return self.fail(
             f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
             f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
-            why="They were added to the module after the wrap. DDP registers its hooks in the constructor, so "
-            "the gradients of these parameters are not averaged.",
-            fix="model = DistributedDataParallel(net)    # last, after every change to net's modules and parameters",
+            why=(
+                "They did not require a gradient at the wrap."
+                if unfrozen
+                else "They were added after the wrap."
+            )
+            + " DDP registers its hooks in the constructor, so the gradients of these parameters are not averaged.",
+            fix=_WRAP_AGAIN if unfrozen else _WRAP_LAST,
             **{**shown, "where": wrapper.at or first.at, "evidence": evidence},
             about=of_model(wrapper),
         )

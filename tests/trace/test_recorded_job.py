@@ -282,6 +282,15 @@ def test_orders_that_differ_are_found_where_nothing_stands_still():
     assert finding.ranks == (2, 3)
 
 
+def test_a_group_that_only_its_member_made_where_nothing_stands_still():
+    def change(rank: int, one: Recording) -> Recording:
+        return groups(one, (0,)) if rank == 0 else one
+
+    finding = only_finding("DD309", Source.RUN, recorded(3, change))
+    assert (finding.level, finding.ranks, finding.where) == (Level.WARN, (0,), where(25))
+    assert finding.headline == "rank 0 alone called new_group for rank 0, and ranks 1-2 did not"
+
+
 def test_groups_that_their_members_make_among_themselves_are_right():
     def change(rank: int, one: Recording) -> Recording:
         event = GroupEvent("new_group", 1.0, where(25), ranks=(rank,), local=True)

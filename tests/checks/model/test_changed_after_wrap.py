@@ -15,6 +15,19 @@ def test_parameters_that_came_after_the_wrap():
     assert finding.where == where(30)
 
 
+def test_parameters_that_were_frozen_at_the_wrap():
+    def change(rank, one):
+        (wrapper,) = one.wrappers
+        weight, *others = wrapper.parameters
+        wrapped = replace(wrapper, parameters=(replace(weight, requires_grad=False), *others))
+        step = replace(one.steps[-1], forwards=(forward(one.steps[-1].time + 0.2, unknown=(weight.key,)),))
+        return replace(one, wrappers=(wrapped,), steps=(*one.steps[:-1], step))
+
+    finding = only_finding("DD205", Source.RUN, recorded(2, change))
+    assert finding.why.startswith("They did not require a gradient at the wrap. ")
+    assert "again, each time that parameters were unfrozen" in finding.fix
+
+
 def test_an_evaluation_tells_nothing():
     trace = each_step(
         lambda r, own: replace(own, forwards=(*own.forwards, forward(own.time, unknown=("a",), grad=False)))
