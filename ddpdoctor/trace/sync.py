@@ -284,12 +284,39 @@ def weights_are_made_equal(group: Group) -> bool:
         return True
     if all(map(_averages_by_hand, recordings)):
         return True
-    apart: dict[int, bool] = {}
+    first: dict[int, Update] = {}
     for update in updates(group):
-        if apart.get(update.optimizer) and all(update.before.values()) and not differing(update.before):
-            return True
-        apart[update.optimizer] = bool(differing(update.after))
-    return False
+        if update.optimizer not in first and differing(update.after):
+            first[update.optimizer] = update
+    return any(_equal_again(group, update) for update in first.values())
+
+
+def _equal_again(group: Group, update: Update) -> bool:
+    """Whether weights that differed after an update are the same on all ranks before a later one of each rank.
+
+    Ranks need not take as many steps in between, nor with the same optimizer where they hand on something else.
+    """
+    keys = differing(update.after)
+    any_optimizer = all(map(_hands_on_weights, group.values()))
+    met = [
+        {
+            tuple(taken.before[key] for key in keys)
+            for step in recording.steps
+            for taken in step.optimizer_steps
+            if taken.before and taken.before.keys() >= set(keys) and taken.time > update.taken[rank].time
+            if any_optimizer or taken.optimizer == update.taken[rank].optimizer
+        }
+        for rank, recording in group.items()
+    ]
+    return bool(set.intersection(*met))
+
+
+def _hands_on_weights(recording: Recording) -> bool:
+    """Whether the script, and no wrapper, may send weights: as tensors, or inside objects."""
+    return not recording.wrappers and any(
+        call.weight_of or elements(call) > LARGEST_STATISTIC or "object" in call.operation
+        for call in recording.collectives
+    )
 
 
 def _averages_weights(recording: Recording) -> bool:

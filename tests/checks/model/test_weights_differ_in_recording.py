@@ -94,6 +94,24 @@ def test_weights_that_the_script_averages_after_updates_of_each_rank_are_by_desi
         only_finding("DD206", Source.RUN, recorded(2, change))
 
 
+@pytest.mark.parametrize("by_design", [True, False])
+def test_weights_that_are_equal_after_unequal_numbers_of_steps_are_averaged_by_design(by_design):
+    """Rank 1 takes two steps before the ranks average their weights, the others one."""
+
+    def change(rank, one):
+        steps = [diverging(rank, step) for step in one.steps]
+        at = 2 if rank == 1 else 1
+        if by_design or rank:
+            steps[at] = with_update(steps[at], before={"weight": "average", "bias": "average"})
+        return replace(one, steps=tuple(steps))
+
+    trace = recorded(3, change)
+    if by_design:
+        skipped("DD206", Source.RUN, trace)
+    else:
+        only_finding("DD206", Source.RUN, trace)
+
+
 def test_shards_by_design_are_not_compared():
     def change(rank, one):
         one = moved([1])(rank, one)
