@@ -10,10 +10,10 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Backward, Forward, Wrapper
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
+from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -164,6 +164,7 @@ class ParametersUnused(StandstillCheck):
             where=where,
             evidence=(
                 *by_state({rank: _shown(missing.get(rank, ())) for rank in recordings}),
+                *_gathered(recordings[ranks[0]]),
                 *last_lines(raised),
             ),
             about=_models(recordings, missing),
@@ -271,6 +272,17 @@ def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
     if not through or not any(of_wrapper.values()):
         return []
     return [key for key, digest in of_wrapper.items() if digest is None]
+
+
+def _gathered(recording: Recording) -> tuple[Evidence, ...]:
+    """The line at which its last step gathered features without their gradient: the loss may use these alone."""
+    calls = recording.steps[-1].collectives if recording.steps else ()
+    blind = (call.at for call in calls if "gather" in call.operation and _loses_gradient(call))
+    return shown_at("gathered, without their gradient,", next(blind, None))
+
+
+def _loses_gradient(call: Collective) -> bool:
+    return bool(call.requires_grad) and not call.differentiable
 
 
 def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]) -> str:

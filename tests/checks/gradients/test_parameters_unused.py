@@ -1,6 +1,6 @@
 from ddpdoctor import registry
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import Backward
+from ddpdoctor.recorder.events.training import Backward, Collective
 from tests.support.judging import only_finding, passed
 from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_FORWARD, raising, with_update
@@ -42,6 +42,17 @@ def test_the_rank_that_left_it_out_is_to_blame_and_not_those_that_waited():
 def test_a_last_step_without_a_gradient_is_found_before_it_raises():
     trace = recorded(2, lambda rank, one: without_bias(one))
     assert "bias" in only_finding("DD204", Source.RUN, trace).headline
+
+
+def test_a_gathering_that_leaves_out_the_gradient_is_shown():
+    gathered = Collective(3.1, where(44), "all_gather", requires_grad=True)
+
+    def change(rank, one):
+        *steps, last = without_bias(one).steps
+        return replace(one, steps=(*steps, replace(last, collectives=(gathered,))))
+
+    finding = only_finding("DD204", Source.RUN, recorded(2, change))
+    assert [evidence.where for evidence in finding.evidence if evidence.where] == [where(44)]
 
 
 def test_a_later_forward_shows_that_ddp_did_not_miss_it():
