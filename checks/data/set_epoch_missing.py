@@ -14,6 +14,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, grouped, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.syntax import calls_on
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
@@ -215,8 +216,17 @@ def _loops(recording: Recording) -> list[Loop]:
             made = (loader.at, loader.content) if loader.at and loader.content else loader.index
             training = sum(wrapper.time <= pass_.begin for wrapper in recording.wrappers)
             drawn = replace(pass_, sampler=pass_.sampler or loader.sampler)
-            loops.setdefault((pass_.at, made, training), Loop(loader, [])).passes.append(drawn)
+            key: object = pass_.at, made, training
+            again = loops.get(("iter", made, training))
+            if calls_on(pass_.at, "iter") and (again is None or _goes_on_after(again.passes[-1], pass_)):
+                key = "iter", made, training
+            loops.setdefault(key, Loop(loader, [])).passes.append(drawn)
     return list(loops.values())
+
+
+def _goes_on_after(pass_: Pass, other: Pass) -> bool:
+    """Whether a pass was begun anew, by another line than the first, because the one before had come to its end."""
+    return pass_.ended == "exhausted" and pass_.end is not None and pass_.end <= other.begin
 
 
 def _first_training(recording: Recording) -> float:

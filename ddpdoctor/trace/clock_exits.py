@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.source_loops import exit_branches
-from ddpdoctor.trace.syntax import lines, parsed
+from ddpdoctor.trace.syntax import enclosing_function, own_nodes, parsed
 
 _CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "now", "utcnow"}
 _MODULES = {"time", "datetime"}
@@ -25,47 +24,30 @@ def clock_exit(update: Where | None) -> Where | None:
     if update is None or update.line is None or tree is None:
         return None
     branches = exit_branches(update)
-    scope = _scope(tree, update.line)
+    scope = enclosing_function(tree, update.line)
     names = _from_clock(scope)
     if _may_be_exchanged(scope, names):
         return None
     constants = _constants(tree) | _constants(scope)
-    conditions = (node for node in _own(scope) if isinstance(node, ast.If | ast.While))
+    conditions = (node for node in own_nodes(scope) if isinstance(node, ast.If | ast.While))
     timed = (node for node in conditions if _is_over(node.test, names, constants))
     line = next((node.lineno for node in timed if node.lineno in branches), None)
     return Where(update.file, line, update.function) if line else None
 
 
-def _scope(tree: ast.Module, line: int) -> ast.AST:
-    """The innermost function that a line stands in."""
-    functions = (
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in lines(node)
-    )
-    return max(functions, key=lambda node: node.lineno, default=tree)
-
-
-def _own(scope: ast.AST) -> Iterator[ast.AST]:
-    """What stands in it and in no function inside."""
-    for child in ast.iter_child_nodes(scope):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            yield child
-            yield from _own(child)
-
-
 def _from_clock(scope: ast.AST) -> set[str]:
     """Names that are computed from the time; not those that hold a time, such as when it began."""
     names: set[str] = set()
-    assigned = [node for node in _own(scope) if isinstance(node, ast.Assign)]
+    assigned = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
     for _ in range(3):
         for node in assigned:
-            if any(_reads_clock(part) or _is_named(part, names) for part in ast.walk(node.value)):
+            if any(reads_clock(part) or _is_named(part, names) for part in ast.walk(node.value)):
                 names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return names
 
 
-def _reads_clock(node: ast.AST) -> bool:
+def reads_clock(node: ast.AST) -> bool:
+    """Whether it asks for the time."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func
@@ -82,12 +64,12 @@ def _is_named(node: ast.AST, names: set[str]) -> bool:
 
 def _may_be_exchanged(scope: ast.AST, names: set[str]) -> bool:
     """Whether a function that nobody here knows is given something that was computed from the time."""
-    for node in _own(scope):
-        if isinstance(node, ast.Call) and not _reads_clock(node):
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Call) and not reads_clock(node):
             function = getattr(node.func, "attr", getattr(node.func, "id", ""))
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             parts = [part for argument in given for part in ast.walk(argument)]
-            if function not in _HARMLESS and any(_is_named(p, names) or _reads_clock(p) for p in parts):
+            if function not in _HARMLESS and any(_is_named(p, names) or reads_clock(p) for p in parts):
                 return True
     return False
 
@@ -96,7 +78,7 @@ def _constants(tree: ast.AST) -> set[str]:
     """Names that are assigned a number, and nothing else."""
     assigned = [
         (target.id, node.value)
-        for node in _own(tree)
+        for node in own_nodes(tree)
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
@@ -123,6 +105,6 @@ def _is_over(test: ast.expr, names: set[str], constants: set[str]) -> bool:
     if not isinstance(test, ast.Compare) or len(test.comparators) != 1:
         return False
     sides = (test.left, test.comparators[0])
-    timed = [any(_reads_clock(part) or _is_named(part, names) for part in ast.walk(side)) for side in sides]
+    timed = [any(reads_clock(part) or _is_named(part, names) for part in ast.walk(side)) for side in sides]
     fixed = [_is_fixed(side, constants) for side in sides]
     return (timed[0] and fixed[1]) or (timed[1] and fixed[0])

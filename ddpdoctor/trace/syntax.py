@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from ddpdoctor.model import Where
 
 LARGEST = 1 << 20
 """Bytes of a file that is read, and so more than its lines."""
@@ -23,3 +26,30 @@ def parsed(file: str) -> ast.Module | None:
 def lines(*nodes: ast.stmt | ast.excepthandler) -> range:
     """The lines from the first to the last of these, which stand one behind the other."""
     return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1) if nodes else range(0)
+
+
+def enclosing_function(tree: ast.Module, line: int) -> ast.AST:
+    """The innermost function that a line stands in; the module where it stands in none."""
+    functions = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in lines(node)
+    )
+    return max(functions, key=lambda node: node.lineno, default=tree)
+
+
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, or a module, and in no function or class inside."""
+    for child in ast.iter_child_nodes(scope):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield child
+            yield from own_nodes(child)
+
+
+def calls_on(at: Where | None, name: str) -> bool:
+    """Whether a function of this name is called on a line."""
+    tree = parsed(at.file) if at is not None else None
+    if at is None or tree is None:
+        return False
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == at.line)
+    return any(getattr(call.func, "id", "") == name for call in calls)

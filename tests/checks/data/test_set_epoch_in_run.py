@@ -1,8 +1,10 @@
 """DD103 on a training run."""
 
+from pathlib import Path
+
 import pytest
 
-from ddpdoctor.model import Level, Source
+from ddpdoctor.model import Level, Source, Where
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import Wrapper
 from tests.support.judging import only_finding, passed, skipped
@@ -151,3 +153,38 @@ def test_two_samplers_that_one_loop_draws_from_are_one_finding():
         "the samplers of 2 DataLoaders give ranks 0-1 the same order in each of 3 training passes, epoch 0 in each"
     )
     assert [subject.name for subject in finding.about] == ["train.py:40", "train.py:41"]
+
+
+def begun_by(folder: Path, *lines: str, ended: str = "exhausted"):
+    """Passes of one epoch, each begun by a line of its own."""
+    file = folder / "train.py"
+    file.write_text("\n".join(lines) + "\n")
+
+    def change(rank, one):
+        own = drawing(one, *(tuple(i + rank for i in ORDERS[0]) for _ in lines), loader=SMALL)
+        passes = tuple(
+            replace(
+                pass_,
+                at=Where(str(file), line, "<module>"),
+                sampler=sampler(0),
+                begin=10.0 * line,
+                end=10.0 * line + 5,
+                ended=ended,
+            )
+            for line, pass_ in enumerate(own.passes, 1)
+        )
+        return replace(own, passes=passes)
+
+    return recorded(change=change)
+
+
+def test_an_iterator_that_is_begun_anew_where_the_one_before_has_ended(tmp_path: Path):
+    finding = only_finding("DD103", Source.RUN, begun_by(tmp_path, "b = iter(loader)", "b = iter(loader)"))
+    assert finding.where is not None
+    assert finding.where.line == 2
+
+
+def test_loops_over_one_epoch_at_several_lines_are_left_alone(tmp_path: Path):
+    skipped("DD103", Source.RUN, begun_by(tmp_path, "for b in loader: pass", "for c in loader: pass"))
+    # The first was not drawn to its end.
+    skipped("DD103", Source.RUN, begun_by(tmp_path, "b = iter(loader)", "c = iter(loader)", ended="left"))
