@@ -18,8 +18,8 @@ _RACING = {"write": "wrote", "extract": "extracted"}
 _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
 """What succeeds on one rank only."""
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
-_ON_PURPOSE = (".lock", ".log")
-"""Suffixes of files that several processes open by design: locks, and logs (DD606)."""
+_LOCK, _LOG = ".lock", ".log"
+"""Suffixes of files that several processes open by design: locks, and logs to which each of them adds (DD606)."""
 _MOST_PATHS = 4
 """Paths of one line that the evidence lists."""
 
@@ -31,7 +31,8 @@ class SharedPathRace(Check):
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
         collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
         that came too late failed; and a folder that each rank makes where it finds none, where it happened to go
-        well. Checkpoints (DD402) and log files (DD606) have their own checks.
+        well. Checkpoints (DD402) and log files to which every rank adds (DD606) have their own checks; a log that
+        every rank empties by open(path, "w") is found here.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
@@ -175,10 +176,15 @@ def _writes_by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, 
     for rank, recording in recordings.items():
         for event in recording.files:
             racing = event.action in _RACING and event.at is not None
-            intended = event.path.endswith(_ON_PURPOSE) or event.path in others or _is_below(event.path, logs)
+            intended = _is_intended(event) or event.path in others or _is_below(event.path, logs)
             if racing and not intended:
                 first[recording.host, event.path].setdefault(rank, event)
     return {path: events for (_, path), events in first.items()}
+
+
+def _is_intended(event: FileEvent) -> bool:
+    """Whether several processes open such a file by design."""
+    return event.path.endswith(_LOCK) or (event.path.endswith(_LOG) and not event.emptied)
 
 
 def _is_below(path: str, folders: set[str]) -> bool:

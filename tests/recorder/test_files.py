@@ -31,3 +31,6 @@ def test_what_is_written_is_told_however_much_is_read(tmp_path: Path) -> None:
     assert all(isinstance(read, FileRead) for read in reads)
     assert isinstance(written, FileEvent)
     assert (written.action, written.path) == ("write", str(tmp_path / "index.json"))
+    assert written.emptied
+    watch._look("open", (str(tmp_path / "train.log"), "a", 0), frame)
+    assert not events[-1].emptied

@@ -103,6 +103,8 @@ class FileEvent(Event):
     at: Where | None
     background: bool = False
     """Whether another thread than the main one did it."""
+    emptied: bool = False
+    """Whether a write took away what was in the file."""
 
 
 @dataclass(slots=True)

@@ -136,7 +136,7 @@ class _Watch:
             self._tell_once("lock", path if "lock" in os.path.basename(path) else "")
             return
         if path and not path.startswith((*_NOT_FILES, self.records)) and self._is_the_scripts(frame):
-            self._tell(_EVENTS[event], path)
+            self._tell(_EVENTS[event], path, emptied=event == "open" and _empties(*args[1:3]))
 
     def _is_the_scripts(self, frame: FrameType | None) -> bool:
         """Whether the script's own code asks for it, itself or through what opens files for its caller."""
@@ -156,12 +156,12 @@ class _Watch:
             self.counts[None, path] += 1
             self.session.event(FileEvent(action, path, time.monotonic(), self.session.here()))
 
-    def _tell(self, action: str, path: str) -> None:
+    def _tell(self, action: str, path: str, *, emptied: bool = False) -> None:
         at = self.session.here()
         self.counts[at, action] += 1
         if self.counts[at, action] <= _MOST_OF_A_LINE:
             background = threading.current_thread() is not threading.main_thread()
-            self.session.event(FileEvent(action, path, time.monotonic(), at, background))
+            self.session.event(FileEvent(action, path, time.monotonic(), at, background, emptied))
 
     def _tell_read(self, event: str, args: tuple[Any, ...], frame: FrameType) -> None:
         if str(frame.f_globals.get("__name__")).startswith(("torch.", "importlib")):
@@ -202,6 +202,11 @@ def _changes(path: Any, mode: Any, flags: Any) -> bool:
     if isinstance(mode, str):
         return "w" in mode or "x" in mode or ("a" in mode and not os.path.exists(path))
     return bool(flags & (os.O_CREAT | os.O_TRUNC))
+
+
+def _empties(mode: Any, flags: Any) -> bool:
+    """Whether opening takes away what is in the file."""
+    return "w" in mode if isinstance(mode, str) else bool(flags & os.O_TRUNC)
 
 
 def _is_own(path: Any, mode: Any, flags: Any) -> bool:

@@ -162,3 +162,16 @@ def test_a_folder_of_rank_0_that_others_wait_for() -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(lambda rank: 14 + 5 * rank)), Passed)
     barrier = Collective(11.0, where(16), "barrier", number=0)
     assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(collectives=(barrier,))), Passed)
+
+
+def test_a_log_that_every_rank_empties() -> None:
+    def change(rank: int, one: Recording) -> Recording:
+        event = FileEvent("write", "/jobs/train.log", 10.0 + 2 * rank, where(15), emptied=True)
+        return replace(one, files=(event,))
+
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(change=change))
+    assert finding.headline == "ranks 0-1 wrote '/jobs/train.log' without synchronizing"
+
+
+def test_a_log_to_which_every_rank_adds_is_left_alone() -> None:
+    assert isinstance(ask(CHECK.code, Source.RUN, written("/jobs/train.log")), Passed)
