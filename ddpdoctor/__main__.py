@@ -1,7 +1,12 @@
 """``python -m ddpdoctor`` and the ``ddpdoctor`` command."""
 
+import gc
 import os
 import sys
+
+_COLLECT_AFTER = 100_000
+"""Objects that are made between two passes of the garbage collector: facts, records and findings stay to the end, and
+looking at them again and again would take an eighth of a check."""
 
 
 def main() -> None:
@@ -10,6 +15,7 @@ def main() -> None:
     A bug of ours ends with status 2: Python's own 1 would read as a finding.
     """
     _open_closed_streams()
+    gc.set_threshold(_COLLECT_AFTER)
     from ddpdoctor.cli import run
 
     try:
