@@ -99,7 +99,7 @@ def _let_stand(
     end = max(ends) + max(seconds, _ENDING * (max(ends) - min(begins)))
     for rank, own in spans.items():
         if rank in job.ranks and not job.ranks[rank].left:
-            own.append(_standing(job, recordings[rank], rank, end, culprits))
+            own.append(_standing(job, recordings[rank], rank, own, end, culprits))
 
 
 def _begin(spans: Iterable[Sequence[Span]]) -> float:
@@ -260,10 +260,13 @@ def _waited(
         )
 
 
-def _standing(job: Standings, recording: Recording, rank: int, end: float, culprits: Sequence[int]) -> Span:
-    """What a rank does since its last event, or since it called what did not end."""
+def _standing(
+    job: Standings, recording: Recording, rank: int, own: Sequence[Span], end: float, culprits: Sequence[int]
+) -> Span:
+    """What a rank does since the last that is known of it, or since it called what did not end."""
     standing, call = job.ranks[rank], open_call(recording)
-    last = (call.time if call else recording.last) + recording.clock
+    known = max((span.end for span in own if span.shade == 1.0), default=recording.last + recording.clock)
+    last = call.time + recording.clock if call else known
     tone = Tone.BAD if rank in culprits else Tone.WAIT if standing.waits else Tone.OTHER
     return Span(last, end, tone, f"rank {rank} {doing(standing)}")
 

@@ -302,6 +302,13 @@ def test_a_hang_lasts_to_the_end_of_the_timeline():
     assert timeline.end >= 7.0
 
 
+def test_a_rank_stands_still_since_the_last_that_is_known_of_it():
+    job = stuck()
+    ranks = tuple(replace(each, recording=replace(each.recording, last=90.0)) for each in job.ranks)
+    last = [row.spans[-1] for row in figure(replace(job, ranks=ranks), "What each rank did").rows]
+    assert [round(span.end - span.begin) for span in last] == [99] * 4
+
+
 def test_dumps_alone_show_who_waits_for_whom(tmp_path):
     write_job(tmp_path, 8, lambda rank: ring(1, 3) + ([] if rank == 5 else [waiting(4)]))
     trace = Trace((), standstill=Standstill(flight=read_folder(tmp_path).ranks))
