@@ -40,6 +40,9 @@ class Picture(str, Enum):
 
 FolderOption = Annotated[str, typer.Option("--folder", metavar="FOLDER", help="The folder with the runs.")]
 FormatOption = Annotated[RunFormat, typer.Option("--format", help="Format of the output.")]
+OutputOption = Annotated[
+    str | None, typer.Option("--output", metavar="FILE", help="Write to this file instead of stdout.")
+]
 BaselineOption = Annotated[
     str | None,
     typer.Option(
@@ -63,13 +66,17 @@ def main(ctx: typer.Context) -> None:
 
 
 @app.command("list")
-def list_(folder: FolderOption = FOLDER, format_: FormatOption = RunFormat.TABLE) -> None:
+def list_(
+    folder: FolderOption = FOLDER,
+    format_: FormatOption = RunFormat.TABLE,
+    output: OutputOption = None,
+) -> None:
     """List the runs, oldest first."""
     from ddpdoctor.runs import tables
 
     runs = _chosen((), folder)
     summaries = _summaries(runs, folder)
-    _write(runs, summaries, format_, tables.list_table(summaries))
+    _write(runs, summaries, format_, tables.list_table(summaries), output=output)
 
 
 @app.command()
@@ -77,6 +84,7 @@ def show(
     run: Annotated[str, typer.Argument(help="A name, the beginning of one, a folder, or 'latest'.")] = LATEST,
     folder: FolderOption = FOLDER,
     format_: FormatOption = RunFormat.TABLE,
+    output: OutputOption = None,
 ) -> None:
     """Show one run: its launch, what it reached, its configuration."""
     from ddpdoctor.runs import tables
@@ -84,7 +92,7 @@ def show(
     chosen = _chosen((run,), folder)
     summaries = _summaries(chosen, folder)
     extra = [{"config": dict(tables.flat(run.config)), "folder": str(run.folder)} for run in chosen]
-    _write(chosen, summaries, format_, tables.details(chosen[0], summaries[0]), extra)
+    _write(chosen, summaries, format_, tables.details(chosen[0], summaries[0]), extra, output)
 
 
 @app.command()
@@ -93,13 +101,14 @@ def summary(
     folder: FolderOption = FOLDER,
     baseline: BaselineOption = None,
     format_: FormatOption = RunFormat.TABLE,
+    output: OutputOption = None,
 ) -> None:
     """Throughput, speed-up and efficiency against the run with one process."""
     from ddpdoctor.runs import tables
 
     chosen = _chosen(tuple(runs or ()), folder)
     summaries = _summaries(chosen, folder, baseline)
-    _write(chosen, summaries, format_, tables.speed_table(summaries))
+    _write(chosen, summaries, format_, tables.speed_table(summaries), output=output)
 
 
 @app.command()
@@ -111,6 +120,7 @@ def compare(
         str | None, typer.Option("--plot", metavar="FILE", help="Draw their curves too: .png or .svg.")
     ] = None,
     format_: FormatOption = RunFormat.TABLE,
+    output: OutputOption = None,
 ) -> None:
     """Set runs side by side: what they reached, how fast, and the settings in which they differ."""
     from ddpdoctor.runs import tables
@@ -124,7 +134,7 @@ def compare(
     apart = tables.differences(chosen) or "all settings are the same\n"
     text = "\n".join((tables.list_table(summaries), tables.speed_table(summaries), apart))
     extra = [{"config": dict(tables.flat(run.config))} for run in chosen]
-    _write(chosen, summaries, format_, text, extra)
+    _write(chosen, summaries, format_, text, extra, output)
 
 
 @app.command()
@@ -189,16 +199,18 @@ def _write(
     format_: RunFormat,
     text: str,
     extra: Sequence[Mapping[str, object]] | None = None,
+    output: str | None = None,
 ) -> None:
     """Write in the format that was asked for.
 
     Args:
         text: the table.
         extra: what JSON says beside the summary, for each run.
+        output: a file instead of stdout.
     """
     import json
 
-    from ddpdoctor.cli.report_output import write_out
+    from ddpdoctor.cli.report_output import open_output, write_text
     from ddpdoctor.report.html import sections_page
     from ddpdoctor.runs import tables
     from ddpdoctor.runs.figures import sections
@@ -215,7 +227,7 @@ def _write(
         text = sections_page(
             "ddpdoctor runs", ", ".join(run.name for run in runs[:8]), sections(runs, summaries)
         )
-    write_out(text)
+    write_text(text, open_output(output))
 
 
 def _summaries(runs: list[Run], folder: str, baseline: str | None = None) -> list[Summary]:

@@ -73,6 +73,18 @@ def test_compare_shows_the_settings_that_differ(runs, said):
     assert said("compare", "2_ranks") == (2, "", "ddpdoctor: error: compare requires at least two runs\n")
 
 
+@pytest.mark.parametrize("command", [["list"], ["summary"], ["show"], ["compare", "2_ranks", "4_ranks"]])
+def test_output_goes_to_a_file(runs, said, tmp_path, command):
+    status, out, _ = said(*command, "--format", "html", "--output", "runs.html")
+    assert (status, out) == (0, "")
+    assert (tmp_path / "runs.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_an_output_that_cannot_be_written_is_one_line(runs, said):
+    status, _, error = said("list", "--output", "/nowhere/runs.html")
+    assert (status, error.count("\n")) == (2, 1)
+
+
 @pytest.mark.parametrize("command", ["list", "summary", "show"])
 def test_json(runs, said, command):
     _, out, _ = said(command, "--format", "json")
