@@ -131,7 +131,7 @@ class Case:
         """
         recordings = [*(rank.recording for rank in self.trace.ranks), *self.trace.others]
         names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
-        return [self.project.source(name) for name in names]
+        return [self.project.source(name) for name in names if self.project.path(name).is_file()]
 
     @property
     def line(self) -> int:

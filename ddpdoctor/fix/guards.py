@@ -59,9 +59,9 @@ def is_rank_0(source: Source, at: Node) -> str:
     for call in calls(source, *_MAIN):
         if dotted(call.func) and not call.args:
             return str(source.code(call))
-    number = rank(source, at, plain=True)
-    if number.endswith("()") and may_lack_group(source):
-        return f"not {has_group(source)} or {number} == 0"
+    number = rank(source, at)
+    if number.startswith("("):
+        return f"not {has_group(source)} or {rank(source, at, plain=True)} == 0"
     return f"{number} == 0"
 
 
@@ -90,7 +90,9 @@ def all_come_to(source: Source, node: Node, depth: int = 2) -> bool:
     for parent in source.above(node):
         if parent is function:
             break
-        of_rank = isinstance(parent, (cst.If, cst.While)) and _OF_RANK.search(source.code(parent.test))
+        of_rank = isinstance(parent, (cst.If, cst.IfExp, cst.While)) and _OF_RANK.search(
+            source.code(parent.test)
+        )
         if of_rank and not calls(source, "barrier", within=parent):
             return False
     sites = call_sites(source, function) if function is not None and depth else []

@@ -71,6 +71,24 @@ def added(patch, text, folder, recorded=NOTHING):
             "if dist.is_initialized():\n    dist.barrier()",
         ),
         (
+            "write_on_rank_0",
+            "from utils import get_rank\nprint(get_rank())\ntorch.save(state, 'last.pt')  # here\n",
+            "if get_rank() == 0:\n    torch.save(state, 'last.pt')  # here\n"
+            "if dist.is_initialized():\n    dist.barrier()",
+        ),
+        (
+            "write_on_each_host",
+            "json.dump(names, file)  # here\n",
+            'import os\n\nif os.environ.get("LOCAL_RANK", "0") == "0":\n    json.dump(names, file)  # here\n'
+            "if dist.is_initialized():\n    dist.barrier()",
+        ),
+        (
+            "write_on_each_host",
+            "if is_best:\n    shutil.copyfile('last.pt', 'best.pt')  # here\n",
+            "    if not dist.is_initialized() or dist.get_rank() == 0:\n"
+            "        shutil.copyfile('last.pt', 'best.pt')  # here",
+        ),
+        (
             "reduced_metric",
             "device = torch.device('cuda')\nscheduler.step(loss)  # here\n",
             "metric = loss\nif dist.is_initialized():\n"
@@ -107,7 +125,7 @@ def added(patch, text, folder, recorded=NOTHING):
     ],
 )
 def test_what_needs_a_group_is_under_a_condition(patch, text, lines, tmp_path):
-    assert added(patch, SETUP + text, tmp_path) == lines
+    assert added(patch, SETUP + text, tmp_path) == textwrap.dedent(lines)
 
 
 @pytest.mark.parametrize(

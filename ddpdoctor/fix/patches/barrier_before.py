@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import barrier, rank_guard
+from ddpdoctor.fix.guards import all_come_to, barrier
+from ddpdoctor.fix.patches.write_on_rank_0 import written
 
 
 def apply(case: Case) -> str:
     """A barrier before the line that reads."""
-    source, statement = case.source, case.statement
-    if rank_guard(source, statement) is not None:
+    source = case.source
+    statement = written(source, case.statement)
+    if not all_come_to(source, statement):
         raise CannotPatch("it is read on some ranks only")
     source.insert_before(statement, barrier(source))
     return "a barrier before it is read"

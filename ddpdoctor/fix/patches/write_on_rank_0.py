@@ -32,13 +32,13 @@ def under(source: Source, statement: Node, condition: str, rank: str) -> str:
 
 
 def written(source: Source, statement: Node) -> Node:
-    """The statement that writes, with the one that opens the file and the condition that asks whether it is there.
+    """The statement that uses a file, with the one that opens the file and the condition that asks whether it is there.
 
     Raises:
         CannotPatch: it is no statement of its own.
     """
     if isinstance(statement, cst.FunctionDef):
-        raise CannotPatch("the line is no statement that writes")
+        raise CannotPatch("the line is no statement that uses a file")
     for around in source.above(statement):
         if isinstance(around, cst.FunctionDef):
             break
