@@ -209,6 +209,12 @@ def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
     return f"({call} if {has_group(source)} else {alone})" if alone and may_lack_group(source) else call
 
 
+def free(source: Source, at: Node, name: str) -> str:
+    """A name for a new variable: this one, or one like it where the function has it already."""
+    taken = {node.value for node in source.all(cst.Name, within=source.scope(at))}
+    return next(other for other in (name, f"rank_{name}", f"new_{name}", f"{name}_2") if other not in taken)
+
+
 def has_group(source: Source) -> str:
     """Whether there is a process group, as the file may write it."""
     return f"{use(source, f'{DIST}.is_initialized')}()"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import unified_diff
 from ddpdoctor.fix.patches import patch_of
@@ -182,6 +183,19 @@ def test_all_printed_numbers_are_reduced(tmp_path):
         "dist.all_reduce(loss_mean)",
         "dist.all_reduce(acc_mean)",
     ]
+
+
+def test_a_variable_of_the_script_keeps_its_value(tmp_path):
+    text = f"{HEAD}total = 0\nfor x, y in loader:\n    loss = cross_entropy(model(x), y)  # here\n    total += len(y)\n"
+    lines = added("global_mean", text, tmp_path)
+    assert "rank_total = count.clone()" in lines
+    assert lines.endswith("loss = loss * count * dist.get_world_size() / rank_total")
+
+
+def test_a_mean_that_is_weighted_by_classes_is_left_alone(tmp_path):
+    text = f"{HEAD}loss = cross_entropy(x, y, weight=weights)  # here\n"
+    with pytest.raises(CannotPatch, match="weighted by classes"):
+        added("global_mean", text, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import any_rank, plain_if
+from ddpdoctor.fix.names import free
 from ddpdoctor.fix.source import Node, Source
 
 _LEAVES = (cst.Break, cst.Continue, cst.Return)
@@ -17,8 +18,9 @@ def apply(case: Case) -> str:
     source = case.source
     condition = _condition(source, case)
     plain_if(source, condition)
-    source.insert_before(condition, any_rank(source, condition, source.code(condition.test), "decision"))
-    source.replace(condition.test, "decision.item()")
+    name = free(source, condition, "decision")
+    source.insert_before(condition, any_rank(source, condition, source.code(condition.test), name))
+    source.replace(condition.test, f"{name}.item()")
     return "the same decision on every rank"
 
 

@@ -6,7 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, dotted, use
+from ddpdoctor.fix.names import argument, callee, dotted, free, use
 from ddpdoctor.fix.patches.divide_stream import divide, iterates
 from ddpdoctor.fix.source import Node, Source
 
@@ -22,10 +22,10 @@ def apply(case: Case) -> str:
     if loop is None:
         raise CannotPatch("the dataset's __iter__ has no loop")
     info = use(source, "torch.utils.data.get_worker_info")
-    source.insert_before(
-        loop, f"worker = {info}()\nfirst, step = (worker.id, worker.num_workers) if worker else (0, 1)"
-    )
-    divide(source, loop, "first, None, step")
+    worker, first, step = (free(source, loop, name) for name in ("worker", "first", "step"))
+    part = f"({worker}.id, {worker}.num_workers) if {worker} else (0, 1)"
+    source.insert_before(loop, f"{worker} = {info}()\n{first}, {step} = {part}")
+    divide(source, loop, f"{first}, None, {step}")
     return "the stream divided among workers"
 
 

@@ -7,7 +7,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import DIST, argument, use, world_size
+from ddpdoctor.fix.names import DIST, argument, free, use, world_size
 
 _TARGET = 1
 """The position of the targets in the losses of torch."""
@@ -21,17 +21,21 @@ def apply(case: Case) -> str:
     target = argument(loss, "target", _TARGET) if isinstance(loss, cst.Call) else None
     if loss is None or target is None or target.keyword is not None:
         raise CannotPatch("the line does not compute the loss from outputs and targets")
+    weight = argument(loss, "weight")
+    if weight is not None and source.code(weight.value) != "None":
+        raise CannotPatch("the mean is weighted by classes, and not over elements")
     ignored = argument(loss, "ignore_index")
     code = source.code(target.value)
     tensor, device = use(source, "torch.tensor"), f", device={code}.device" if "cuda" in source.text else ""
     count = f"({code} != {source.code(ignored.value)}).sum()" if ignored else f"{tensor}(len({code}){device})"
     name = source.code(body.targets[0].target) if isinstance(body, cst.Assign) else "loss"
+    own, total = free(source, statement, "count"), free(source, statement, "total")
     lines = with_group(
         source,
-        f"count = {count}\n"
-        "total = count.clone()\n"
-        f"{use(source, f'{DIST}.all_reduce')}(total)\n"
-        f"{name} = {name} * count * {world_size(source, statement, plain=True)} / total",
+        f"{own} = {count}\n"
+        f"{total} = {own}.clone()\n"
+        f"{use(source, f'{DIST}.all_reduce')}({total})\n"
+        f"{name} = {name} * {own} * {world_size(source, statement, plain=True)} / {total}",
     )
     if isinstance(body, cst.Return):
         source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")

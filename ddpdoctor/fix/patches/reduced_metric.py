@@ -9,7 +9,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import mean, rank_guard
-from ddpdoctor.fix.names import assignments, dotted
+from ddpdoctor.fix.names import assignments, dotted, free
 from ddpdoctor.fix.source import Node, Source
 
 _NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
@@ -24,8 +24,9 @@ def apply(case: Case) -> str:
     plateau = [call for call in case.calls("step") if call.args]
     if plateau:
         value = plateau[0].args[0].value
-        source.insert_before(statement, mean(source, statement, source.code(value), "metric"))
-        source.replace(value, "metric")
+        metric = free(source, statement, "metric")
+        source.insert_before(statement, mean(source, statement, source.code(value), metric))
+        source.replace(value, metric)
         return "the mean over ranks for the scheduler"
     guard = rank_guard(source, statement)
     if guard is None:

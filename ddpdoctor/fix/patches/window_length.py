@@ -6,7 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, dotted
+from ddpdoctor.fix.names import argument, dotted, free
 from ddpdoctor.fix.source import Node, Source
 
 
@@ -36,9 +36,10 @@ def apply(case: Case) -> str:
     ]
     if not divided:
         raise CannotPatch("the loss is not divided by the window")
-    source.insert_first(loop, f"length = min({window}, len({batches}) - {position} // {window} * {window})")
+    length = free(source, loop, "length")
+    source.insert_first(loop, f"{length} = min({window}, len({batches}) - {position} // {window} * {window})")
     for node in divided:
-        source.replace(node, "length")
+        source.replace(node, length)
     for end in ends:
         statement = source.statement(end)
         if f"len({batches})" not in source.code(statement).partition("\n")[0]:
