@@ -145,7 +145,10 @@ def _is_exchanged(shared: Round) -> bool:
 
 
 def _gravest(rounds: Iterable[Round]) -> list[tuple[Round, Mapping[int, Use]]]:
-    """Of each loader the gravest use of a rank's own number, and the first round that shows it."""
+    """Of each loader the gravest use of a rank's own number, and the first round that shows it.
+
+    A loader may be made anew on another line, and its number used on the same one: that is the same use.
+    """
     gravest: dict[tuple[Subject, ...], tuple[int, Round, Mapping[int, Use]]] = {}
     for shared in rounds:
         if _is_exchanged(shared):
@@ -154,7 +157,10 @@ def _gravest(rounds: Iterable[Round]) -> list[tuple[Round, Mapping[int, Use]]]:
             uses = _uses(shared, look)
             if uses and (shared.about not in gravest or gravity < gravest[shared.about][0]):
                 gravest[shared.about] = gravity, shared, uses
-    return [(shared, uses) for _, shared, uses in gravest.values()]
+    by_line: dict[object, tuple[Round, Mapping[int, Use]]] = {}
+    for _, shared, uses in gravest.values():
+        by_line.setdefault(next(iter(uses.values())).at or shared.about, (shared, uses))
+    return [*by_line.values()]
 
 
 def _uses(shared: Round, look: _Look) -> dict[int, Use]:

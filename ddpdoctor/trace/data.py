@@ -16,7 +16,7 @@ from ddpdoctor.recorder.events.data import (
     Worker,
     WorkersStarted,
 )
-from ddpdoctor.recorder.events.training import Draws
+from ddpdoctor.recorder.events.training import Draws, Shadow
 from ddpdoctor.trace.numbers import read_numbers
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.training import TrainingStep
@@ -47,7 +47,8 @@ class Pass:
     training: bool = False
     """Whether an optimizer stepped inside it."""
     evaluation: bool = False
-    """Whether forwards without autograd, or in eval mode, happened inside it, and no optimizer step."""
+    """Whether forwards without autograd or in eval mode, or of an unwrapped copy, an average of the weights for
+    instance, happened inside it, and no optimizer step."""
     content: tuple[str, ...] = ()
     """Digests of the first batches drawn."""
     samples: tuple[str | None, ...] = ()
@@ -89,12 +90,12 @@ def passes_of(
         batches[batch.iteration].append(batch)
     workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
     pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
-    iterations = record.events(Iteration)
+    iterations, copies = record.events(Iteration), [copy.time for copy in record.events(Shadow)]
     for iteration in iterations:
         drawn = batches[iteration.id]
         digested = _digested(drawn)
         open_last = iteration.end is None and iteration is iterations[-1]
-        training, evaluation = _purpose(iteration, record.last, steps, unknown=open_last)
+        training, evaluation = _purpose(iteration, record.last, steps, copies, unknown=open_last)
         yield Pass(
             loader=iteration.loader,
             number=iteration.number,
@@ -117,11 +118,17 @@ def passes_of(
 
 
 def _purpose(
-    iteration: Iteration, last: float, steps: Sequence[TrainingStep], *, unknown: bool
+    iteration: Iteration,
+    last: float,
+    steps: Sequence[TrainingStep],
+    copies: Iterable[float],
+    *,
+    unknown: bool,
 ) -> tuple[bool, bool]:
     """Whether a pass trains, and whether it evaluates.
 
     Args:
+        copies: when an unwrapped copy of a wrapped module was called without autograd.
         unknown: whether its training steps were not counted to the end.
     """
     begin, end = iteration.begin, last if iteration.end is None else iteration.end
@@ -129,7 +136,9 @@ def _purpose(
     if iteration.steps > 0 or (unknown and any(begin <= time <= end for time in updates)):
         return True, False
     forwards = (forward for step in steps for forward in step.forwards if begin <= forward.time <= end)
-    return False, any(not forward.grad or not forward.training for forward in forwards)
+    return False, any(not forward.grad or not forward.training for forward in forwards) or any(
+        begin <= time <= end for time in copies
+    )
 
 
 def _digested(batches: list[Batch]) -> list[Batch]:

@@ -31,6 +31,18 @@ def test_rank_0_prints_its_own_number():
     assert finding.evidence[0].text == "'accuracy 0.75'"
 
 
+def test_one_line_that_prints_for_two_loaders_is_one_finding():
+    def change(rank, one):
+        made = evaluating(one, range(rank, 16, 2))
+        again = evaluating(made, range(rank, 16, 2), begin=20.0)
+        loader = replace(again.loaders[-1], index=8, at=where(61))
+        lines = Record.made(LINE, replace(LINE, time=21.5)) if rank == 0 else one.record
+        passes = (*made.passes, replace(again.passes[-1], loader=8))
+        return replace(again, loaders=(*made.loaders, loader), passes=passes, record=lines)
+
+    only_finding("DD502", Source.RUN, recorded(change=change))
+
+
 def test_rank_0_saves_by_its_own_number():
     finding = only_finding(
         "DD502", Source.RUN, evaluated({"saves": (Save("/jobs/best.pt", where(68), 11.6, 11.7),)})
