@@ -54,9 +54,9 @@ class EveryRankOnGpu0(Check):
         by_rank = places(trace)
         crowded: dict[object, Finding] = {}
         for ranks in shared(by_rank):
-            first = by_rank[ranks[0]]
-            if first.device.index == 0 and first.device.visible >= ranks_of_host(by_rank, first.host):
-                crowded.setdefault(first.device.at, self._all_on_gpu_0(ranks, first))
+            strayed = by_rank[ranks[1]]  # the first of them is at home there
+            if strayed.device.index == 0 and strayed.device.visible >= ranks_of_host(by_rank, strayed.host):
+                crowded.setdefault(strayed.device.at, self._all_on_gpu_0(ranks, strayed))
         strangers = by_line(
             (rank, device)
             for rank in by_rank
@@ -66,11 +66,11 @@ class EveryRankOnGpu0(Check):
             f"{ranks_phrase(by_rank)} used GPUs of their own"
         )
 
-    def _all_on_gpu_0(self, ranks: tuple[int, ...], first: Place) -> Finding:
+    def _all_on_gpu_0(self, ranks: tuple[int, ...], strayed: Place) -> Finding:
         return self.fail(
-            f"{ranks_phrase(ranks)} work on cuda:0, and {first.device.visible} GPUs are visible",
+            f"{ranks_phrase(ranks)} work on cuda:0, and {strayed.device.visible} GPUs are visible",
             ranks=ranks,
-            where=first.device.at,
+            where=strayed.device.at,
             about=Kind.GPU.of(0),
         )
 

@@ -58,6 +58,11 @@ def test_nobody_chose_a_gpu() -> None:
     assert isinstance(ask(CROWD.code, Source.RUN, trace), Passed)
 
 
+def test_the_line_is_that_of_a_rank_which_is_not_at_home_on_gpu_0() -> None:
+    (finding,) = ask(FIRST.code, Source.RUN, rehearsed(lambda rank: (device(0, line=22 + rank),)))
+    assert finding.where == where(23)
+
+
 def test_a_tensor_on_the_gpu_of_another_rank() -> None:
     trace = rehearsed(lambda rank: (device(0, line=12), device(rank, "set", 22), device(rank)))
     (finding,) = ask(FIRST.code, Source.RUN, trace)
