@@ -4,7 +4,7 @@ from typing import ClassVar
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -98,9 +98,8 @@ class DataNotSharded(Check):
             if len(pairs) < ENOUGH_STEPS:
                 continue
             if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
-                seed = shared_seed(
-                    {rank: recordings[rank] for rank in group}, ("torch", "numpy", "python"), pairs[0][1].time
-                )
+                streams = _drawn_from({rank: recordings[rank] for rank in group})
+                seed = shared_seed({rank: recordings[rank] for rank in group}, streams, pairs[0][1].time)
                 return self._feeds(group, len(pairs), pairs[0][1], seed)
             return Passed(f"{ranks_phrase(group)} feed inputs of their own")
         return Skipped("no DataLoader was used, and too few inputs were seen")
@@ -108,12 +107,26 @@ class DataNotSharded(Check):
     def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None) -> Finding:
         return self.fail(
             f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps",
-            why=f"{_why(group)} Random batches are equal where every rank has the same seed.",
-            fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn",
+            why=f"{_why(group)} Random batches are equal where every rank has the same seed."
+            if seed
+            else _why(group),
+            fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn"
+            if seed
+            else "samples = samples[dist.get_rank() :: dist.get_world_size()]    # before batches are made of them",
             ranks=group,
             where=seed.at if seed else forward.at,
             evidence=(Evidence(f"first input {forward.input}", group), *shown_at("fed", forward.at)),
         )
+
+
+def _drawn_from(recordings: Mapping[int, Recording]) -> list[str]:
+    """The streams that every rank draws from between its steps; what is not drawn no seed makes equal."""
+    drawn = [
+        {stream for event in recording.events(DrawnBetween) for stream in event.streams}
+        for recording in recordings.values()
+    ]
+    common = {"torch" if stream == "cuda" else stream for stream in set.intersection(*drawn)}
+    return [stream for stream in ("torch", "numpy", "python") if stream in common]
 
 
 def _why(ranks: Sized) -> str:

@@ -158,8 +158,8 @@ def _gravest(rounds: Iterable[Round]) -> list[tuple[Round, Mapping[int, Use]]]:
             if uses and (shared.about not in gravest or gravity < gravest[shared.about][0]):
                 gravest[shared.about] = gravity, shared, uses
     by_line: dict[object, tuple[Round, Mapping[int, Use]]] = {}
-    for _, shared, uses in gravest.values():
-        by_line.setdefault(next(iter(uses.values())).at or shared.about, (shared, uses))
+    for _, shared, made in gravest.values():
+        by_line.setdefault(next(iter(made.values())).at or shared.about, (shared, made))
     return [*by_line.values()]
 
 

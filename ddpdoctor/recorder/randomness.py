@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import fingerprint
-from .events.training import Drawn, Draws
+from .events.training import Drawn, DrawnBetween, Draws
 from .guard import guarded
 from .training import Training, is_digested
 
@@ -31,6 +31,8 @@ LOADED = "drawn by loading"
 """What the session shares under this name: what loading the latest batch drew in the main process."""
 _STEP = ("torch", "numpy", "cuda")
 """The streams of a training step: Python's own moves by whatever a framework draws, a name or a delay."""
+_BETWEEN = (*LOADING, "cuda")
+"""The streams of data that no DataLoader gives."""
 
 
 def states(torch: Any) -> dict[str, str]:
@@ -114,6 +116,8 @@ class StepDraws:
         self.training = Training.of(session)
         self._since: _Places | None = None
         """Where the streams stood when the last look was taken; None where nothing of this step was looked at."""
+        self._updated: _Places | None = None
+        """Where they stood at the last update; None once a batch or a forward followed."""
 
     @classmethod
     def of(cls, session: Session) -> StepDraws:
@@ -124,12 +128,14 @@ class StepDraws:
     def begin(self) -> None:
         """The loop was given a batch: what is drawn from now on is for the training step."""
         wanted = self.session.detailed and is_digested(self.training.number)
+        self._updated = None
         self._since = places(self.session.torch, _STEP) if wanted else None
 
     def enter(self, at: Where | None) -> None:
         """A forward begins; where the script takes no batches, what was drawn before may be its data."""
         self.look(at, inside=False)
         if self._since is None:
+            self._look_between(at)
             self.begin()
 
     @guarded
@@ -146,3 +152,11 @@ class StepDraws:
             if drawn := moved(self._since, now):
                 self.session.event(Drawn(at, inside, drawn))
             self._since = None if last else now
+            self._updated = places(self.session.torch, _BETWEEN) if last else None
+
+    @guarded
+    def _look_between(self, at: Where | None) -> None:
+        if self._updated is not None:
+            drawn = moved(self._updated, places(self.session.torch, _BETWEEN))
+            if drawn:
+                self.session.event(DrawnBetween(at, tuple(drawn)))

@@ -137,6 +137,16 @@ class Drawn(Event):
 
 
 @dataclass(slots=True)
+class DrawnBetween(Event):
+    """What was drawn between an update and the forward after it where no DataLoader gave a batch: data, mostly."""
+
+    at: Where | None
+    """The forward."""
+    streams: tuple[str, ...]
+    """``torch``, ``numpy``, ``python``, ``cuda``."""
+
+
+@dataclass(slots=True)
 class Backward(Event):
     """A backward that the script started."""
 

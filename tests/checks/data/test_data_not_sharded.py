@@ -1,6 +1,6 @@
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
-from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
@@ -132,13 +132,24 @@ def test_identical_random_batches_without_a_loader():
     assert finding.where == where(48)
 
 
-def test_identical_random_batches_name_the_seed():
+def seeded(*drawn):
     trace = without_loader(lambda i, rank: f"input {i}")
-    seeded = Record.made(Seeded(-1.0, "numpy", 3, where(9)))
-    ranks = tuple(replace(one, recording=replace(one.recording, record=seeded)) for one in trace.ranks)
-    finding = only_finding("DD101", Source.RUN, replace(trace, ranks=ranks))
+    record = Record.made(Seeded(-1.0, "numpy", 3, where(9)), *drawn)
+    ranks = tuple(replace(one, recording=replace(one.recording, record=record)) for one in trace.ranks)
+    return only_finding("DD101", Source.RUN, replace(trace, ranks=ranks))
+
+
+def test_identical_random_batches_name_the_seed():
+    finding = seeded(DrawnBetween(where(48), ("numpy",)))
     assert finding.where == where(9)
     assert finding.evidence[-1].text == "fed at train.py:48"
+
+
+def test_identical_batches_that_are_not_drawn_name_no_seed():
+    for drawn in ((), (DrawnBetween(where(48), ("torch",)),)):
+        finding = seeded(*drawn)
+        assert finding.where == where(48)
+        assert "manual_seed" not in finding.fix
 
 
 def test_random_batches_of_each_ranks_own_are_right():
