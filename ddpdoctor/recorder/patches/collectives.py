@@ -22,6 +22,7 @@ from ..training import Training
 from ..where import Where
 from .backward import sequence_number
 
+_RECORDER = f"{__name__.partition('.patches.')[0]}."
 _MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _DIFFERENTIABLE = "torch.distributed.nn.functional"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
@@ -256,9 +257,12 @@ class _Collectives:
 
 
 def _is_scripts(caller: FrameType) -> bool:
-    """Whether the caller is not torch itself, helpers that average parameters for the script apart."""
+    """Whether the caller is not torch itself, helpers that average parameters for the script apart.
+
+    Nor is it a rehearsal, through which a call that torch issued comes here once more.
+    """
     module = str(caller.f_globals.get("__name__", ""))
-    return not module.startswith("torch.") or "model_averaging" in module
+    return not module.startswith(("torch.", _RECORDER)) or "model_averaging" in module
 
 
 def install(session: Session) -> None:
