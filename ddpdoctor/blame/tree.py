@@ -25,14 +25,25 @@ class Node:
 
 def merge(stacks: Mapping[int, Sequence[Frame]]) -> Node:
     """The prefix tree of the stacks by rank, each stack outermost frame first."""
-    root = Node()
+    alike: dict[tuple[tuple[str, str, int], ...], list[int]] = {}
     for rank, stack in sorted(stacks.items()):
+        # Tuples are compared without a call of Python code for each frame of each rank.
+        key = tuple([(frame.function, frame.file, frame.line) for frame in stack])
+        alike.setdefault(key, []).append(rank)
+    root = Node()
+    nodes = [root]
+    for ranks in alike.values():
         node = root
-        node.ranks.append(rank)
-        for frame in stack:
-            node = node.calls.setdefault(frame, Node())
-            node.ranks.append(rank)
-        node.ends.append(rank)
+        node.ranks += ranks
+        for frame in stacks[ranks[0]]:
+            if frame not in node.calls:
+                node.calls[frame] = Node()
+                nodes.append(node.calls[frame])
+            node = node.calls[frame]
+            node.ranks += ranks
+        node.ends += ranks
+    for node in nodes:
+        node.ranks.sort()
     return root
 
 
