@@ -218,7 +218,7 @@ def test_a_shell_script_with_the_command_of_torchrun(tmp_path: Path) -> None:
     done = check(tmp_path, "--", "bash", "run.sh")
     assert done.codes() == {"DD103"}, done.out
     assert done.report["run"]["nproc"] == 3
-    assert done.report["run"]["shortened"] == {"batches_per_pass": 8, "passes": 2, "steps": None}
+    assert done.report["run"]["shortened"] == {"batches_per_pass": 9, "passes": 2, "steps": None}
 
 
 def test_a_process_that_is_killed_has_said_what_it_said(tmp_path: Path) -> None:
