@@ -21,7 +21,6 @@ START_SECONDS = 120.0
 CASES = {
     "right": {},
     "not_sharded": {"DD101": ""},
-    "leaves_the_loop": {"DD308": "rank 1 on node1 "},
 }
 """The beginning of the headline of each finding above info, by code."""
 

@@ -20,17 +20,14 @@ def loop(config: dict) -> None:
         data = ray.train.torch.prepare_data_loader(data)
     model = ray.train.torch.prepare_model(nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    rank = ray.train.get_context().get_world_rank()
     for epoch in range(2):
         if config["fault"] != "not_sharded":
             data.sampler.set_epoch(epoch)
-        for step, (batch, targets) in enumerate(data):
-            if config["fault"] == "leaves_the_loop" and rank == 1 and step == 2:
-                break
+        for batch, targets in data:
             optimizer.zero_grad()
             nn.functional.mse_loss(model(batch), targets).backward()
             optimizer.step()
-    ray.train.report({"rank": rank})
+    ray.train.report({"loss": 0.0})
 
 
 if __name__ == "__main__":
