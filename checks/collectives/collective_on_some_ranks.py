@@ -8,6 +8,8 @@ from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace.rank_guards import guarded_call
 from ddpdoctor.trace.sequence import called_alone, divergence_of
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -57,10 +59,11 @@ class CollectiveOnSomeRanks(StandstillCheck):
         instead = f", while {others} went on to {cause.others.text}"
         if cause.position:
             instead = f" at {cause.position}, where {others} called {cause.others.text}"
+        leads = shown_at("called under a condition on the rank", guarded_call(cause.where))
         return self.fail(
             f"{ranks} alone called {cause.call}{instead}",
             fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
-            **cause_fields(cause),
+            **{**cause_fields(cause), "evidence": (*leads, *cause.states)},
         )
 
     @reports(LeftCallOut)

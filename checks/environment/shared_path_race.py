@@ -1,5 +1,6 @@
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
@@ -12,9 +13,11 @@ from ddpdoctor.trace.files import is_named
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.raised import last_line, raised_as
+from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 
 _RACING = {"write": "wrote", "extract": "extracted"}
+_MADE = ("mkdir", *_RACING)
 _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
 """What succeeds on one rank only."""
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
@@ -23,6 +26,11 @@ _LOCK, _LOG = ".lock", ".log"
 _MOST_PATHS = 4
 """Paths of one line that the evidence lists."""
 
+_FOLDER_MADE = (
+    "Another rank may make it between the question and the answer; then os.mkdir fails with FileExistsError."
+)
+_FILE_MADE = "Another rank may find it while it is half written and read that, or write it at the same time."
+
 
 class SharedPathRace(Check):
     """Several ranks write the same path without synchronization.
@@ -30,9 +38,9 @@ class SharedPathRace(Check):
     What it finds:
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
         collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
-        that came too late failed; and a folder that each rank makes where it finds none, where it happened to go
-        well. Checkpoints (DD402) and log files to which every rank adds (DD606) have their own checks; a log that
-        every rank empties by open(path, "w") is found here.
+        that came too late failed; and a folder or a file that each rank makes where it finds none, where it happened
+        to go well. Checkpoints (DD402) and log files to which every rank adds (DD606) have their own checks; a log
+        that every rank empties by open(path, "w") is found here.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
@@ -72,7 +80,8 @@ class SharedPathRace(Check):
             if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        asked = [pair for pair in _asked_then_made(recordings, order) if pair[0].path not in failed]
+        told = {*failed, *(path for paths in races for path in paths)}
+        asked = [pair for pair in _asked_then_made(recordings, order) if pair[0].path not in told]
         return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
             "no two ranks wrote the same file of the script at a time"
         )
@@ -96,11 +105,13 @@ class SharedPathRace(Check):
         )
 
     def _asked(self, made: FileEvent, ranks: tuple[int, ...]) -> Finding:
+        of_folder = made.action == "mkdir"
         return self.warn(
-            f"{ranks_phrase(ranks)} make {quote(made.path)} where they find none, without synchronizing",
-            why="Another rank may make it between the question and the answer; then os.mkdir fails with "
-            "FileExistsError. This time no two ranks came at the same moment.",
-            fix="os.makedirs(path, exist_ok=True)",
+            f"{ranks_phrase(ranks)} {'make' if of_folder else 'write'} {quote(made.path)} where they find none, "
+            "without synchronizing",
+            why=(_FOLDER_MADE if of_folder else _FILE_MADE)
+            + " This time no two ranks came at the same moment.",
+            fix="os.makedirs(path, exist_ok=True)" if of_folder else None,
             ranks=ranks,
             where=made.at,
             confidence=Confidence.LIKELY,
@@ -144,50 +155,76 @@ def _same_on_peers(
 def _asked_then_made(
     recordings: Mapping[int, Recording], order: HappensBefore
 ) -> list[tuple[FileEvent, tuple[int, ...]]]:
-    """Folders that one rank made after it had asked whether they exist, as others asked at the same line."""
+    """What one rank made after it had asked whether it exists, as others asked at the same line."""
     results = []
+    intended = _intended(recordings)
     for rank, recording in recordings.items():
-        for made in (event for event in recording.files if event.action == "mkdir"):
-            questions = [asked for asked in recording.events(PathAsked) if asked.path == made.path]
-            question = next(
-                (asked for asked in questions if not asked.there and asked.time < made.time), None
-            )
-            if question is None:
+        for made in recording.files:
+            if made.action not in _MADE or _is_intended(made, intended) or is_for_some_ranks(made.at):
                 continue
-            same = {
-                peer: asked
-                for peer, other in recordings.items()
-                for asked in other.events(PathAsked)
-                if other.host == recording.host and (asked.path, asked.at) == (made.path, question.at)
+            events: dict[int, FileEvent | PathAsked] = {
+                rank: made,
+                **_asked_by_others(recordings, rank, made),
             }
-            events = {peer: made if peer == rank else asked for peer, asked in same.items()}
-            if len(same) > 1 and not _take_turns(order, events) and not _locked(recordings, events):
-                results.append((made, tuple(same)))
+            if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events):
+                results.append((made, tuple(sorted(events))))
     return results
+
+
+def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileEvent) -> dict[int, PathAsked]:
+    """The question of each other rank that found this there, or made it too, where the rank itself had found none.
+
+    A rank that found none and made none does so on purpose: it leaves that to the other.
+    """
+    questions = (asked for asked in recordings[rank].events(PathAsked) if asked.path == made.path)
+    question = next((asked for asked in questions if not asked.there and asked.time < made.time), None)
+    return {
+        peer: asked
+        for peer, other in recordings.items()
+        for asked in other.events(PathAsked)
+        if question and peer != rank and other.host == recordings[rank].host
+        if (asked.path, asked.at) == (made.path, question.at)
+        if asked.there or any((own.action, own.path) == (made.action, made.path) for own in other.files)
+    }
 
 
 def _writes_by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
-    logs = {writer.target for recording in recordings.values() for writer in recording.events(LogWriter)}
-    others = {save.path for recording in recordings.values() for save in recording.saves}
-    files = [event for recording in recordings.values() for event in recording.files]
-    others |= {event.path for event in files if event.action == "lock"}
+    intended = _intended(recordings)
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:
             racing = event.action in _RACING and event.at is not None
-            intended = _is_intended(event) or event.path in others or _is_below(event.path, logs)
-            if racing and not intended:
+            if racing and not _is_intended(event, intended):
                 first[recording.host, event.path].setdefault(rank, event)
     return {path: events for (_, path), events in first.items()}
 
 
-def _is_intended(event: FileEvent) -> bool:
-    """Whether several processes open such a file by design."""
-    return event.path.endswith(_LOCK) or (event.path.endswith(_LOG) and not event.emptied)
+@dataclass(frozen=True)
+class _Intended:
+    """What is left to other checks, or written by several ranks on purpose."""
+
+    files: frozenset[str]
+    logs: frozenset[str]
+    """Folders, or files."""
 
 
-def _is_below(path: str, folders: set[str]) -> bool:
+def _intended(recordings: Mapping[int, Recording]) -> _Intended:
+    files = [event for recording in recordings.values() for event in recording.files]
+    saves = (save.path for recording in recordings.values() for save in recording.saves)
+    logs = (writer.target for recording in recordings.values() for writer in recording.events(LogWriter))
+    locks = (event.path for event in files if event.action == "lock")
+    return _Intended(frozenset({*saves, *locks}), frozenset(logs))
+
+
+def _is_intended(event: FileEvent, intended: _Intended) -> bool:
+    """Whether it is left to another check, or several processes open such a file by design."""
+    path = event.path
+    by_design = path.endswith(_LOCK) or (path.endswith(_LOG) and not event.emptied)
+    return by_design or path in intended.files or _is_below(path, intended.logs)
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(path == folder or path.startswith(f"{folder.rstrip('/')}/") for folder in folders if folder)
 
 

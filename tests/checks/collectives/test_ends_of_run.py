@@ -372,3 +372,17 @@ def test_a_group_of_some_ranks_is_not_the_default_group() -> None:
     new = GroupEvent("new_group", 1.0, where(21), rank=0, size=1, ranks=(0,))
     trace = recorded(change=lambda rank, one: replace(one, groups=(*one.groups, new)))
     assert isinstance(KEPT.examine_run(trace), Passed)
+
+
+def test_the_call_that_led_rank_0_to_a_collective_is_shown(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def mean(x):\n    dist.all_reduce(x)\n\nif rank == 0:\n    print(mean(loss))\n")
+    alone = replace(call("all_reduce", 2), at=Where(str(script), 2, "mean"))
+    trace = run({0: lambda one: replace(one, collectives=(alone,), trailing=one_more_step()), 1: in_a_step})
+    (finding,) = ALONE.examine_run(trace)
+    assert (finding.where, finding.evidence[0].where.line) == (alone.at, 5)
+
+
+def in_a_step(one: Recording) -> Recording:
+    """The same rank, which went on to another step."""
+    return replace(one, trailing=one_more_step())

@@ -1,10 +1,11 @@
 """DD020 on recorded runs: files that several ranks write, and those who take turns."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from ddpdoctor.model import Level, Passed, Skipped, Source
+from ddpdoctor.model import Level, Passed, Skipped, Source, Where
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective
@@ -139,13 +140,19 @@ def test_a_folder_that_nobody_races_for(more: dict) -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, too_late(**more)), Passed)
 
 
-def asked_then_made(line_of: Callable[[int], int] = lambda rank: 14, **more: object) -> Trace:
-    """Each rank asks for a folder, rank 1 two seconds after rank 0, which makes it."""
+def asked_then_made(
+    line_of: Callable[[int], int] = lambda rank: 14,
+    made: str = "mkdir",
+    there: tuple[int, ...] = (1,),
+    at: Where | None = None,
+    **more: object,
+) -> Trace:
+    """Each rank asks for a path, rank 1 two seconds after rank 0, which makes it."""
 
     def change(rank: int, one: Recording) -> Recording:
-        asked = PathAsked("/jobs/out", 10.0 + 2 * rank, where(line_of(rank)), there=rank > 0)
-        made = (FileEvent("mkdir", "/jobs/out", 10.1, where(15)),) if rank == 0 else ()
-        return replace(one, **{"record": Record.made(asked), **more, "files": made})
+        asked = PathAsked("/jobs/out", 10.0 + 2 * rank, where(line_of(rank)), there=rank in there)
+        files = (FileEvent(made, "/jobs/out", 10.1, at or where(15)),) if rank == 0 else ()
+        return replace(one, **{"record": Record.made(asked), **more, "files": files})
 
     return recorded(change=change)
 
@@ -175,3 +182,24 @@ def test_a_log_that_every_rank_empties() -> None:
 
 def test_a_log_to_which_every_rank_adds_is_left_alone() -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, written("/jobs/train.log")), Passed)
+
+
+def test_a_file_that_each_rank_writes_where_it_finds_none() -> None:
+    """Rank 1 found it, though nothing says that it was complete."""
+    (finding,) = ask(CHECK.code, Source.RUN, asked_then_made(made="write"))
+    assert finding.headline == "ranks 0-1 write '/jobs/out' where they find none, without synchronizing"
+    assert (finding.level, finding.where, finding.ranks) == (Level.WARN, where(15), (0, 1))
+    assert "half written" in finding.why
+
+
+@pytest.mark.parametrize("made", ["mkdir", "write"])
+def test_a_rank_that_finds_none_and_makes_none_leaves_it_to_the_other(made: str) -> None:
+    assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(made=made, there=())), Passed)
+
+
+def test_a_path_that_is_made_under_a_condition_on_the_rank(tmp_path: Path) -> None:
+    """``if not os.path.exists(path) and rank == 0:`` asks on every rank."""
+    script = tmp_path / "train.py"
+    script.write_text("if not os.path.exists(path) and rank == 0:\n    os.makedirs(path)\n")
+    trace = asked_then_made(at=Where(str(script), 2, "<module>"))
+    assert isinstance(ask(CHECK.code, Source.RUN, trace), Passed)
