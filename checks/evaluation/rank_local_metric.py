@@ -1,18 +1,23 @@
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from bisect import bisect
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from math import inf
+from pathlib import PurePath
 from typing import ClassVar, TypeAlias
 
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Subject, Where
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.files import Printed
-from ddpdoctor.recorder.events.training import SchedulerStep
+from ddpdoctor.recorder.events.files import Printed, Save
+from ddpdoctor.recorder.events.training import Forward, SchedulerStep
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.choices import choice_of_best
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
@@ -20,16 +25,21 @@ from ddpdoctor.trace.recording import Recording
 NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
 METRIC = re.compile(r"\d\.\d|\d\s*%|\d+\s*/\s*\d+|\bnan\b")
+HELD_OUT = re.compile(
+    r"\b(val|valid|validation|test|dev|eval)[\W_]*(loss|acc|accuracy|error|err|ppl|perplexity|nll|bpc|bpb|f1|auc|iou|mse)",
+    re.IGNORECASE,
+)
+"""How a line names a number of held-out samples."""
 
 
 class RankLocalMetric(Check):
     """A metric of one rank's shard is used as the metric of the whole evaluation set.
 
     What it finds:
-        Evaluation passes that are divided among the ranks, after which one rank prints the result, saves a
-        checkpoint or steps a scheduler by it, while nothing was reduced or gathered over the ranks since the pass
-        began. Evaluation of the whole set on one rank or on each, results gathered by any collective, through
-        files of each rank's own, or by a metric library, are left alone.
+        Evaluations that are divided among the ranks, by a sampler or by hand, after which one rank prints the result,
+        chooses the best checkpoint or steps a scheduler by it, while nothing was reduced or gathered over the ranks
+        since the evaluation began. Evaluation of the whole set on one rank or on each, results gathered by any
+        collective, through files of each rank's own, or by a metric library, are left alone.
 
     Why it matters:
         The number stands for a fraction of the held-out set: it is noisier than it looks, and the best checkpoint is
@@ -61,21 +71,23 @@ class RankLocalMetric(Check):
     explained_by = ("DD208", "DD225", "DD308")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = list(evaluation_rounds(trace.training_of_several()))
-        if not rounds:
-            return Skipped("ranks do not evaluate over a DataLoader together")
-        divided = [shared for shared in rounds if _is_divided(shared)]
+        recordings = trace.training_of_several()
+        rounds = list(evaluation_rounds(recordings))
+        by_hand = list(_evaluations_by_hand(recordings))
+        if not rounds and not by_hand:
+            return Skipped("ranks do not evaluate together")
+        divided = [_evaluation(shared) for shared in rounds if _is_divided(shared)] + by_hand
         if not divided:
             return Skipped("the evaluation is not divided among the ranks")
-        return [self._local(shared, uses) for shared, uses in _gravest(divided)] or Passed(
+        return [self._local(evaluation, uses) for evaluation, uses in _gravest(divided)] or Passed(
             "what ranks evaluate apart is exchanged between them, or is not used"
         )
 
-    def _local(self, shared: Round, uses: Mapping[int, "Use"]) -> Finding:
+    def _local(self, evaluation: "Evaluation", uses: Mapping[int, "Use"]) -> Finding:
         use = next(iter(uses.values()))
         return self.warn(
             f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
-            f"{_part(shared)}, with nothing reduced over the ranks",
+            f"{evaluation.part}, with nothing reduced over the ranks",
             why="Every rank evaluated a part of the held-out samples. Without a reduction the metric is that of the "
             "part only, and differs between ranks.",
             fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
@@ -83,8 +95,24 @@ class RankLocalMetric(Check):
             ranks=tuple(uses),
             where=use.at,
             evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
-            about=shared.about,
+            about=evaluation.about,
         )
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One that ranks divide, and the time in which its result may be used."""
+
+    recordings: Mapping[int, Recording]
+    windows: Mapping[int, tuple[float, float]]
+    """Of each rank, from the beginning of the evaluation to the next training step or evaluation."""
+    part: str
+    """Of what a rank has evaluated, as a headline names it."""
+    about: tuple[Subject, ...]
+    ended: Mapping[int, float] = field(default_factory=dict)
+    """When the pass of each rank ended; what is printed before tells of a batch."""
+    by_hand: bool = False
+    """Whether no DataLoader told that these are held-out samples: then more has to."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +126,46 @@ class Use:
 
 
 _Look: TypeAlias = Callable[[Recording, float, float], Use | None]
+
+
+def _evaluation(shared: Round) -> Evaluation:
+    windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
+    ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
+    return Evaluation(shared.recordings, windows, _part(shared), shared.about, ended)
+
+
+def _evaluations_by_hand(recordings: Mapping[int, Recording]) -> Iterator[Evaluation]:
+    """Forwards in eval mode between two training steps, of other inputs on each rank, that no DataLoader gave."""
+    forwards = {rank: _forwards_by_hand(recording) for rank, recording in recordings.items()}
+    common = set.intersection(*(set(own) for own in forwards.values()))
+    for number in sorted(common):
+        inputs = [{forward.input for forward in own[number]} for own in forwards.values()]
+        if all(None not in own for own in inputs) and not any(a & b for a, b in combinations(inputs, 2)):
+            windows = {
+                rank: (forwards[rank][number][0].time, _next_step(recording, number))
+                for rank, recording in recordings.items()
+            }
+            line = next(iter(forwards.values()))[number][0].at
+            about = Kind.LINE.of(f"{line.file}:{line.line}") if line else ()
+            yield Evaluation(recordings, windows, "its own part of the samples", about, by_hand=True)
+
+
+def _forwards_by_hand(recording: Recording) -> dict[int, list[Forward]]:
+    """Those in eval mode outside passes over loaders, by the training steps before them."""
+    forwards: defaultdict[int, list[Forward]] = defaultdict(list)
+    updates = [step.optimizer_steps[-1].time for step in recording.steps if step.optimizer_steps]
+    for forward in recording.evaluation_forwards:
+        in_pass = any(pass_.covers(forward.time) for pass_ in recording.passes)
+        if not forward.training and not in_pass:
+            forwards[bisect(updates, forward.time)].append(forward)
+    forwards.pop(0, None)
+    return forwards
+
+
+def _next_step(recording: Recording, number: int) -> float:
+    """When training went on after so many steps."""
+    steps = recording.all_steps[number : number + 1]
+    return min((forward.time for step in steps for forward in step.forwards if forward.grad), default=inf)
 
 
 def _is_divided(shared: Round) -> bool:
@@ -127,11 +195,11 @@ def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
     return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
-def _is_exchanged(shared: Round) -> bool:
-    """Whether a rank sent anything to another since the pass began, or each left it in a file of its own."""
+def _is_exchanged(evaluation: Evaluation) -> bool:
+    """Whether a rank sent anything to another since it began, or each left it in a file of its own."""
     files: dict[int, set[str]] = {}
-    for rank, recording in shared.recordings.items():
-        begin, end = _window(recording, shared.passes[rank])
+    for rank, recording in evaluation.recordings.items():
+        begin, end = evaluation.windows[rank]
         calls = (
             call.operation
             for call in recording.collectives
@@ -140,37 +208,45 @@ def _is_exchanged(shared: Round) -> bool:
         if any(not operation.endswith(NO_VALUES) for operation in calls):
             return True
         files[rank] = {save.path for save in recording.saves if begin <= save.begin < end and save.path}
+        if evaluation.by_hand:
+            files[rank] |= {
+                file.path for file in recording.files if file.action == "write" and begin <= file.time < end
+            }
     counts = Counter(path for written in files.values() for path in written)
     return all(any(counts[path] == 1 for path in written) for written in files.values())
 
 
-def _gravest(rounds: Iterable[Round]) -> list[tuple[Round, Mapping[int, Use]]]:
-    """Of each loader the gravest use of a rank's own number, and the first round that shows it.
+def _gravest(evaluations: Iterable[Evaluation]) -> list[tuple[Evaluation, Mapping[int, Use]]]:
+    """Of each loader the gravest use of a rank's own number, and the first evaluation that shows it.
 
     A loader may be made anew on another line, and its number used on the same one: that is the same use.
     """
-    gravest: dict[tuple[Subject, ...], tuple[int, Round, Mapping[int, Use]]] = {}
-    for shared in rounds:
-        if _is_exchanged(shared):
+    gravest: dict[tuple[Subject, ...], tuple[int, Evaluation, Mapping[int, Use]]] = {}
+    for evaluation in evaluations:
+        if _is_exchanged(evaluation):
             continue
-        for gravity, look in enumerate(_LOOKS):
-            uses = _uses(shared, look)
-            if uses and (shared.about not in gravest or gravity < gravest[shared.about][0]):
-                gravest[shared.about] = gravity, shared, uses
-    by_line: dict[object, tuple[Round, Mapping[int, Use]]] = {}
-    for _, shared, made in gravest.values():
-        by_line.setdefault(next(iter(made.values())).at or shared.about, (shared, made))
+        for gravity, look in enumerate(_LOOKS_BY_HAND if evaluation.by_hand else _LOOKS):
+            uses = _uses(evaluation, look)
+            if uses and (evaluation.about not in gravest or gravity < gravest[evaluation.about][0]):
+                gravest[evaluation.about] = gravity, evaluation, uses
+    by_line: dict[object, tuple[Evaluation, Mapping[int, Use]]] = {}
+    for _, evaluation, made in gravest.values():
+        by_line.setdefault(next(iter(made.values())).at or evaluation.about, (evaluation, made))
     return [*by_line.values()]
 
 
-def _uses(shared: Round, look: _Look) -> dict[int, Use]:
+def _uses(evaluation: Evaluation, look: _Look) -> dict[int, Use]:
     """What ranks do by their own number; that every rank prints its own is no use of it."""
+    prints = look in (_printed, _announced)
+    windows = dict(evaluation.windows)
+    if prints:
+        windows |= {rank: (begin, windows[rank][1]) for rank, begin in evaluation.ended.items()}
     uses = {
         rank: use
-        for rank, recording in shared.recordings.items()
-        if (use := look(recording, *_window(recording, shared.passes[rank])))
+        for rank, recording in evaluation.recordings.items()
+        if (use := look(recording, *windows[rank]))
     }
-    return {} if look is _printed and len(uses) == len(shared.ranks) else uses
+    return {} if prints and len(uses) == len(evaluation.recordings) else uses
 
 
 def _scheduled(recording: Recording, begin: float, end: float) -> Use | None:
@@ -184,16 +260,40 @@ def _scheduled(recording: Recording, begin: float, end: float) -> Use | None:
     return None
 
 
+def _chosen(recording: Recording, begin: float, end: float) -> Use | None:
+    """The best checkpoint so far: a comparison that keeps the better number, or a name, says so."""
+    for save in _saves(recording, begin, end):
+        comparison = choice_of_best(save.at)
+        if comparison or "best" in PurePath(save.path).name.lower():
+            value = f"saves {quote(PurePath(save.path).name)}"
+            return Use(
+                "chooses the best checkpoint", "choose the best checkpoint", comparison or save.at, value
+            )
+    return None
+
+
 def _saved(recording: Recording, begin: float, end: float) -> Use | None:
-    save = next((save for save in recording.saves if begin <= save.begin < end and save.path), None)
+    save = next(_saves(recording, begin, end), None)
     return Use("saves a checkpoint", "save checkpoints", save.at) if save else None
 
 
-def _printed(recording: Recording, begin: float, end: float) -> Use | None:
+def _saves(recording: Recording, begin: float, end: float) -> Iterator[Save]:
+    return (save for save in recording.saves if begin <= save.begin < end and save.path)
+
+
+def _printed(
+    recording: Recording, begin: float, end: float, announces: re.Pattern[str] = METRIC
+) -> Use | None:
     lines = (line for line in recording.events(Printed) if begin <= line.time < end)
-    line = next((line for line in lines if METRIC.search(line.text)), None)
+    line = next((line for line in lines if METRIC.search(line.text) and announces.search(line.text)), None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None
 
 
-_LOOKS: tuple[_Look, ...] = (_scheduled, _saved, _printed)
+def _announced(recording: Recording, begin: float, end: float) -> Use | None:
+    """A line that calls its number one of held-out samples: what follows a forward in eval mode may be anything."""
+    return _printed(recording, begin, end, HELD_OUT)
+
+
+_LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed, _saved)
 """The gravest first."""
+_LOOKS_BY_HAND: tuple[_Look, ...] = (_scheduled, _chosen, _announced)

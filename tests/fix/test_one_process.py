@@ -173,6 +173,16 @@ def test_the_group_of_another_file_counts(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "condition",
+    ["if rank == 0 and loss < best:  # here\n    ", "if rank == 0:\n    if loss < best:  # here\n        "],
+)
+def test_the_number_that_chooses_the_best_is_reduced(tmp_path, condition):
+    text = f"{HEAD}rank = dist.get_rank()\nloss, acc = evaluate(model)\n{condition}save(acc)\n"
+    lines = added("reduced_metric", text, tmp_path).split("\n")
+    assert [line for line in lines if "all_reduce" in line] == ["dist.all_reduce(loss_mean)"]
+
+
 def test_all_printed_numbers_are_reduced(tmp_path):
     text = (
         f"{HEAD}rank = dist.get_rank()\nloss, acc = evaluate(val_loader)\nval_loader = 1\n"

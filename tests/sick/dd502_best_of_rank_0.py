@@ -34,9 +34,9 @@ class Trainer:
         for _ in range(epochs):
             self.train_epoch()
             loss = self.validate()
-            if dist.get_rank() == 0 and loss < self.best:
+            if dist.get_rank() == 0 and loss < self.best:  # expect: DD502 ranks 0
                 self.best = loss
-                torch.save(self.model.module.state_dict(), "best.pt")  # expect: DD502 ranks 0
+                torch.save(self.model.module.state_dict(), "best.pt")
             dist.barrier()
 
 

@@ -28,10 +28,12 @@ def apply(case: Case) -> str:
         source.insert_before(statement, mean(source, statement, source.code(value), metric))
         source.replace(value, metric)
         return "the mean over ranks for the scheduler"
-    guard = rank_guard(source, statement)
+    chooses = isinstance(statement, cst.If)
+    guard = rank_guard(source, statement.body if chooses else statement)
     if guard is None:
         raise CannotPatch("the number is used under no condition by rank")
-    names = _numbers(source, guard.test)[:1] or _numbers(source, statement) or _numbers(source, guard)
+    used = _numbers(source, statement.test)[:1] if chooses else _numbers(source, statement)
+    names = _numbers(source, guard.test)[:1] or used or _numbers(source, guard)
     if not names:
         raise CannotPatch("the metric is not a variable")
     for name in names:

@@ -20,6 +20,9 @@ from ..session import Session
 from ..training import Training, Wrapper, is_digested
 from ..where import Where
 
+EVALUATED = "evaluated"
+"""What the session shares under this name: when a forward in eval mode ended last, and the training
+steps until then."""
 _OFTEN = 0.25
 """Seconds between two forwards without autograd that are written down beside detailed steps."""
 _LARGEST_MODEL = 256e6
@@ -226,6 +229,8 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
         training.spend("forward", seconds)
     if arms and error is None:
         wrapper.armed = True
+    if event and not (event.grad or event.training):
+        training.session.shared[EVALUATED] = time.monotonic(), training.session.steps
     if event and event.grad and not training.busy:
         StepDraws.of(training.session).look(event.at, inside=True)
     if event:

@@ -1,6 +1,7 @@
-"""Lines that the script prints or logs right after a pass that trained nothing: the metrics it announces.
+"""Lines that the script prints or logs right after an evaluation: the metrics it announces.
 
-What is printed goes its way unchanged; the line is noted afterwards, and only for a second after such a pass.
+What is printed goes its way unchanged; the line is noted afterwards, and only for a second after a pass that trained
+nothing, or after a forward in eval mode.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..events.files import Printed
 from ..guard import guarded
 from ..passes import ENDED_WITHOUT_TRAINING
 from ..patch import after_call
+from .forward import EVALUATED
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -48,8 +50,9 @@ class _Watch:
             self.tell(args[1].getMessage)
 
     def listens(self) -> bool:
-        """Whether a pass ended a moment ago in which nothing was trained."""
-        ended, steps = self.session.shared.get(ENDED_WITHOUT_TRAINING, (0.0, -1))
+        """Whether a pass, or a forward in eval mode, ended a moment ago, and nothing was trained since."""
+        never, shared = (0.0, -1), self.session.shared
+        ended, steps = max(shared.get(ENDED_WITHOUT_TRAINING, never), shared.get(EVALUATED, never))
         return steps == self.session.steps and self.left > 0 and time.monotonic() - ended < _SECONDS
 
     @guarded

@@ -1,6 +1,6 @@
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.files import Printed, Save
-from ddpdoctor.recorder.events.training import Collective, SchedulerStep
+from ddpdoctor.recorder.events.training import Collective, Forward, SchedulerStep
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
@@ -47,7 +47,9 @@ def test_rank_0_saves_by_its_own_number():
     finding = only_finding(
         "DD502", Source.RUN, evaluated({"saves": (Save("/jobs/best.pt", where(68), 11.6, 11.7),)})
     )
-    assert finding.headline.startswith("rank 0 saves a checkpoint after an evaluation of 8 of 16 samples")
+    assert finding.headline.startswith(
+        "rank 0 chooses the best checkpoint after an evaluation of 8 of 16 samples"
+    )
 
 
 def test_every_rank_steps_a_scheduler_by_its_own_number():
@@ -110,7 +112,9 @@ def test_results_left_in_a_file_of_each_rank_are_right():
 def test_two_files_of_one_rank_are_no_file_of_each():
     saves = tuple(Save(f"/jobs/{name}.pt", where(68), 11.6, 11.7) for name in ("best", "metrics"))
     finding = only_finding("DD502", Source.RUN, evaluated({"saves": saves}))
-    assert finding.headline.startswith("rank 0 saves a checkpoint after an evaluation of 8 of 16 samples")
+    assert finding.headline.startswith(
+        "rank 0 chooses the best checkpoint after an evaluation of 8 of 16 samples"
+    )
 
 
 def test_the_metric_of_an_earlier_round_is_not_this_ones():
@@ -135,5 +139,39 @@ def test_the_gravest_use_of_all_rounds_is_told():
         return replace(made, record=Record.made(LINE), saves=(Save("/best.pt", where(68), 21.5, 21.6),))
 
     finding = only_finding("DD502", Source.RUN, recorded(change=change))
-    assert finding.headline.startswith("rank 0 saves a checkpoint")
+    assert finding.headline.startswith("rank 0 chooses the best checkpoint")
     assert finding.where == where(68)
+
+
+def slices(text, inputs=("a", "b"), **changes):
+    """Each rank evaluates an input of its own after the last step, without a DataLoader; rank 0 prints."""
+
+    def change(rank, one):
+        forward = Forward(20.0, where(61), 0, grad=False, training=False, input=inputs[rank])
+        forward = replace(forward, **changes)
+        lines = [] if rank else [Printed(20.5, where(66), text)]
+        return replace(one, record=Record.made(forward, *lines))
+
+    return recorded(change=change)
+
+
+def test_rank_0_prints_what_it_evaluated_without_a_loader():
+    finding = only_finding("DD502", Source.RUN, slices("epoch 3: val_loss 0.7512"))
+    assert finding.headline.startswith("rank 0 prints the result after an evaluation of its own part")
+    assert finding.where == where(66)
+
+
+def test_what_follows_a_forward_in_eval_mode_may_be_anything():
+    for text in ("epoch 3: loss 0.7512", "return of 12.5", "evaluating took 3.5 s"):
+        passed("DD502", Source.RUN, slices(text))
+
+
+def test_ranks_that_evaluate_the_same_are_left_alone():
+    skipped("DD502", Source.RUN, slices("test loss 0.75", inputs=("a", "a")))
+    skipped("DD502", Source.RUN, slices("test loss 0.75", training=True))
+
+
+def test_what_is_printed_of_each_batch_is_not_the_result():
+    batch = Printed(10.5, where(62), "batch 1: loss 0.75")
+    finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(batch, LINE)}))
+    assert finding.where == where(66)
