@@ -143,6 +143,7 @@ def _order(shared: Round) -> str | None:
         or shared.one_dataset is False
         or _is_one_batch(shared)
         or shared.takes_own_parts
+        or (shared.loader.ignores_index and not shared.same_batches)
     ):
         return None
     first, *others = shared.indices.values()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import operator
 import os
 import zlib
@@ -22,6 +23,20 @@ _MOST_OF_ELEMENT = 1 << 10
 _MOST_BYTES = 16 << 20
 """Of a tensor."""
 _DEEPEST = 4
+
+
+def ignores_index(dataset: Any) -> bool:
+    """Whether ``__getitem__`` never reads the index that a sampler drew, or first replaces it by one of its own."""
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or code.co_argcount < 2:
+        return False
+    index = code.co_varnames[1]
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.startswith(("LOAD", "STORE")):
+            names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+            if index in names:
+                return instruction.opname.startswith("STORE")
+    return True
 
 
 def innermost(dataset: Any, torch: Any, lengths: Lengths) -> tuple[Any, array[int] | None]:

@@ -139,6 +139,7 @@ class Passes:
             data=self.splits.key(loader.dataset),
             holds=tuple(made for given, made in self._given if any(given() is link for link in links)),
             parts=self.splits.of(loader.dataset),
+            ignores_index=not streams and contents.ignores_index(inner),
         )
         self.session.event(event)
 

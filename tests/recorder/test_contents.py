@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 import torch
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
@@ -75,3 +76,37 @@ def test_the_innermost_dataset_and_the_places_in_it():
     assert inner is data
     assert list(places) == [5, 9]
     assert contents.innermost(data, torch, Lengths()) == (data, None)
+
+
+class Indexed(list):
+    def __getitem__(self, index):
+        index = index % 4
+        return index
+
+
+class Retrying(list):
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        if sample is None:
+            index = 0
+        return sample, index
+
+
+class DrawsAnother(list):
+    def __getitem__(self, index):
+        if self:
+            index = random.randrange(len(self))
+        return super().__getitem__(index)
+
+
+class Noise(list):
+    def __getitem__(self, index):
+        return random.random()
+
+
+@pytest.mark.parametrize(
+    ("kind", "ignored"),
+    [(Indexed, False), (Retrying, False), (list, False), (DrawsAnother, True), (Noise, True)],
+)
+def test_a_dataset_that_takes_samples_of_its_own_choice(kind, ignored):
+    assert contents.ignores_index(kind()) is ignored

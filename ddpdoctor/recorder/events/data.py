@@ -91,6 +91,8 @@ class Loader(Event):
     """Loaders that were given the samplers which this one draws from, by their ``made``."""
     parts: tuple[int, ...] = ()
     """The Subsets that its dataset is, or holds."""
+    ignores_index: bool = False
+    """Whether the dataset takes samples of its own choice, whatever index the sampler draws."""
 
 
 @dataclass(slots=True)

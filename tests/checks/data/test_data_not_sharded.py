@@ -1,3 +1,5 @@
+import pytest
+
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
@@ -178,3 +180,13 @@ def test_a_stream_is_another_checks():
 
 def test_one_rank_is_skipped():
     assert skipped("DD101", Source.RUN, recorded(1)).reason == "needs at least two ranks"
+
+
+@pytest.mark.parametrize("of_rank", [True, False])
+def test_a_dataset_that_leaves_out_the_index_is_judged_by_its_batches(of_rank):
+    def change(rank, one):
+        content = tuple(f"{rank if of_rank else 0}-{batch}" for batch in range(2))
+        loader = {**SAME, "ignores_index": True}
+        return drawing(one, range(8), sampler=RANDOM, loader=loader, content=content)
+
+    (passed if of_rank else only_finding)("DD101", Source.RUN, recorded(change=change))
