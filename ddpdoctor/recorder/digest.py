@@ -140,9 +140,11 @@ def _checksum(torch: Any, tensor: Any) -> int:
 
 
 def _address(torch: Any, tensor: Any) -> int:
-    # data_ptr() would give a lazy copy memory of its own.
+    # data_ptr() would give a lazy copy memory of its own; _data_address is where the storage begins.
     read = getattr(torch._C, "_data_address", None)
-    return int(read(tensor) if read else tensor.data_ptr())
+    if read is None:
+        return int(tensor.data_ptr())
+    return int(read(tensor)) + tensor.storage_offset() * tensor.element_size()
 
 
 def _fold(torch: Any, tensor: Any) -> Any:

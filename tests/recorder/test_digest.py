@@ -95,3 +95,11 @@ def test_the_norm_is_that_of_all_values_together_in_any_precision(dtype):
 )
 def test_no_norm_is_told_of_what_holds_no_values_here(tensors):
     assert digest.norm(torch, tensors) is None
+
+
+def test_a_view_has_the_digest_of_its_own_values():
+    whole = torch.arange(40)
+    for start in (0, 8, 24):
+        view = whole[start : start + 8].view(2, 4)
+        assert digest.sample(torch, view) == digest.sample(torch, view.clone())
+        assert digest.sample(torch, view, most=32) == digest.sample(torch, view.clone(), most=32)
