@@ -144,7 +144,7 @@ def _address(torch: Any, tensor: Any) -> int:
     read = getattr(torch._C, "_data_address", None)
     if read is None:
         return int(tensor.data_ptr())
-    return int(read(tensor)) + tensor.storage_offset() * tensor.element_size()
+    return int(read(tensor) + tensor.storage_offset() * tensor.element_size())
 
 
 def _fold(torch: Any, tensor: Any) -> Any:
