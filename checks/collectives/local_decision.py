@@ -5,11 +5,12 @@ from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOu
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Where
+from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_exits import clock_exit
+from ddpdoctor.trace.local_exits import LocalExit, local_exit
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
@@ -41,7 +42,9 @@ class LocalDecision(StandstillCheck):
     What it finds:
         A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on a
         loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
-        And, as a warning, a training loop that ends by each rank's own clock, which the run did not come to.
+        And, as a warning, a training loop that ends by each rank's own clock, or by a number that was seen to differ
+        between ranks (a loss, a count of tokens, what dist.reduce left on the ranks that are not its dst), where the
+        run did not come to that end.
 
     Why it matters:
         Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until
@@ -70,14 +73,8 @@ class LocalDecision(StandstillCheck):
     def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         if trace.broken is None:
-            timed = (
-                clock_exit(last_update(next(iter(recordings.values())))) if self._joined(recordings) else None
-            )
-            return (
-                [self._by_clock(tuple(recordings), timed)]
-                if timed
-                else Passed(f"{ranks_phrase(recordings)} left every loop together")
-            )
+            together = f"{ranks_phrase(recordings)} left every loop together"
+            return (self._by_own_numbers(recordings) if self._joined(recordings) else []) or Passed(together)
         first = trace.first_to_break()
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
@@ -104,6 +101,27 @@ class LocalDecision(StandstillCheck):
         steps = [step for recording in recordings.values() for step in recording.steps]
         reduced = any(backward.reduced for step in steps for backward in step.backwards)
         return reduced and not any(step.joined for step in steps)
+
+    def _by_own_numbers(self, recordings: Mapping[int, Recording]) -> list[Finding]:
+        """A loop that will end by what differs between ranks, though it has not yet."""
+        if timed := clock_exit(last_update(next(iter(recordings.values())))):
+            return [self._by_clock(tuple(recordings), timed)]
+        way_out = local_exit(recordings)
+        return [self._by_number(way_out)] if way_out else []
+
+    def _by_number(self, way_out: LocalExit) -> Finding:
+        return self.warn(
+            f"the training loop ends by {way_out.name}, which differs between ranks",
+            why="The ranks will not leave the loop in the same step: those that go on wait for the others in their "
+            "next all-reduce. The run that was looked at ended before that.",
+            fix="stop = torch.tensor([float(stop)])     # this rank's decision\n"
+            "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
+            ranks=tuple(way_out.values),
+            where=way_out.at,
+            evidence=by_state(way_out.values, lambda value: f"{way_out.name} = {value:.6g}"),
+            confidence=Confidence.LIKELY,
+            about=Kind.LINE.of(f"{way_out.at.file}:{way_out.at.line}"),
+        )
 
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:
         return self.warn(

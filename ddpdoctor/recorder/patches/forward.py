@@ -14,6 +14,7 @@ from ..digest import digests, named, sample, text, unseen
 from ..events.training import Forward, ForwardWeights
 from ..guard import guarded
 from ..keys import names_inside
+from ..loop_numbers import Watched
 from ..patch import IN_FULL, watch
 from ..randomness import StepDraws
 from ..session import Session
@@ -88,6 +89,8 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
         guarded(tell_buffers)(training.session, "evaluation", at=training.session.here(), only=wrapper)
     if grad and not training.busy:
         StepDraws.of(training.session).enter(event.at if event else None)
+        if not around and not training.joined:
+            Watched.of(training.session).look()
     wrapper.depth += 1
     training.busy += 1
     return wrapper, event, time.monotonic(), grad and synced and not around

@@ -1,0 +1,144 @@
+"""Numbers that the script's functions hold where a training step begins: counts, losses, what a loop may end by.
+
+Read by name from the frames that lead to the forward of a wrapper, in few training steps, and left as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .digest import is_plain, unseen
+from .events.schema import Event
+from .guard import guarded
+from .training import Training, is_digested
+from .where import Where
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_MOST_FRAMES = 64
+_MOST_NUMBERS = 200
+"""Of a frame; more are told of none."""
+_FUNCTION = 1
+"""The flag of code whose variables are not a dictionary by themselves."""
+_COPIED = sys.version_info < (3, 13)
+"""Whether reading a function's variables by name leaves a copy in its frame."""
+_READ_THEMSELVES = {"locals", "vars", "dir", "f_locals"}
+"""What code may call that would see that copy."""
+
+
+@dataclass(slots=True)
+class LoopNumbers(Event):
+    """Numbers that a function of the script held when a training step began."""
+
+    wrappers: int
+    """How many had been constructed."""
+    step: int
+    """The training step, since an optimizer or a wrapper was new."""
+    at: Where | None
+    """Where the function stood."""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    """By name, ``stopper.best`` for an attribute; those that were not told before, or others then."""
+
+
+class Watched:
+    """Of a process; one for each session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.training = Training.of(session)
+        self._looked = (0, -1)
+        self._told: dict[Any, dict[str, float | None]] = {}
+
+    @classmethod
+    def of(cls, session: Session) -> Watched:
+        """The session's own."""
+        return session.part("loop numbers", cls)
+
+    @guarded
+    def look(self) -> None:
+        """A wrapper's forward begins, with autograd."""
+        training = self.training
+        now = len(training.wrappers), training.number
+        if now == self._looked or not is_digested(training.number) or sys.gettrace() is not None:
+            return
+        self._looked = now
+        for frame in self._frames():
+            site = self.session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
+            numbers = dict(self._numbers(frame))
+            told = self._told.setdefault(frame.f_code, {})
+            values = {name: value for name, value in numbers.items() if told.get(name, "") != value}
+            told.update(values)
+            if len(numbers) <= _MOST_NUMBERS:
+                self.session.event(LoopNumbers(*now, site, values))
+
+    def _frames(self) -> Iterator[FrameType]:
+        """Those of the script's functions on the way here, the innermost first."""
+        frame: FrameType | None = sys._getframe(2)
+        for _ in range(_MOST_FRAMES):
+            if frame is None:
+                return
+            code = frame.f_code
+            if not self.session.sites.is_foreign(code.co_filename) and not _READ_THEMSELVES & {
+                *code.co_names
+            }:
+                yield frame
+            frame = frame.f_back
+
+    def _numbers(self, frame: FrameType) -> Iterator[tuple[str, float | None]]:
+        variables = frame.f_locals
+        try:
+            for name, value in list(variables.items()):
+                yield from self._of_variable(name, value)
+        finally:
+            if _COPIED and frame.f_code.co_flags & _FUNCTION:
+                variables.clear()  # else what the function has let go of would live on
+
+    def _of_variable(self, name: str, value: Any) -> Iterator[tuple[str, float | None]]:
+        if name.startswith("__"):
+            return
+        if self._is_number(value):
+            yield name, self._number(value)
+            return
+        for attribute, part in _attributes(self.session, value).items():
+            if self._is_number(part):
+                yield f"{name}.{attribute}", self._number(part)
+
+    def _is_number(self, value: Any) -> bool:
+        if value is None or type(value) in (bool, int, float):
+            return True
+        kind = type(value)
+        if getattr(kind, "__module__", "") == "numpy" and getattr(value, "ndim", 1) == 0:
+            return kind.__name__.startswith(("float", "int", "bool"))
+        return kind is self.session.torch.Tensor and value.numel() == 1 and self._is_at_hand(value)
+
+    def _is_at_hand(self, tensor: Any) -> bool:
+        """Whether it can be read without waiting for a device."""
+        torch = self.session.torch
+        near = tensor.device.type == "cpu" or bool(self.session.options.rehearse)
+        return near and is_plain(torch, tensor) and not tensor.is_complex()
+
+    def _number(self, value: Any) -> float | None:
+        if value is None:
+            return None
+        with unseen(self.session.torch):
+            return float(value.detach().item() if isinstance(value, self.session.torch.Tensor) else value)
+
+
+def _attributes(session: Session, value: Any) -> Mapping[str, Any]:
+    """The variables of an object of a class that the script wrote, or of a namespace of settings."""
+    kind = type(value)
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    settings = kind.__name__ in ("Namespace", "SimpleNamespace")
+    if not settings and (not isinstance(file, str) or session.sites.is_foreign(file)):
+        return {}
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return dict(held) if type(held) is dict else {}
