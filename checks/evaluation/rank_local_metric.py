@@ -272,11 +272,6 @@ def _chosen(recording: Recording, begin: float, end: float) -> Use | None:
     return None
 
 
-def _saved(recording: Recording, begin: float, end: float) -> Use | None:
-    save = next(_saves(recording, begin, end), None)
-    return Use("saves a checkpoint", "save checkpoints", save.at) if save else None
-
-
 def _saves(recording: Recording, begin: float, end: float) -> Iterator[Save]:
     return (save for save in recording.saves if begin <= save.begin < end and save.path)
 
@@ -294,6 +289,6 @@ def _announced(recording: Recording, begin: float, end: float) -> Use | None:
     return _printed(recording, begin, end, HELD_OUT)
 
 
-_LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed, _saved)
+_LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed)
 """The gravest first."""
 _LOOKS_BY_HAND: tuple[_Look, ...] = (_scheduled, _chosen, _announced)
