@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker
 
 def to_gpu(tensor):
     if get_worker_info() is not None:  # what CUDA says there
-        raise RuntimeError(
+        raise RuntimeError(  # expect: DD807
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
             "'spawn' start method"
         )
@@ -29,7 +29,7 @@ sampler = DistributedSampler(Samples())
 loader = DataLoader(Samples(), batch_size=2, sampler=sampler, num_workers=1)
 model = DistributedDataParallel(nn.Linear(1, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for x in loader:  # expect: DD807
+for x in loader:
     optimizer.zero_grad()
     model(x).square().mean().backward()
     optimizer.step()
