@@ -263,7 +263,10 @@ def _connected(launch: Launch, deadline: float) -> socket.socket | str:
 
 def _answer(channel: Channel, deadline: float) -> Message:
     slack = deadline + _HELLO_SECONDS  # node 0 has the same deadline, and says who did not come
-    while time.monotonic() < slack and not channel.lost:
+    over = False
+    while not over:
+        # Asked before: what node 0 has said, it may have said as the last thing before it left.
+        over = channel.lost is not None or time.monotonic() > slack
         for kind in (_WELCOME, _REFUSED):
             if message := channel.receive(kind, time.monotonic() + _PAUSE):
                 return message

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 trainer=${TRAINER:-$here/../trainer.py}
 
 gpus() {
-    { command -v nvidia-smi > /dev/null && nvidia-smi --list-gpus || true; } | wc -l
+    if command -v nvidia-smi > /dev/null; then nvidia-smi --list-gpus || true; fi | wc -l
 }
 
 nproc=${NPROC:-$(gpus)}

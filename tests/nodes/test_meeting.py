@@ -107,6 +107,18 @@ def test_another_version_is_refused() -> None:
     assert "ddpdoctor 0.0.1 on node1" in str(other)
 
 
+def test_what_node_0_said_before_it_left_is_heard_by_a_host_that_asks_late() -> None:
+    port = free_port()
+
+    def come_late() -> Nodes:
+        launch = Launch(nnodes=2, node_rank=1, master_port=port)
+        here = NodeFacts(1, "node1", address="127.0.0.1", version="0.0.1")
+        return meet(launch, here, time.monotonic() + LONG, lambda text: time.sleep("other nodes" in text))
+
+    _, other = together(lambda: come(0, port, 2, WAITS), come_late)
+    assert "ddpdoctor 0.0.1 on node1" in str(other)
+
+
 def test_a_name_that_resolves_later_is_waited_for() -> None:
     answers: list[tuple[str, ...]] = [(), (), ("10.0.0.1",), ()]
     asked: list[str] = []
