@@ -39,6 +39,8 @@ def main() -> int:
         print("no Chromium is installed", file=sys.stderr)
         return 2
     look = str(arguments.look.resolve()) if arguments.look.name else ""
+    if look:
+        arguments.look.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "CHROMIUM": chromium, "AXE": axe(), "LOOK": look}
     command = [sys.executable, "-m", "pytest", "-q", "tests/page", *arguments.pytest]
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode
