@@ -74,13 +74,7 @@ def text(row: dict[str, object]) -> str:
     """A result as a line of the table."""
     limit, measured = LIMITS[str(row["name"])], float(str(row["measured"]))
     bound = f"{'>=' if limit.at_least else '<='} {limit.number:g} {limit.unit}"
-    mark = (
-        "ABOVE"
-        if limit.misses(measured) and not limit.at_least
-        else "BELOW"
-        if limit.misses(measured)
-        else ""
-    )
+    mark = ("BELOW" if limit.at_least else "ABOVE") if limit.misses(measured) else ""
     return (
         f"{row['what']:<62} {measured:8.3g} {limit.unit:<5}{row['spread']!s:<16} {bound:<13} {mark}".rstrip()
     )

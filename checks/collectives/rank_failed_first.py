@@ -13,7 +13,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import IN_WORKER, innermost, place_in_worker, remedy
+from ddpdoctor.trace.raised import as_raised, innermost, place_in_worker, remedy
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _CONNECTION_WARNING = re.compile(
@@ -237,9 +237,7 @@ def _last_output(first: RankTrace) -> str:
 
 def _how(rank: RankRecord | RankTrace) -> str:
     if rank.failure:
-        original = IN_WORKER.search(rank.failure.message)
-        kind = original["type"] if original else rank.failure.type
-        message = (original["message"] or "") if original else rank.failure.message
+        kind, message = as_raised(rank.failure.type, rank.failure.message)
         first_line = next(iter(message.splitlines()), "")
         return f"failed with {kind}" + (f" {quote(shorten(first_line))}" if first_line else "")
     return "ended without a message" if rank.exit_code is None else f"ended with exit status {rank.exit_code}"

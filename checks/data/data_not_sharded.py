@@ -93,13 +93,13 @@ class DataNotSharded(Check):
 
     def _of_steps(self, recordings: Mapping[int, Recording]) -> Judgement:
         for group in groups(recordings):
-            rows = [row for _, row in training_steps({rank: recordings[rank] for rank in group})]
+            members = {rank: recordings[rank] for rank in group}
+            rows = [row for _, row in training_steps(members)]
             pairs = [pair for row in rows if (pair := _inputs(row)) is not None]
             if len(pairs) < ENOUGH_STEPS:
                 continue
             if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
-                streams = _drawn_from({rank: recordings[rank] for rank in group})
-                seed = shared_seed({rank: recordings[rank] for rank in group}, streams, pairs[0][1].time)
+                seed = shared_seed(members, _drawn_from(members), pairs[0][1].time)
                 return self._feeds(group, len(pairs), pairs[0][1], seed)
             return Passed(f"{ranks_phrase(group)} feed inputs of their own")
         return Skipped("no DataLoader was used, and too few inputs were seen")

@@ -68,7 +68,7 @@ class SharedPathRace(Check):
         recordings = trace.recordings()
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
-        late, order = raised_as(trace, *_TOO_LATE), HappensBefore(recordings)
+        late, order, intended = raised_as(trace, *_TOO_LATE), HappensBefore(recordings), _intended(recordings)
         failed = {
             events[rank].path: self._too_late(events, [peer for peer in events if peer in late], raised)
             for rank, raised in reversed(late.items())
@@ -76,12 +76,12 @@ class SharedPathRace(Check):
         }
         racing = {
             path: events
-            for path, events in _writes_by_path(recordings).items()
+            for path, events in _writes_by_path(recordings, intended).items()
             if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
         told = {*failed, *(path for paths in races for path in paths)}
-        asked = [pair for pair in _asked_then_made(recordings, order) if pair[0].path not in told]
+        asked = [pair for pair in _asked_then_made(recordings, order, intended) if pair[0].path not in told]
         return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
             "no two ranks wrote the same file of the script at a time"
         )
@@ -153,20 +153,19 @@ def _same_on_peers(
 
 
 def _asked_then_made(
-    recordings: Mapping[int, Recording], order: HappensBefore
+    recordings: Mapping[int, Recording], order: HappensBefore, intended: "_Intended"
 ) -> list[tuple[FileEvent, tuple[int, ...]]]:
     """What one rank made after it had asked whether it exists, as others asked at the same line."""
     results = []
-    intended = _intended(recordings)
     for rank, recording in recordings.items():
         for made in recording.files:
-            if made.action not in _MADE or _is_intended(made, intended) or is_for_some_ranks(made.at):
+            if made.action not in _MADE or _is_intended(made, intended):
                 continue
-            events: dict[int, FileEvent | PathAsked] = {
-                rank: made,
-                **_asked_by_others(recordings, rank, made),
-            }
-            if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events):
+            asked = _asked_by_others(recordings, rank, made)
+            if not asked or is_for_some_ranks(made.at):
+                continue
+            events: dict[int, FileEvent | PathAsked] = {rank: made, **asked}
+            if not _take_turns(order, events) and not _locked(recordings, events):
                 results.append((made, tuple(sorted(events))))
     return results
 
@@ -178,19 +177,22 @@ def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileE
     """
     questions = (asked for asked in recordings[rank].events(PathAsked) if asked.path == made.path)
     question = next((asked for asked in questions if not asked.there and asked.time < made.time), None)
+    if question is None:
+        return {}
     return {
         peer: asked
         for peer, other in recordings.items()
         for asked in other.events(PathAsked)
-        if question and peer != rank and other.host == recordings[rank].host
+        if peer != rank and other.host == recordings[rank].host
         if (asked.path, asked.at) == (made.path, question.at)
         if asked.there or any((own.action, own.path) == (made.action, made.path) for own in other.files)
     }
 
 
-def _writes_by_path(recordings: Mapping[int, Recording]) -> dict[str, dict[int, FileEvent]]:
+def _writes_by_path(
+    recordings: Mapping[int, Recording], intended: "_Intended"
+) -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
-    intended = _intended(recordings)
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
     for rank, recording in recordings.items():
         for event in recording.files:

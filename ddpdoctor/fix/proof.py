@@ -36,11 +36,18 @@ class Proof:
     """In a clause."""
     new: tuple[Finding, ...] = ()
     """Findings that were not there before; their lines are those of the copy."""
+    more: tuple[str, ...] = ()
+    """Further clauses, which hold of all that the run was for."""
+
+    @property
+    def told(self) -> str:
+        """All clauses, as a report shows them."""
+        return "; ".join((self.text, *self.more))
 
 
 def add(proof: Proof, clause: str) -> Proof:
     """What came out, and something more."""
-    return replace(proof, text=f"{proof.text}; {clause}")
+    return replace(proof, more=(*proof.more, clause))
 
 
 def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:
@@ -87,7 +94,11 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     if changed:
         return Proof(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
-    return Proof(True, f"{gone}; the ranks train now, with {further}" if unknown else f"{gone}, nothing new")
+    return (
+        Proof(True, gone, more=(f"the ranks train now, with {further}",))
+        if unknown
+        else Proof(True, f"{gone}, nothing new")
+    )
 
 
 def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterator[str | None]:

@@ -116,9 +116,8 @@ class Prover:
         if proof.proven:
             for finding, proposal in chosen:
                 text = f"{finding.code} is gone, nothing new, together with the other patches"
-                _, *more = proof.text.split("; ")
                 self._patches[id(finding)] = self._patch(
-                    {}, project.after(proposal.edits), proposal.title, Proof(True, "; ".join([text, *more]))
+                    {}, project.after(proposal.edits), proposal.title, replace(proof, text=text)
                 )
             self._state = state
 
@@ -233,7 +232,7 @@ class Prover:
         diff = "".join(unified_diff(name, first, second) for name, first, second in pairs)
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
-        return Patch(title, diff, proof.proven, proof.text, tuple(changes) if whole else ())
+        return Patch(title, diff, proof.proven, proof.told, tuple(changes) if whole else ())
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

@@ -29,7 +29,7 @@ def first_weight_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> A
 
 def _first_inside(torch: Any, tensor: Any, held: Sequence[tuple[Any, Any]]) -> Any:
     known = list({id(parameter): (parameter, values) for parameter, values in held}.values())
-    if tensor.dim() != 1 or tensor.numel() != sum(values.numel() for _, values in known):
+    if tensor.numel() != sum(values.numel() for _, values in known):
         return None
     # Scripts take them from the first to the last or, as DDP's buckets do, from the last to the first.
     ends = known[:1] + known[-1:]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import enclosing_function, lines, parsed
+from ddpdoctor.trace.syntax import calls_of, enclosing_function, lines, parsed
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
@@ -21,7 +20,7 @@ def choice_of_best(at: Where | None) -> Where | None:
         return None
     choices = [node for node in ast.walk(tree) if isinstance(node, ast.If) and _keeps_the_better(node)]
     function = enclosing_function(tree, at.line)
-    calls = [at.line, *(_calls(tree, function.name) if isinstance(function, ast.FunctionDef) else ())]
+    calls = [at.line, *(calls_of(tree, function.name) if isinstance(function, ast.FunctionDef) else ())]
     around = (node for line in calls for node in choices if line in lines(*node.body))
     line = next((node.lineno for node in around), None)
     return Where(at.file, line, at.function) if line else None
@@ -38,9 +37,3 @@ def _keeps_the_better(node: ast.If) -> bool:
         part for statement in node.body for part in ast.walk(statement) if isinstance(part, ast.Assign)
     )
     return any(ast.unparse(target) in compared for part in assigned for target in part.targets)
-
-
-def _calls(tree: ast.Module, name: str) -> Iterator[int]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == name:
-            yield node.lineno

@@ -6,7 +6,7 @@ import ast
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.source_loops import exit_branches
-from ddpdoctor.trace.syntax import enclosing_function, own_nodes, parsed
+from ddpdoctor.trace.syntax import called_name, enclosing_function, own_nodes, parsed
 
 _CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "now", "utcnow"}
 _MODULES = {"time", "datetime"}
@@ -66,10 +66,11 @@ def _may_be_exchanged(scope: ast.AST, names: set[str]) -> bool:
     """Whether a function that nobody here knows is given something that was computed from the time."""
     for node in own_nodes(scope):
         if isinstance(node, ast.Call) and not reads_clock(node):
-            function = getattr(node.func, "attr", getattr(node.func, "id", ""))
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             parts = [part for argument in given for part in ast.walk(argument)]
-            if function not in _HARMLESS and any(_is_named(p, names) or reads_clock(p) for p in parts):
+            if called_name(node) not in _HARMLESS and any(
+                _is_named(p, names) or reads_clock(p) for p in parts
+            ):
                 return True
     return False
 

@@ -14,7 +14,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.trace.clock_exits import reads_clock
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import enclosing_function, lines, own_nodes, parsed
+from ddpdoctor.trace.syntax import called_name, enclosing_function, lines, own_nodes, parsed
 
 Numbers: TypeAlias = Mapping[str, float | None]
 _SAME = 1e-3
@@ -158,7 +158,7 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
 def _is_for_the_infinite(way: _Exit) -> bool:
     """Whether a condition asks whether a number is finite at all."""
     calls = (node for test, _ in way.tests for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(_function(call) in _FINITE for call in calls)
+    return any(called_name(call) in _FINITE for call in calls)
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,10 @@ def _dotted(node: ast.expr) -> str | None:
     return None
 
 
-def _function(call: ast.Call) -> str:
-    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
-
-
 def _names(node: ast.AST) -> Iterator[str]:
     """The variables that an expression reads, those that it gives to a function apart."""
     if isinstance(node, ast.Call):
-        if _function(node) in _TRANSPARENT:
+        if called_name(node) in _TRANSPARENT:
             for part in (node.func, *node.args):
                 yield from _names(part.value if isinstance(part, ast.Attribute) else part)
         return

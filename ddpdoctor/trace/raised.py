@@ -17,7 +17,7 @@ from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 
-IN_WORKER = re.compile(
+_IN_WORKER = re.compile(
     r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
 )
 """In the message of what a rank raises for its DataLoader worker."""
@@ -62,9 +62,15 @@ def place(trace: Trace, raised: Mapping[int, Raised]) -> Where | None:
     return next((wrap.at for wrap in failed if text.startswith(wrap.failed or "")), first.at)
 
 
+def as_raised(kind: str, message: str) -> tuple[str, str]:
+    """The type and the message of an exception: those of the DataLoader worker where a rank raised it again."""
+    original = _IN_WORKER.search(message)
+    return (original["type"], original["message"] or "") if original else (kind, message)
+
+
 def place_in_worker(message: str) -> Where | None:
     """The script's line at which a DataLoader worker raised what its rank has raised again."""
-    original = IN_WORKER.search(message)
+    original = _IN_WORKER.search(message)
     return innermost(original["frames"]) if original else None
 
 
@@ -95,11 +101,9 @@ def last_lines(raised: Mapping[int, Raised]) -> tuple[Evidence, ...]:
 
 def last_line(raised: Raised) -> str:
     """How the traceback of an exception ends, fit to be shown."""
-    original = IN_WORKER.search(raised.message)
-    if original:
-        text = f"{original['type']}: {_first_line(original['message'] or '')}"
-        return quote(shorten(f"{text} (in a DataLoader worker)", 200))[1:-1]
-    return quote(shorten(f"{raised.type}: {_first_line(raised.message)}", 200))[1:-1]
+    kind, message = as_raised(raised.type, raised.message)
+    origin = " (in a DataLoader worker)" if message != raised.message else ""
+    return quote(shorten(f"{kind}: {_first_line(message)}{origin}", 200))[1:-1]
 
 
 def remedy(message: str) -> str | None:

@@ -6,17 +6,14 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import lines, parsed
+from ddpdoctor.trace.syntax import FUNCTIONS, calls_of, enclosing_function, lines, parsed
 
 _RANK = re.compile(
     r"(?<![a-z])rank(?![a-z])|is_main|main_process|master|is_primary|is_root|gpu == \d", re.IGNORECASE
 )
 _LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def guarded_call(where: Where | None) -> Where | None:
@@ -28,15 +25,15 @@ def guarded_call(where: Where | None) -> Where | None:
     if where is None or where.line is None or tree is None:
         return None
     line, visited = where.line, set[str]()
-    while function := _function_around(tree, line):
+    while not isinstance(function := enclosing_function(tree, line), ast.Module):
         if function.name in visited or _is_guarded(function.body, line):
             return None
         visited.add(function.name)
-        calls = _calls(tree, function.name)
-        guarded = [call for call in calls if _is_guarded(_scope(tree, call), call)]
+        calls = calls_of(tree, function.name)
+        guarded = [call for call in calls if _is_guarded(enclosing_function(tree, call).body, call)]
         if len(guarded) == 1:
-            caller = _function_around(tree, guarded[0])
-            return replace(where, line=guarded[0], function=caller.name if caller else "<module>")
+            caller = getattr(enclosing_function(tree, guarded[0]), "name", "<module>")
+            return replace(where, line=guarded[0], function=caller)
         if guarded or len(calls) != 1:
             return None
         line = calls[0]
@@ -48,28 +45,8 @@ def is_for_some_ranks(where: Where | None) -> bool:
     tree = parsed(where.file) if where else None
     if where is None or where.line is None or tree is None:
         return False
-    return _is_guarded(_scope(tree, where.line), where.line) or guarded_call(where) is not None
-
-
-def _function_around(tree: ast.Module, line: int) -> _Function | None:
-    """The innermost function that a line stands in."""
-    around = (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS) and line in lines(*node.body))
-    return max(around, key=lambda function: function.lineno, default=None)
-
-
-def _scope(tree: ast.Module, line: int) -> list[ast.stmt]:
-    function = _function_around(tree, line)
-    return function.body if function else tree.body
-
-
-def _calls(tree: ast.Module, name: str) -> list[int]:
-    """The lines that call a function of this name: one of the file's own is known by its name alone."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [
-        call.lineno
-        for call in calls
-        if name in (getattr(call.func, "attr", ""), getattr(call.func, "id", ""))
-    ]
+    scope = enclosing_function(tree, where.line)
+    return _is_guarded(scope.body, where.line) or guarded_call(where) is not None
 
 
 def _is_guarded(block: Sequence[ast.stmt], line: int) -> bool:
@@ -87,7 +64,7 @@ def _is_guarded(block: Sequence[ast.stmt], line: int) -> bool:
 
 def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
     """The blocks of statements directly inside one; a function's are not run where it stands."""
-    if isinstance(statement, _FUNCTIONS):
+    if isinstance(statement, FUNCTIONS):
         return
     for name in ("body", "orelse", "finalbody"):
         yield getattr(statement, name, [])

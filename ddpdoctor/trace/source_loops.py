@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import LARGEST, lines, parsed
+from ddpdoctor.trace.syntax import LARGEST, called_name, lines, parsed
 
 _WHOLE_FILE = range(LARGEST)
 """The lines of a module's own code, which are in no function."""
@@ -246,8 +246,7 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         """A function of the file's own is known by its name alone."""
-        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        self.calls.append(_Call(name, node.lineno, self._scope))
+        self.calls.append(_Call(called_name(node), node.lineno, self._scope))
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:

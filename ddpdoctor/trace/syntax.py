@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 from ddpdoctor.model import Where
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+"""What has variables and lines of its own."""
 LARGEST = 1 << 20
 """Bytes of a file that is read, and so more than its lines."""
 
@@ -28,22 +32,29 @@ def lines(*nodes: ast.stmt | ast.excepthandler) -> range:
     return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1) if nodes else range(0)
 
 
-def enclosing_function(tree: ast.Module, line: int) -> ast.AST:
-    """The innermost function that a line stands in; the module where it stands in none."""
-    functions = (
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and line in lines(node)
-    )
+def enclosing_function(tree: ast.Module, line: int) -> Scope:
+    """The innermost function in whose body a line stands; the module where it stands in none."""
+    functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and line in lines(*node.body))
     return max(functions, key=lambda node: node.lineno, default=tree)
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
     """What stands in a function, or a module, and in no function or class inside."""
     for child in ast.iter_child_nodes(scope):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
             yield child
             yield from own_nodes(child)
+
+
+def called_name(call: ast.Call) -> str:
+    """The name of the function, or of the method, that is called; empty where it has none."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def calls_of(tree: ast.Module, name: str) -> list[int]:
+    """The lines that call a function of this name: one of the file's own is known by its name alone."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [call.lineno for call in calls if called_name(call) == name]
 
 
 def calls_on(at: Where | None, name: str) -> bool:

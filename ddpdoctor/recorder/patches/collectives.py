@@ -178,6 +178,8 @@ class _Collectives:
                 return parameter, "weight_of"
             if parameter.grad is not None and parameter.grad.data_ptr() == address:
                 return parameter, "gradient_of"
+        if tensor.dim() != 1:
+            return None, ""
         flat = first_gradient_inside(self.torch, tensor, plain)
         if flat is not None:
             return flat, "gradient_of"
