@@ -101,19 +101,21 @@ def _measure(folder: Path, ranks: int, planted: Planted) -> int:
     if done.returncode:
         print(f"{ranks} ranks, {planted.name}: ended with status {done.returncode}: {done.stderr[-2000:]}")
         return 1
-    told = json.loads(done.stdout)
-    right = set(told["culprits"]) <= set(planted.culprits) and told["named"]
+    measured = json.loads(done.stdout)
+    right = set(measured["culprits"]) <= set(planted.culprits) and measured["named"]
     print(
-        f"{ranks} ranks, {planted.name}: {seconds:.1f} s ({told['read']:.1f} to read, {told['judge']:.1f} to judge; "
-        f"{told['cpu']:.1f} of CPU), "
-        f"{told['memory']:.0f} MiB, {told['lines']} lines (longest {told['longest']}): "
-        f"{'right' if right else 'WRONG'}: {told['verdict']}"
+        f"{ranks} ranks, {planted.name}: {seconds:.1f} s ({measured['read']:.1f} to read, "
+        f"{measured['judge']:.1f} to judge; {measured['cpu']:.1f} of CPU), "
+        f"{measured['memory']:.0f} MiB, {measured['lines']} lines (longest {measured['longest']}): "
+        f"{'right' if right else 'WRONG'}: {measured['verdict']}"
     )
     if ranks > 10_000:
         return int(not right)
     of = f"{ranks} ranks, {planted.name}"
     return int(
-        (not right) | tell("ranks_cpu", told["cpu"], of=of) | tell("ranks_memory", told["memory"], of=of)
+        (not right)
+        | tell("ranks_cpu", measured["cpu"], of=of)
+        | tell("ranks_memory", measured["memory"], of=of)
     )
 
 
@@ -129,11 +131,11 @@ def write_job(folder: Path, ranks: int, planted: Planted) -> None:
     records = folder / "record"
     records.mkdir()
     unseen = planted.culprits if planted.name == "switch" else ()
-    seen = [rank for rank in range(ranks) if rank not in unseen]
-    for rank in seen:
+    recorded = [rank for rank in range(ranks) if rank not in unseen]
+    for rank in recorded:
         lines = [encode(event, getattr(event, "time", 0.0)) for event in _events(rank, ranks, planted)]
         (records / f"{rank}.jsonl").write_text("\n".join(lines) + "\n")
-    processes = tuple(_process(rank, planted) for rank in seen)
+    processes = tuple(_process(rank, planted) for rank in recorded)
     snapshots.write(Standstill(processes, 60.0, ranks, 600.0), folder / "standstill")
 
 
@@ -240,7 +242,7 @@ def _judge(folder: Path, parts: Sequence[str] = ()) -> int:
     done = time.perf_counter()
     cause = cause_of_run(trace)
     lines = text.splitlines()
-    told = {
+    measured = {
         "read": read - begun,
         "judge": done - read,
         "cpu": time.process_time(),
@@ -252,7 +254,7 @@ def _judge(folder: Path, parts: Sequence[str] = ()) -> int:
         "lines": len(lines),
         "longest": max(map(len, lines)),
     }
-    print(json.dumps(told))
+    print(json.dumps(measured))
     (folder / "report.txt").write_text(text)
     return 0
 

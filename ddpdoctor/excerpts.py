@@ -59,9 +59,9 @@ def _marks(finding: Finding) -> list[tuple[str, Mark]]:
     for entry in finding.evidence:
         for place in _numbered([entry.where]):
             ranks[place].update(entry.ranks)
-    own = next(_numbered([finding.where]), None)
+    headline_place = next(_numbered([finding.where]), None)
     return [
-        (place[0], Mark(place[1], tuple(sorted(ranks[place])), place == own, columns[place]))
+        (place[0], Mark(place[1], tuple(sorted(ranks[place])), place == headline_place, columns[place]))
         for place in list(ranks)[:_MOST_PLACES]
     ]
 

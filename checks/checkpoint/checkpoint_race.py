@@ -220,7 +220,7 @@ def _half_read(
     order = HappensBefore(recordings)
     victims = {rank.rank for rank in trace.ranks if rank.is_victim}
     failed = {rank: raised for rank, raised in raised_as(trace, r"").items() if rank not in victims}
-    found: dict[tuple[int, str], tuple[FileEvent, dict[int, Raised]]] = {}
+    pairs: dict[tuple[int, str], tuple[FileEvent, dict[int, Raised]]] = {}
     for (reader, raised), (writer, event) in product(failed.items(), on_each_rank(recordings, _written)):
         read = read_last(recordings[reader])
         mine = {event.path for event in _events(recordings[reader])}
@@ -229,8 +229,8 @@ def _half_read(
         same_host = recordings[writer].host == recordings[reader].host
         until = math.inf if event.background else event.time
         if same_host and order.may_overlap(writer, (event.time, until), reader, (read.time, raised.time)):
-            found.setdefault((writer, event.path), (event, {}))[1][reader] = raised
-    yield from ((writer, event, readers) for (writer, _), (event, readers) in found.items())
+            pairs.setdefault((writer, event.path), (event, {}))[1][reader] = raised
+    yield from ((writer, event, readers) for (writer, _), (event, readers) in pairs.items())
 
 
 def _written(recording: Recording) -> list[FileEvent]:

@@ -85,7 +85,7 @@ class SameRandomStream(Check):
         if alike:
             by_ranks = {first.ranks: first for first in reversed(alike)}
             return [
-                self._finding([one for one in alike if one.ranks == ranks], recordings)
+                self._finding([source for source in alike if source.ranks == ranks], recordings)
                 for ranks in reversed(by_ranks)
             ]
         if looked_at:
@@ -99,7 +99,7 @@ class SameRandomStream(Check):
         first = alike[0]
         stream = "torch" if first.stream == "cuda" else first.stream
         seed = shared_seed({rank: recordings[rank] for rank in first.ranks}, (stream,), first.time)
-        evidence = [Evidence(text, one.ranks) for one in alike for text in one.evidence]
+        evidence = [Evidence(text, source.ranks) for source in alike for text in source.evidence]
         if seed is not None and seed.value is not None:
             evidence.insert(0, Evidence(f"{seed.stream} was seeded with {seed.value}", first.ranks))
         return self.info(
@@ -155,7 +155,11 @@ def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Ite
             if not all(_are_alike(draws) for _, draws in steps):
                 continue
             row, draws = steps[0]
-            at = next(one.at for one in row[ranks[0]].draws if one.inside == inside and stream in one.streams)
+            at = next(
+                draws.at
+                for draws in row[ranks[0]].draws
+                if draws.inside == inside and stream in draws.streams
+            )
             place = "in the forward" if inside else "outside its forward"
             first = draws[ranks[0]][0]
             yield _Alike(
@@ -177,7 +181,9 @@ def _draws(step: TrainingStep, stream: str, *, inside: bool) -> list[Draws]:
     if inside and any(forward.random for forward in step.forwards):
         return []
     batch = min((forward.batch for forward in step.forwards if forward.batch), default=1)
-    drawn = (one.streams[stream] for one in step.draws if one.inside == inside and stream in one.streams)
+    drawn = (
+        draws.streams[stream] for draws in step.draws if draws.inside == inside and stream in draws.streams
+    )
     return [draws for draws in drawn if draws.numbers >= min(max(batch, 2), _MOST)]
 
 
@@ -240,8 +246,8 @@ def _main_draws_alike(shared: Round) -> str | None:
     """A random stream that loading in the main process draws from, in the same states on every rank."""
     for stream in _LOADING:
         draws = [_loading(shared, rank, stream) for rank in shared.ranks]
-        count = min(len(own) for own in draws)
-        if count >= ENOUGH and all(own[:count] == draws[0][:count] for own in draws):
+        count = min(len(drawn) for drawn in draws)
+        if count >= ENOUGH and all(drawn[:count] == draws[0][:count] for drawn in draws):
             return stream
     return None
 

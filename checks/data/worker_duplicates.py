@@ -123,7 +123,7 @@ def _repeat(loader: Loader, pass_: Pass) -> str | None:
     for worker, other in combinations(pass_.workers, 2):
         common = set(worker.samples) & set(other.samples)
         fewest = min(len(set(worker.samples)), len(set(other.samples)))
-        repeats = any(len(set(one.samples)) < len(one.samples) for one in (worker, other))
+        repeats = any(len(set(drawn.samples)) < len(drawn.samples) for drawn in (worker, other))
         if common and len(common) >= (fewest / 2 if repeats else min(2, fewest)):
             return f"{worker.worker} and {other.worker}"
     return None

@@ -80,8 +80,12 @@ class SharedPathRace(Check):
             if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        told = {*failed, *(path for paths in races for path in paths)}
-        asked = [pair for pair in _asked_then_made(recordings, order, intended) if pair[0].path not in told]
+        failed_or_raced = {*failed, *(path for paths in races for path in paths)}
+        asked = [
+            pair
+            for pair in _asked_then_made(recordings, order, intended)
+            if pair[0].path not in failed_or_raced
+        ]
         return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
             "no two ranks wrote the same file of the script at a time"
         )
@@ -185,7 +189,7 @@ def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileE
         for asked in other.events(PathAsked)
         if peer != rank and other.host == recordings[rank].host
         if (asked.path, asked.at) == (made.path, question.at)
-        if asked.there or any((own.action, own.path) == (made.action, made.path) for own in other.files)
+        if asked.there or any((event.action, event.path) == (made.action, made.path) for event in other.files)
     }
 
 

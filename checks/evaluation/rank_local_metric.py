@@ -137,10 +137,12 @@ def _evaluation(shared: Round) -> Evaluation:
 def _evaluations_by_hand(recordings: Mapping[int, Recording]) -> Iterator[Evaluation]:
     """Forwards in eval mode between two training steps, of other inputs on each rank, that no DataLoader gave."""
     forwards = {rank: _forwards_by_hand(recording) for rank, recording in recordings.items()}
-    common = set.intersection(*(set(own) for own in forwards.values()))
+    common = set.intersection(*(set(by_number) for by_number in forwards.values()))
     for number in sorted(common):
-        inputs = [{forward.input for forward in own[number]} for own in forwards.values()]
-        if all(None not in own for own in inputs) and not any(a & b for a, b in combinations(inputs, 2)):
+        inputs = [{forward.input for forward in by_number[number]} for by_number in forwards.values()]
+        if all(None not in digests for digests in inputs) and not any(
+            a & b for a, b in combinations(inputs, 2)
+        ):
             windows = {
                 rank: (forwards[rank][number][0].time, _next_step(recording, number))
                 for rank, recording in recordings.items()

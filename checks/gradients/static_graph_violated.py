@@ -46,7 +46,9 @@ class StaticGraphViolated(Check):
         raised = raised_as(trace, *self.raises)
         if raised:
             fields, rank = raised_by(trace, raised), next(iter(raised))
-            static = [one for one in trace.recordings()[rank].wrappers if one.flags.get("static_graph")]
+            static = [
+                wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.flags.get("static_graph")
+            ]
             wrap = static[0].at if len(static) == 1 else None
             evidence = (*fields["evidence"], *shown_at("raised", fields["where"]))
             return self.fail(

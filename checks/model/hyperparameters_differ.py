@@ -174,7 +174,7 @@ def _is_settled(group: Group, called: SchedulerStep) -> bool:
 
 
 def _differ_by_more_than_rounding(values: Iterable[float]) -> bool:
-    return any(not math.isclose(one, other, rel_tol=_ROUNDING) for one, other in pairwise(values))
+    return any(not math.isclose(value, other, rel_tol=_ROUNDING) for value, other in pairwise(values))
 
 
 def _value(value: Any) -> str:

@@ -42,11 +42,11 @@ def run_demo(options: DemoOptions) -> int:
     _write(folder, {sick: demo.sick, healthy: demo.healthy})
     write_out(_introduction(demo, folder / sick))
     with _inside(folder):
-        found = _check(sick, options)
+        found_in_script = _check(sick, options)
         write_out(_correction(demo, sick, healthy))
         found_in_twin = _check(healthy, options)
     write_out(f"\nnext:  ddpdoctor explain {demo.code}\n       ddpdoctor demo --list\n")
-    return int((found, found_in_twin) != (1, 0))
+    return int((found_in_script, found_in_twin) != (1, 0))
 
 
 def _listing() -> str:

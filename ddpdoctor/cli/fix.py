@@ -249,12 +249,12 @@ def _shadowed(word: str, shadow: Shadow) -> str:
 def _inside(shadow: Shadow) -> Iterator[None]:
     """Be in the copy's working directory; Python finds the copy's modules before others."""
     back, variable = Path.cwd(), os.environ.get("PYTHONPATH")
-    own = [
+    entries = [
         str(shadow.at(Path(entry)))
         for entry in (variable or "").split(os.pathsep)
         if entry and Path(entry).is_absolute()
     ]
-    copies = [entry for entry in own if Path(entry).is_dir()]
+    copies = [entry for entry in entries if Path(entry).is_dir()]
     roots = dict.fromkeys(str(shadow.at(_import_root(path))) for path in shadow.changed)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*roots, *copies, variable]))
     os.chdir(shadow.working)

@@ -122,10 +122,10 @@ class Hosts:
             self.nodes.channels[0].send(Message(_GROUP, _group_values(record)))
             return record
         self._tell("waiting for what the other hosts saw of the group")
-        told = self.nodes.collect(_GROUP, deadline + DELIVERY_SECONDS)
+        messages = self.nodes.collect(_GROUP, deadline + DELIVERY_SECONDS)
         ranks = {rank.rank: rank for rank in record.ranks}
         broken = [record.broken]
-        for message in told.values():
+        for message in messages.values():
             ranks |= {rank.rank: rank for rank in _ranks_of(message)}
             broken.append(message.values.get("broken"))
         lost = self.nodes.lost()
@@ -166,11 +166,14 @@ class Hosts:
             self._deliver(folder)
             return trace, [folder]
         self._tell("waiting for the records of the other hosts")
-        told = self.nodes.collect(_RUN, time.monotonic() + DELIVERY_SECONDS)
-        folders = [folder, *filter(None, (self._unpacked(node, message) for node, message in told.items()))]
+        messages = self.nodes.collect(_RUN, time.monotonic() + DELIVERY_SECONDS)
+        folders = [
+            folder,
+            *filter(None, (self._unpacked(node, message) for node, message in messages.items())),
+        ]
         whole = read_hosts(folders)
         lost = tuple(self._lost(node, why) for node, why in self.nodes.lost().items())
-        self._note_missing({*told})
+        self._note_missing({*messages})
         return replace(whole, lost=lost), folders
 
     def _deliver(self, folder: Path) -> None:
@@ -222,9 +225,9 @@ class Hosts:
                 Message(_VERDICTS, {"verdicts": [_plain(verdict) for verdict in here]})
             )
             return list(here)
-        told = self.nodes.collect(_VERDICTS, time.monotonic() + DELIVERY_SECONDS)
+        messages = self.nodes.collect(_VERDICTS, time.monotonic() + DELIVERY_SECONDS)
         by_host = {self.nodes.here.host: _found(here)}
-        for node, message in told.items():
+        for node, message in messages.items():
             by_host[self.nodes.name(node)] = _found(map(_verdict, message.values["verdicts"]))
         return _on_hosts(here, by_host)
 
@@ -322,7 +325,9 @@ def _on_hosts(
     verdicts = [_with(verdict, united.get(verdict.code, [])) for verdict in here]
     strange = ((registry.by_code(code), findings) for code, findings in united.items() if code not in of_here)
     source = here[0].source if here else None
-    return verdicts + [Verdict(check, source, tuple(found)) for check, found in strange if check and source]
+    return verdicts + [
+        Verdict(check, source, tuple(findings)) for check, findings in strange if check and source
+    ]
 
 
 def _with(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:

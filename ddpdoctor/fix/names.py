@@ -202,9 +202,9 @@ def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
                 return name
     for call in source.all(cst.Call):
         # A function of the script's own, which knows what to say of a single process.
-        own = dotted(call.func) if callee(source, call) == function and not call.args else None
-        if own and not (qualified(source, call.func) or "").startswith(f"{DIST}."):
-            return f"{own}()"
+        function_name = dotted(call.func) if callee(source, call) == function and not call.args else None
+        if function_name and not (qualified(source, call.func) or "").startswith(f"{DIST}."):
+            return f"{function_name}()"
     call = f"{use(source, f'{DIST}.{function}')}()"
     return f"({call} if {has_group(source)} else {alone})" if alone and may_lack_group(source) else call
 
@@ -348,10 +348,10 @@ def call_sites(source: Source, function: Node) -> list[Node]:
     name = function.name.value
     sites = []
     for call in source.all(cst.Call):
-        own = dotted(call.func)
+        callee_name = dotted(call.func)
         if (
-            own == name
-            or (own or "").endswith(f".{name}")
+            callee_name == name
+            or (callee_name or "").endswith(f".{name}")
             or (isinstance(call.func, cst.Attribute) and call.func.attr.value == name)
         ):
             sites.append(call)

@@ -235,8 +235,8 @@ class Source:
         self._refuse_long_strings(statement)
         begin = self._line_starts[self.line(statement) - 1]
         lines = self.text[begin : self.span(statement)[1]].split("\n")
-        own = self.margin(statement)
-        return "\n".join(margin + line.removeprefix(own) if line.strip() else "" for line in lines)
+        indent = self.margin(statement)
+        return "\n".join(margin + line.removeprefix(indent) if line.strip() else "" for line in lines)
 
     def add_argument(self, call: Node, argument: str) -> None:
         """One more argument at the end of a call."""

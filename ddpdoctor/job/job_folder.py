@@ -189,7 +189,7 @@ def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
     ended = [rank.step_count for rank in ranks if rank.exit and rank.exit.how == "shortened"]
     if not passes and not ended:
         return None
-    given = {batches for own in drawn for batches in own} or {job.recorder.batches}
+    given = {batches for counts in drawn for batches in counts} or {job.recorder.batches}
     fewest = min(given) if len(given) > 1 else None
     return Shortened(max(given), passes, max(ended, default=None), fewest)
 

@@ -113,10 +113,10 @@ def try_links(nodes: Nodes, tell: Callable[[str], object]) -> tuple[Link, ...]:
     if not nodes.leads:
         nodes.channels[0].send(Message(_LINKS, {"links": [asdict(link) for link in links]}))
         return tuple(links)
-    told = nodes.collect(_LINKS, time.monotonic() + _WAIT)
+    messages = nodes.collect(_LINKS, time.monotonic() + _WAIT)
     return (
         *links,
-        *(from_plain(Link, plain) for message in told.values() for plain in message.values["links"]),
+        *(from_plain(Link, plain) for message in messages.values() for plain in message.values["links"]),
     )
 
 

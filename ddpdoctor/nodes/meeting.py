@@ -70,9 +70,9 @@ class Nodes:
     def lost(self) -> dict[int, str]:
         """The nodes that are gone though they were there, and why; the host of rank 0 knows of all."""
         if not self.leads and 0 not in self._gone:
-            told = self.channels[0].status.get("lost", {})
+            lost = self.channels[0].status.get("lost", {})
             self._gone |= {
-                int(node): str(why) for node, why in told.items() if int(node) != self.here.node_rank
+                int(node): str(why) for node, why in lost.items() if int(node) != self.here.node_rank
             }
         for node, channel in self.channels.items():
             if (why := channel.lost) and why != ENDED:
@@ -236,8 +236,8 @@ def _join(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str]
     address = here.address or str(connection.getsockname()[0])
     channel = Channel(connection, nodes.sign_of_life)
     nodes.channels[0] = channel
-    told = replace(here, address=address, time=time.time())
-    channel.send(Message(_HELLO, {"facts": asdict(told), "nnodes": launch.nnodes}))
+    facts = replace(here, address=address, time=time.time())
+    channel.send(Message(_HELLO, {"facts": asdict(facts), "nnodes": launch.nnodes}))
     tell("waiting for the other nodes")
     welcome = _answer(channel, deadline)
     if welcome.kind == _REFUSED:

@@ -74,7 +74,7 @@ def main_thread() -> list[list[Any]]:
 def flight(torch: Any) -> bytes | None:
     """What torch's flight recorder holds, pickled; None where this torch has none."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
-    dump = next((found for name in _DUMPS if (found := getattr(c10d, name, None))), None)
+    dump = next((function for name in _DUMPS if (function := getattr(c10d, name, None))), None)
     return bytes(dump()) if dump is not None else None
 
 

@@ -44,8 +44,8 @@ def innermost(dataset: Any, torch: Any, lengths: Lengths) -> tuple[Any, array[in
     subset, base = torch.utils.data.Subset, torch.utils.data.Dataset
     places: array[int] | None = None
     for _ in range(_DEEPEST):
-        own = getattr(dataset, "__dict__", {})  # a list has none
-        inner = own.get("dataset", own.get("subset"))
+        fields = getattr(dataset, "__dict__", {})  # a list has none
+        inner = fields.get("dataset", fields.get("subset"))
         if isinstance(dataset, subset) and is_plain(dataset.indices):
             indices = array("q", map(operator.index, dataset.indices))
             places = indices if places is None else array("q", [indices[place] for place in places])

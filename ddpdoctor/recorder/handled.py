@@ -20,8 +20,8 @@ def handled(thread: int, is_foreign: Callable[[str], bool]) -> dict[str, Any] | 
         thread: its identifier.
         is_foreign: whether a file is not the script's own.
     """
-    found = sys._current_exceptions().get(thread)
-    error: Any = found[1] if isinstance(found, tuple) else found  # a tuple until Python 3.11
+    current = sys._current_exceptions().get(thread)
+    error: Any = current[1] if isinstance(current, tuple) else current  # a tuple until Python 3.11
     if not isinstance(error, Exception) or isinstance(error, StopIteration | StopAsyncIteration):
         return None
     trace = error.__traceback__

@@ -70,9 +70,9 @@ class Watched:
         for frame in self._frames():
             site = self.session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
             numbers = dict(self._numbers(frame))
-            told = self._told.setdefault(frame.f_code, {})
-            values = {name: value for name, value in numbers.items() if told.get(name, "") != value}
-            told.update(values)
+            recorded = self._told.setdefault(frame.f_code, {})
+            values = {name: value for name, value in numbers.items() if recorded.get(name, "") != value}
+            recorded.update(values)
             if len(numbers) <= _MOST_NUMBERS:
                 self.session.event(LoopNumbers(*now, site, values))
 

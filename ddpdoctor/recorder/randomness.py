@@ -56,10 +56,10 @@ def places(torch: Any, streams: Iterable[str]) -> _Places:
         "numpy": _numpy,
         "cuda": _cuda,
     }
-    found = {name: readers[name](torch) for name in streams}
+    states = {name: readers[name](torch) for name in streams}
     return {
         name: (f"{zlib.crc32(state[0]):08x}", f"{zlib.crc32(state[1]):08x}", state[2])
-        for name, state in found.items()
+        for name, state in states.items()
         if state is not None
     }
 

@@ -171,10 +171,10 @@ def _overview(report: Report, width: int) -> Iterator[Line]:
     """
     informing = informing_codes(report)
     few = len(report.checks) <= MOST_ROWS
-    found = {finding.code for finding in report.findings if finding.level is not Level.INFO}
-    checks = [check for check in _in_order(report.checks) if check.code not in found]
+    found_codes = {finding.code for finding in report.findings if finding.level is not Level.INFO}
+    checks = [check for check in _in_order(report.checks) if check.code not in found_codes]
     rows = [check for check in checks if few or check.outcome not in _SILENT or check.code in informing]
-    silent = [check for check in checks if check not in rows and not found]
+    silent = [check for check in checks if check not in rows and not found_codes]
     yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))
     yield from plain(_reasons([check for check in silent if check.outcome is Outcome.SKIP], width))
     for check in rows:

@@ -44,7 +44,9 @@ def _figures(rounds: Sequence[Round]) -> Iterator[Figure]:
     samples = rounds[0].loader.samples
     if counted and samples:
         # Each rank may have a dataset of its own, a part of what all draw from.
-        drawn = {index for shared in counted for own in (shared.indices or {}).values() for index in own}
+        drawn = {
+            index for shared in counted for indices in (shared.indices or {}).values() for index in indices
+        }
         yield _coverage(counted, max(samples, len(drawn)))
     overlap = _overlap((counted or rounds)[0])
     if overlap:
@@ -71,7 +73,7 @@ def _coverage(rounds: Sequence[Round], samples: int) -> Strips:
     if len(set(numbers)) < len(numbers):  # a loader is made for each
         numbers = list(range(len(rounds)))
     for number, shared, before in zip(numbers, rounds, [None, *rounds], strict=False):
-        drawn = Counter(index for own in (shared.indices or {}).values() for index in own)
+        drawn = Counter(index for indices in (shared.indices or {}).values() for index in indices)
         once = sum(count == 1 for count in drawn.values())
         parts = (once, len(drawn) - once, max(0, samples - len(drawn)))
         rows.append(Row(f"pass {number}", tuple(_parts(parts)), _in_words(shared, before, parts)))
@@ -99,7 +101,9 @@ def _in_words(shared: Round, before: Round | None, parts: Sequence[int]) -> str:
     words = [f"{count} {text}" for count, (_, text) in zip(parts[1:], _COVERAGE[1:], strict=True) if count]
     if before is not None and before.indices and shared.indices:
         same = [
-            rank for rank, own in shared.indices.items() if list(own) == list(before.indices.get(rank, ()))
+            rank
+            for rank, indices in shared.indices.items()
+            if list(indices) == list(before.indices.get(rank, ()))
         ]
         if same:
             words.append(

@@ -166,7 +166,7 @@ def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
 def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool]) -> Iterator[Round]:
     for group in groups(recordings):
         kinds = {rank: _by_kind(recordings[rank], wanted) for rank in group}
-        common = set.intersection(*(set(own) for own in kinds.values()))
+        common = set.intersection(*(set(passes) for passes in kinds.values()))
         for kind in (kind for kind in kinds[group[0]] if kind in common):
             for number, row in _side_by_side({rank: kinds[rank][kind] for rank in group}):
                 for members in _data_groups(row, recordings):
@@ -210,12 +210,12 @@ def _side_by_side(drawn: Mapping[int, _Drawn]) -> Iterator[tuple[int, dict[int, 
     loaders belong together that are over the same data. Where no two are, the order is all there is to go by, unless
     loaders take turns.
     """
-    if max(len({loader.index for loader, _ in own}) for own in drawn.values()) > 1:
+    if max(len({loader.index for loader, _ in passes}) for passes in drawn.values()) > 1:
         keyed = {rank: _by_identity(passes) for rank, passes in drawn.items()}
-        common = set.intersection(*(set(own) for own in keyed.values()))
-        if common or any(_takes_turns(own) for own in drawn.values()):
+        common = set.intersection(*(set(by_key) for by_key in keyed.values()))
+        if common or any(_takes_turns(by_key) for by_key in drawn.values()):
             for key in (key for key in next(iter(keyed.values())) if key in common):
-                yield int(str(key[-1])), {rank: own[key] for rank, own in keyed.items()}
+                yield int(str(key[-1])), {rank: by_key[key] for rank, by_key in keyed.items()}
             return
     for number, row in enumerate(zip(*drawn.values(), strict=False)):
         yield number, dict(zip(drawn, row, strict=True))

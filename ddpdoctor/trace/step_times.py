@@ -30,10 +30,14 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
         raise NotMeasured("a rehearsal shows nothing of speed")
     recordings = trace.training()
     timed = {
-        rank: replace(one, steps=tuple(step for step in one.steps[WARM_UP:] if step.phases.get("total")))
-        for rank, one in recordings.items()
+        rank: replace(
+            recording, steps=tuple(step for step in recording.steps[WARM_UP:] if step.phases.get("total"))
+        )
+        for rank, recording in recordings.items()
     }
-    begun = {rank: {pass_.begin for pass_ in one.training_passes} for rank, one in recordings.items()}
+    begun = {
+        rank: {pass_.begin for pass_ in recording.training_passes} for rank, recording in recordings.items()
+    }
     common = [
         row
         for _, row in training_steps(timed)

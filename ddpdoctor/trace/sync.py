@@ -135,7 +135,9 @@ def updates(group: Group) -> Iterator[Update]:
     Left out are steps inside a Join, and optimizers whose ranks differ by design.
     """
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
-    unequal = {(rank, one.index) for rank, one in optimizers if one.sharded or one.averages}
+    unequal = {
+        (rank, optimizer.index) for rank, optimizer in optimizers if optimizer.sharded or optimizer.averages
+    }
     for index, optimizer, taken, row in optimizer_steps(group):
         if any(step.joined for step in row.values()):
             continue

@@ -57,10 +57,10 @@ def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> St
     }
     if not any(spans.values()):
         return None
-    begin, first = _begin(spans.values()), min(span.begin for own in spans.values() for span in own)
+    begin, first = _begin(spans.values()), min(span.begin for row in spans.values() for span in row)
     if job is not None:
         _let_stand(job, trace, recordings, spans, culprits)
-    end = max(span.end for own in spans.values() for span in own)
+    end = max(span.end for row in spans.values() for span in row)
     total = sum(map(len, spans.values()))
     rows = tuple(
         Row(
@@ -94,17 +94,17 @@ def _let_stand(
 ) -> None:
     """Let ranks that stand still do so to the end of the timeline."""
     ends = [recordings[rank].last + recordings[rank].clock for rank in spans]
-    begins = (span.begin for own in spans.values() for span in own)
+    begins = (span.begin for row in spans.values() for span in row)
     seconds = trace.standstill.seconds if trace.standstill else 0.0
     end = max(ends) + max(seconds, _ENDING * (max(ends) - min(begins)))
-    for rank, own in spans.items():
+    for rank, row in spans.items():
         if rank in job.ranks and not job.ranks[rank].left:
-            own.append(_standing(job, recordings[rank], rank, own, end, culprits))
+            row.append(_standing(job, recordings[rank], rank, row, end, culprits))
 
 
 def _begin(spans: Iterable[Sequence[Span]]) -> float:
     """Where the timeline begins: with the first training step, where starting up took most of the time."""
-    everything = [span for own in spans for span in own]
+    everything = [span for row in spans for span in row]
     first, last = min(span.begin for span in everything), max(span.end for span in everything)
     trained = (span.begin for span in everything if span.tone in _TRAINING and span.shade == 1.0)
     begin = min(trained, default=first)
@@ -120,7 +120,7 @@ def step_parts(trace: Trace, culprits: Sequence[int]) -> Strips | None:
     parts = _parts(steps)
     by_work = sorted(parts, key=lambda rank: parts[rank][Tone.WAIT])
     shown = chosen(sorted(steps), [*culprits, *by_work])
-    whole = {rank: sum(own.values()) for rank, own in parts.items()}
+    whole = {rank: sum(by_tone.values()) for rank, by_tone in parts.items()}
     rows = tuple(
         Row(f"rank {rank}", tuple(_side_by_side(parts[rank])), duration(whole[rank]), marked=rank in culprits)
         for rank in shown
@@ -137,18 +137,18 @@ def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, 
         for phase in ("backward", "collective")
     )
 
-    def mean(own: Sequence[TrainingStep], *phases: str) -> float:
-        return sum(own_time(step, phase) for step in own for phase in phases) / len(own)
+    def mean(timed: Sequence[TrainingStep], *phases: str) -> float:
+        return sum(own_time(step, phase) for step in timed for phase in phases) / len(timed)
 
     return {
         rank: {
-            Tone.DATA: mean(own, "data"),
-            Tone.OTHER: mean(own, "other"),
-            Tone.WORK: mean(own, "forward", "step") + backward,
+            Tone.DATA: mean(timed, "data"),
+            Tone.OTHER: mean(timed, "other"),
+            Tone.WORK: mean(timed, "forward", "step") + backward,
             Tone.COLLECTIVE: collective,
-            Tone.WAIT: mean(own, "backward", "collective") - backward - collective,
+            Tone.WAIT: mean(timed, "backward", "collective") - backward - collective,
         }
-        for rank, own in steps.items()
+        for rank, timed in steps.items()
     }
 
 
@@ -261,11 +261,16 @@ def _waited(
 
 
 def _standing(
-    job: Standings, recording: Recording, rank: int, own: Sequence[Span], end: float, culprits: Sequence[int]
+    job: Standings,
+    recording: Recording,
+    rank: int,
+    spans: Sequence[Span],
+    end: float,
+    culprits: Sequence[int],
 ) -> Span:
     """What a rank does since the last that is known of it, or since it called what did not end."""
     standing, call = job.ranks[rank], open_call(recording)
-    known = max((span.end for span in own if span.shade == 1.0), default=recording.last + recording.clock)
+    known = max((span.end for span in spans if span.shade == 1.0), default=recording.last + recording.clock)
     last = call.time + recording.clock if call else known
     tone = Tone.BAD if rank in culprits else Tone.WAIT if standing.waits else Tone.OTHER
     return Span(last, end, tone, f"rank {rank} {doing(standing)}")

@@ -179,10 +179,10 @@ def _series(
         for rank, step in row.items():
             if (value := value_of(step)) is not None:
                 points[rank].append((float(index), value))
-    known = by_value({rank: tuple(own[:MOST_POINTS]) for rank, own in points.items() if len(own) > 1})
+    known = by_value({rank: tuple(line[:MOST_POINTS]) for rank, line in points.items() if len(line) > 1})
     lines = [
-        Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), own)
-        for own, ranks in known.items()
+        Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), line)
+        for line, ranks in known.items()
     ]
     return tuple(lines if len(lines) <= MOST_ROWS else _outliers(lines))
 

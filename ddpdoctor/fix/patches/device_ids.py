@@ -19,8 +19,8 @@ def apply(case: Case) -> str:
             if arg is None or isinstance(arg.value, cst.IfExp) or source.code(arg.value) == "None":
                 continue
             given = source.code(arg.value)
-            one = f"[{given}]" if name == "device_ids" and not isinstance(arg.value, cst.List) else given
-            source.replace(arg.value, f"{one} if {use(source, 'torch.cuda')}.is_available() else None")
+            value = f"[{given}]" if name == "device_ids" and not isinstance(arg.value, cst.List) else given
+            source.replace(arg.value, f"{value} if {use(source, 'torch.cuda')}.is_available() else None")
             changed = True
     if not changed:
         raise CannotPatch("no device_ids are given")

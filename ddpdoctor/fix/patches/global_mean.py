@@ -29,13 +29,13 @@ def apply(case: Case) -> str:
     tensor, device = use(source, "torch.tensor"), f", device={code}.device" if "cuda" in source.text else ""
     count = f"({code} != {source.code(ignored.value)}).sum()" if ignored else f"{tensor}(len({code}){device})"
     name = source.code(body.targets[0].target) if isinstance(body, cst.Assign) else "loss"
-    own, total = free(source, statement, "count"), free(source, statement, "total")
+    tokens, total = free(source, statement, "count"), free(source, statement, "total")
     lines = with_group(
         source,
-        f"{own} = {count}\n"
-        f"{total} = {own}.clone()\n"
+        f"{tokens} = {count}\n"
+        f"{total} = {tokens}.clone()\n"
         f"{use(source, f'{DIST}.all_reduce')}({total})\n"
-        f"{name} = {name} * {own} * {world_size(source, statement, plain=True)} / {total}",
+        f"{name} = {name} * {tokens} * {world_size(source, statement, plain=True)} / {total}",
     )
     if isinstance(body, cst.Return):
         source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")

@@ -171,7 +171,7 @@ def _reduce(call: _Call, tensors: Any, opts: Any = 0, op: Any = None, *args: Any
         return Works([])  # its result is nobody's
     with _root(opts, process) as changed:
         work = call(tensors, changed, *(() if op is None else (op,)), *args)
-    if call.members.own != call.members.real[process]:
+    if call.members.rank != call.members.real[process]:
         return work
     results = list(tensors_in([tensors]))
     operation = opts if op is None else op
@@ -184,7 +184,7 @@ def _sum_of_parts(call: _Call, result: Tensor, parts: Sequence[Tensor], opts: An
     whole = torch.cat(wanted)
     operation = torch.distributed.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
     work = call.group.allreduce([whole], operation)
-    mine = torch.split(whole, [part.numel() for part in wanted])[call.members.real.index(call.members.own)]
+    mine = torch.split(whole, [part.numel() for part in wanted])[call.members.real.index(call.members.rank)]
     return Works([work], [result], lambda: result.copy_(mine.view_as(result)))
 
 

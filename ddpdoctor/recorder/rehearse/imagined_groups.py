@@ -28,7 +28,7 @@ class Members:
 
     ranks: tuple[int, ...]
     """As ranks of the job, in the group's order."""
-    own: int
+    rank: int
     """The rank of this process in the group."""
     real: tuple[int, ...]
     """The places in the group of those that are processes, in order."""
@@ -126,6 +126,6 @@ class ImaginedGroups:
         @functools.wraps(original)
         def rank(group: Any) -> int:
             members = self.members(group)
-            return int(original(group)) if members is None else members.own
+            return int(original(group)) if members is None else members.rank
 
         return rank

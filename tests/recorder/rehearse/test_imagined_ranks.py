@@ -58,7 +58,7 @@ def test_a_process_that_is_no_rank_is_left_as_it_is(names):
 
 
 def test_imaginary_ranks_are_stood_for_in_turns():
-    members = Members(tuple(range(20)), own=8, real=JOB.real)
+    members = Members(tuple(range(20)), rank=8, real=JOB.real)
     assert [members.players[rank] for rank in JOB.real] == [0, 1, 2, 3]
     assert set(members.players) == {0, 1, 2, 3}
     assert members.process(8) == 2
