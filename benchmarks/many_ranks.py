@@ -144,14 +144,8 @@ def _events(rank: int, ranks: int, planted: Planted) -> Iterator[Event]:
     from ddpdoctor.recorder.events.data import Loader, Sampler
     from ddpdoctor.recorder.events.process import GroupEvent, Start
     from ddpdoctor.recorder.events.schema import SCHEMA
-    from ddpdoctor.recorder.events.training import (
-        Backward,
-        Forward,
-        Optimizer,
-        OptimizerStep,
-        Parameter,
-        Wrapper,
-    )
+    from ddpdoctor.recorder.events.training import Backward, Forward, Parameter, Wrapper
+    from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
 
     def at(line: int) -> Where:
         return Where(SCRIPT, line, "main")

@@ -13,7 +13,8 @@ from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed, Save
-from ddpdoctor.recorder.events.training import Forward, SchedulerStep
+from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace

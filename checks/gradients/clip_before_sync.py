@@ -5,7 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import Clip
+from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped

@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
-from ddpdoctor.recorder.events.training import Clip
+from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, on_each_rank

@@ -7,7 +7,7 @@ from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import Exact, HookedGradient
+from ddpdoctor.recorder.events.updates import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof

@@ -7,7 +7,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import SchedulerStep
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps

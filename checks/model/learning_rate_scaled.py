@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import OptimizerStep
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.joint_training import group_size

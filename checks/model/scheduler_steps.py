@@ -6,7 +6,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import SchedulerStep
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import on_each_rank

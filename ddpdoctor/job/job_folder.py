@@ -22,7 +22,7 @@ from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.reader import Recorded, read_run

@@ -17,7 +17,7 @@ from typing import Any
 from .batches import NotComparable, join, read, tensors_in, write
 from .digest import unseen
 from .events.process import Exit
-from .events.training import Exact
+from .events.updates import Exact
 from .guard import guarded
 from .randomness import states
 from .session import Session

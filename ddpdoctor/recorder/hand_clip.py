@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from .digest import few, unseen
-from .events.training import Clip
+from .events.updates import Clip
 from .guard import guarded
 from .session import Session
 from .training import Training

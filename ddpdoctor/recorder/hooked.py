@@ -15,7 +15,7 @@ from typing import Any
 
 from .digest import few, unseen
 from .divisors import factor_of_mean
-from .events.training import HookedGradient
+from .events.updates import HookedGradient
 from .guard import guarded
 from .patch import hide_from_compiler
 from .session import Session

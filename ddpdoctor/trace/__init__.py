@@ -15,7 +15,7 @@ from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.launch import Imagined
-from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.own_training import without_own_training
 from ddpdoctor.trace.recording import Recording

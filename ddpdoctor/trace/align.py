@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from ddpdoctor.recorder.events.training import OptimizerStep
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 

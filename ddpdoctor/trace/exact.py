@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor.model import Evidence
-from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.recorder.events.updates import Exact
 
 
 def proof(exact: Exact | None) -> tuple[Evidence, ...]:

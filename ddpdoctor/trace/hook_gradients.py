@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.recorder.events.training import HookedGradient
+from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ddpdoctor.recorder.events.training import OptimizerStep
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 

@@ -14,15 +14,8 @@ from typing import Generic, TypeAlias
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
-from ddpdoctor.recorder.events.training import (
-    Backward,
-    Collective,
-    Exact,
-    Forward,
-    Optimizer,
-    OptimizerStep,
-    Wrapper,
-)
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
+from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
 from ddpdoctor.trace.record import E, Record

@@ -11,7 +11,8 @@ from typing import Any
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Where
-from ddpdoctor.recorder.events.training import Backward, Collective, Forward, OptimizerStep, Wrapper
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import optimizer_steps

@@ -8,16 +8,14 @@ from typing import Any
 
 from ddpdoctor.recorder.events.training import (
     Backward,
-    Clip,
     Collective,
     DetailedStep,
     Drawn,
     Forward,
     MeanLoss,
-    OptimizerStep,
     Progress,
-    SchedulerStep,
 )
+from ddpdoctor.recorder.events.updates import Clip, OptimizerStep, SchedulerStep
 from ddpdoctor.trace.record import Record
 
 

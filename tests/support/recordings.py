@@ -9,7 +9,8 @@ from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.files import FileEvent
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.schema import Event
-from ddpdoctor.recorder.events.training import Backward, Forward, Optimizer, OptimizerStep, Parameter, Wrapper
+from ddpdoctor.recorder.events.training import Backward, Forward, Parameter, Wrapper
+from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.record import Record

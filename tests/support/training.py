@@ -5,7 +5,8 @@ from typing import Any
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.recorder.events.process import Exit, Raised
-from ddpdoctor.recorder.events.training import Backward, Forward, OptimizerStep
+from ddpdoctor.recorder.events.training import Backward, Forward
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep

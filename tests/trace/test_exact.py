@@ -1,6 +1,6 @@
 import pytest
 
-from ddpdoctor.recorder.events.training import Exact
+from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.trace.exact import in_words, proof
 
 

@@ -12,7 +12,8 @@ from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.model import Finding, Level, Source
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Backward, Clip, Collective, Forward
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
+from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
 from ddpdoctor.report.html import render

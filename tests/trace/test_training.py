@@ -1,14 +1,7 @@
 """Training steps, put together from events."""
 
-from ddpdoctor.recorder.events.training import (
-    Backward,
-    Collective,
-    DetailedStep,
-    Forward,
-    OptimizerStep,
-    Progress,
-    SchedulerStep,
-)
+from ddpdoctor.recorder.events.training import Backward, Collective, DetailedStep, Forward, Progress
+from ddpdoctor.recorder.events.updates import OptimizerStep, SchedulerStep
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.training import steps_of
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..digest import is_plain, unseen
-from ..events.training import Clip
+from ..events.updates import Clip
 from ..guard import guarded
 from ..session import Session
 from ..training import Training

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..buffers import tell_buffers
 from ..digest import Digest, digests, named, norm, unseen
-from ..events.training import Optimizer, OptimizerStep
+from ..events.updates import Optimizer, OptimizerStep
 from ..guard import guarded
 from ..hooked import Hooked
 from ..patch import hook, watch

@@ -7,7 +7,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ..events.training import SchedulerStep
+from ..events.updates import SchedulerStep
 from ..patch import watch
 from ..session import Session
 from ..training import Training

@@ -1,6 +1,7 @@
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.files import Printed, Save
-from ddpdoctor.recorder.events.training import Collective, Forward, SchedulerStep
+from ddpdoctor.recorder.events.training import Collective, Forward
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import Clip
+from ddpdoctor.recorder.events.updates import Clip
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import backward, each_step, forward

@@ -3,7 +3,8 @@
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import Collective, HookedGradient
+from ddpdoctor.recorder.events.training import Collective
+from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where

@@ -3,7 +3,8 @@
 import pytest
 
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import Collective, Optimizer, Parameter, Wrapper
+from ddpdoctor.recorder.events.training import Collective, Parameter, Wrapper
+from ddpdoctor.recorder.events.updates import Optimizer
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import ask, only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where

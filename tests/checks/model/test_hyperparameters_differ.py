@@ -1,5 +1,6 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import Collective, Optimizer, SchedulerStep
+from ddpdoctor.recorder.events.training import Collective
+from ddpdoctor.recorder.events.updates import Optimizer, SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, each_step, with_update

@@ -1,7 +1,7 @@
 import pytest
 
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.training import Optimizer
+from ddpdoctor.recorder.events.updates import Optimizer
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, replace, where
 

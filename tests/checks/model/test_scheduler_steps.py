@@ -1,5 +1,6 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import Backward, SchedulerStep
+from ddpdoctor.recorder.events.training import Backward
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import each_step, raising
