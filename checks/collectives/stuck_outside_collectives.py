@@ -13,6 +13,8 @@ _FIX = {
     "acquire(timeout=60) and get(timeout=60) return or raise after a minute",
     PlaceKind.CHILD: "subprocess.run(..., timeout=60) raises where the process does not end",
     PlaceKind.READ: "give the call a timeout, as socket.settimeout(60) does, and see which process should write",
+    PlaceKind.OPEN: "a named pipe opens once another process opens its other end, so see which one should: ls -l FILE\n"
+    "a file opens once its file system answers: df FOLDER hangs, too, where a network file system does not",
     PlaceKind.STORE: "see which rank should set that key, under exactly that name; with a timeout, wait raises:\n"
     "store.wait([key], timedelta(seconds=60))",
     PlaceKind.INPUT: "remove the question from the script: the ranks of a job have no terminal",

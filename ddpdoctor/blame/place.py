@@ -33,6 +33,9 @@ class PlaceKind(str, Enum):
     LOCK = "lock"
     CHILD = "child"
     READ = "read"
+    """Or a write, a connection: the other end of a pipe or socket is to do something."""
+    OPEN = "open"
+    """The opening of a file, which a named pipe and a file system that does not answer keep waiting."""
     INPUT = "input"
     STORE = "store"
     """A key of the ranks' store, which another rank sets."""
@@ -49,6 +52,7 @@ _BLOCKED = (
     PlaceKind.LOCK,
     PlaceKind.CHILD,
     PlaceKind.READ,
+    PlaceKind.OPEN,
     PlaceKind.INPUT,
     PlaceKind.STORE,
 )
@@ -122,6 +126,17 @@ _LARGEST = 4 << 20
 _WORK_WAIT = re.compile(r"\.wait\(\s*\)")
 _ON_DEVICE = re.compile(r"\.(?:item|cpu|tolist|synchronize)\(|\.to\(\s*[\"']cpu")
 _STORE = re.compile(r"store(?:\(\))?\.(get|wait|multi_get)\(", re.IGNORECASE)
+_CALLS = {
+    "futex": PlaceKind.LOCK,
+    "flock": PlaceKind.LOCK,
+    "fcntl": PlaceKind.LOCK,
+    "semtimedop": PlaceKind.LOCK,
+    "openat": PlaceKind.OPEN,
+    "wait4": PlaceKind.CHILD,
+    "waitid": PlaceKind.CHILD,
+}
+"""System calls by their names. All others wait for the other end of a pipe or of a connection."""
+_IN_WORDS = {"futex": "a lock, or for another thread", "openat": "open"}
 _LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE)
 
 
@@ -219,8 +234,7 @@ def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[
         ),
         ("input(" in text and "read" in call, PlaceKind.INPUT, "input"),
         (_LOCKS.search(text), PlaceKind.LOCK, "a lock"),
-        ("read" in call or "poll" in call, PlaceKind.READ, call),
-        (call, PlaceKind.LOCK, call),
+        (call, _CALLS.get(call.partition(" ")[0], PlaceKind.READ), _IN_WORDS.get(call, call)),
     )
     return next(((kind, what) for so, kind, what in rules if so), (PlaceKind.ELSEWHERE, ""))
 

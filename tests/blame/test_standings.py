@@ -109,6 +109,10 @@ def test_a_sample_that_sleeps_in_the_rank_itself_is_stuck():
         ((python("multiprocessing/queues.py", "Queue.put"),), "futex", "waits in Queue.put"),
         ((), "read of a pipe", "waits in read of a pipe"),
         ((), "flock", "waits in flock"),
+        ((), "futex", "waits in a lock, or for another thread"),
+        ((), "recvfrom of a socket", "waits in recvfrom of a socket"),
+        ((), "openat", "waits in open"),
+        ((), "wait4", "waits for a process that it started"),
         ((python("concurrent/futures/_base.py", "Future.result"),), "futex", "waits in Future.result"),
         (
             (python("multiprocessing/connection.py", "Connection.recv"),),
@@ -122,6 +126,15 @@ def test_what_blocks_is_said(below, call, said):
     found = judged(standstill({0: BARRIER, 1: process(1, stack, call=call)}))
     assert found.code == "DD307"
     assert found.headline.startswith(f"rank 1 {said} at train.py:12")
+
+
+@pytest.mark.parametrize(
+    ("call", "advice"),
+    [("flock", "acquire(timeout"), ("recvfrom of a socket", "settimeout"), ("openat", "its other end")],
+)
+def test_advice_fits_the_system_call(call, advice):
+    found = judged(standstill({0: BARRIER, 1: process(1, (script(12),), call=call)}))
+    assert advice in found.fix
 
 
 def test_a_stopped_rank_has_no_stack_and_is_to_blame():

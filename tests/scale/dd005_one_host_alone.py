@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group(  # expect: DD005 ranks 8-
+dist.init_process_group(  # expect: DD005 ranks 0-
     "gloo",
     rank=int(os.environ["LOCAL_RANK"]),
     world_size=int(os.environ["LOCAL_WORLD_SIZE"]),
