@@ -26,6 +26,7 @@ _NCCL_SIZE = (
     r"[Mm]essage truncated ?: receiv(?:ed|ing) (?P<got>\d+) bytes instead of (?P<room>\d+)",
     r"collective mismatch error, local size (?P<got>\d+) remote size (?P<room>\d+)",
 )
+_IN_BOOTSTRAP = r"bootstrap\.cc:\d+ NCCL WARN Message truncated"
 _UNNAMED = (
     r"[Cc]ollective sequence number mismatch|Mismatched? (?:between )?collective (?:operation types|detected)"
     r"(?:, please check your collective calls at and around rank (?P<rank>\d+))?"
@@ -161,6 +162,8 @@ class CollectiveMismatch(StandstillCheck):
             )
             headline = f"rank {ranks[0]} ran {_collective(reason.match['first'])} where {other}"
             return [self._in_output(headline, log_fields(reason, ranks=ranks), ranks)]
+        if reason := log.search(_IN_BOOTSTRAP):
+            return [self._met_others(log_fields(reason))]
         reason = log.search(_GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
         if reason:
             sizes = reason.match.groupdict()
@@ -173,6 +176,16 @@ class CollectiveMismatch(StandstillCheck):
             return [self._in_output(headline, log_fields(reason, *places[:_MOST_PLACES]))]
         waits = _with_same_number(log.waits)
         return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
+
+    def _met_others(self, details: dict[str, Any]) -> Finding:
+        return self.fail(
+            "ranks that connected to each other do not belong to one communicator of NCCL",
+            why="While NCCL connected the ranks, one got a message of another length than the one it expects: the "
+            "ranks load different versions of NCCL, gave different world sizes, or made their groups in another order.",
+            fix="on every host: python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())'\n"
+            "call dist.new_group on every rank, in the same order and with the same ranks",
+            **details,
+        )
 
     def _waited_in_different(self, waits: Sequence[Wait]) -> Finding:
         by_operation = by_value({wait.rank or 0: wait.operation for wait in waits})

@@ -2,9 +2,22 @@ from collections.abc import Iterable
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.model import Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import LostHost, Trace
+
+_FAILED = (
+    r"Node failure on (?P<host>[\w.,\[\]-]+)",
+    r"DUE TO NODE FAILURE",
+    r"Remote daemon: .{1,60} on node (?P<host>[\w.-]+)",
+    r"NodeNotReady|Node is not ready|NodeLost|deleting pod for node|node (?P<host>[\w.-]+) is (?:shut|shutting) down",
+)
+"""Of Slurm, of Open MPI's daemons, of Kubernetes."""
+_FIX = (
+    "on {host}, or from its console: uptime; dmesg -T | tail\n"
+    "ask the scheduler whether it took the host away, or killed the job there for its memory"
+)
 
 
 class HostLost(Check):
@@ -12,7 +25,8 @@ class HostLost(Check):
 
     What it finds:
         In a check of several hosts: the host whose command ended without a word, or did not answer for some seconds.
-        The command on each host has a connection to that on the host of rank 0 as long as it runs.
+        The command on each host has a connection to that on the host of rank 0 as long as it runs. In job output, a
+        host that Slurm, Open MPI's daemons or Kubernetes have lost.
 
     Why it matters:
         The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten
@@ -30,6 +44,10 @@ class HostLost(Check):
 
     code = "DD315"
     title = "every host stays until the end"
+    log_words = (
+        "Node failure", "NODE FAILURE", "Remote daemon", "NodeNotReady", "Node is not ready", "NodeLost",
+        "deleting pod for node", "shut down", "shutting down",
+    )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.launch.nnodes == 1:
@@ -44,14 +62,25 @@ class HostLost(Check):
             return Skipped("the job has one host")
         return self._lost(trace.lost) or Passed(f"all {len(hosts)} hosts stayed until the end")
 
+    def examine_log(self, log: Log) -> Judgement:
+        reason = log.reason(*_FAILED)
+        host = reason.match.groupdict().get("host") or ""
+        return self.fail(
+            f"host {host} was lost while the job ran" if host else "a host was lost while the job ran",
+            why="The scheduler, or the launcher's daemon on another host, lost it. The ranks of the other hosts wait "
+            "for its ranks, or report connections that were closed.",
+            fix=_FIX.format(host=host or "that host"),
+            about=Kind.HOST.of(host) if host else (),
+            **log_fields(reason, role=Role.SYSTEM),
+        )
+
     def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:
         return [
             self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
                 why=f"The command on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
                 "of the other hosts wait for them, or report connections that were closed.",
-                fix=f"on {host.host}, or from its console: uptime; dmesg -T | tail\n"
-                "ask the scheduler whether it took the host away, or killed the job there for its memory",
+                fix=_FIX.format(host=host.host),
                 ranks=host.ranks,
                 about=Kind.HOST.of(host.host),
             )

@@ -100,10 +100,10 @@ _KNOWN = (
         "torch.cuda.set_device(local_rank) before anything else; end processes of earlier runs",
     ),
     _Message(
-        r"no kernel image is available for execution",
+        r"no kernel image is available for execution|HIP error: invalid device function",
         "This build of torch, or of an extension, has no code for this GPU.",
-        "python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_capability())'\n"
-        "install a build that lists the GPU's architecture",
+        "python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_properties(0))'\n"
+        "install a build that lists the GPU's architecture; HSA_OVERRIDE_GFX_VERSION may stand for one of AMD's",
     ),
     _Message(
         r"CU(?:BLAS|DNN|SOLVER)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
@@ -258,7 +258,7 @@ def _library(text: str) -> str:
         return "NCCL"
     if "gloo" in text.lower():
         return "gloo"
-    return "CUDA" if "CUDA" in text or "HIP" in text else "torch.distributed"
+    return next((name for name in ("CUDA", "HIP") if name in text), "torch.distributed")
 
 
 def _text_of(text: str) -> str:

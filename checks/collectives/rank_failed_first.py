@@ -161,7 +161,8 @@ class RankFailedFirst(StandstillCheck):
             + (f" {quote(shorten(_most_specific_line(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{raised_again}. {_order(log, first)}",
-            fix="fix the exception at this line; the tracebacks of the other ranks are consequences",
+            fix=remedy(root.message)
+            or "fix the exception at this line; the tracebacks of the other ranks are consequences",
             **details,
         )
 

@@ -8,7 +8,7 @@ from typing import Any
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten, size
@@ -22,9 +22,10 @@ TIGHT_INODES = 100
 _FULL = (
     r"No space left on device|[Dd]isk quota exceeded|PytorchStreamWriter failed writing|file write failed"
     r"|inline_container\.cc:\d+\] \. unexpected pos"
-    r"|ephemeral local storage usage exceeds|low on resource: ephemeral-storage"
 )
-_UNWRITABLE = r"Read-only file system|Parent directory .{1,200} does not exist"
+_EVICTED = r"ephemeral local storage usage exceeds|low on resource: ephemeral-storage"
+_READ_ONLY = r"Read-only file system"
+_UNWRITABLE = rf"{_READ_ONLY}|Parent directory .{{1,200}} does not exist"
 _SHARED_MEMORY = re.compile(r"/dev/shm|shared memory|posix_fallocate|shm", re.IGNORECASE)
 _DENIED = r"^PermissionError: "
 """Also raised by reads; the path in the message and the recorded writes tell them apart."""
@@ -33,6 +34,18 @@ _TEXTS_FULL = {
     "why": "A write failed before its end. The file on the disk is incomplete, and a resume would load it.",
     "fix": "df -h FOLDER; quota -s\nremove the incomplete file and keep fewer checkpoints; write to a temporary name, "
     "and rename the file when it is complete",
+}
+_TEXTS_EVICTED = {
+    "why": "The logs of a pod, its emptyDir volumes and what its containers write outside of volumes share the disk of "
+    "the node. Over the limit, or where the node has little left, Kubernetes ends the pod.",
+    "fix": "write checkpoints, data and caches (HF_HOME, TORCH_HOME, TMPDIR) to a mounted volume, or ask for more:\n"
+    "resources: {requests: {ephemeral-storage: 100Gi}, limits: {ephemeral-storage: 100Gi}}",
+}
+_TEXTS_READ_ONLY = {
+    "why": "The folder is mounted read-only on this node: by a volume or bind mount that says so (:ro), or by the "
+    "kernel after an error of the disk.",
+    "fix": "findmnt -T FOLDER; dmesg -T | grep -i remount     # how it is mounted, and since when\n"
+    "write to another folder, or mount it with rw",
 }
 _TEXTS_UNWRITABLE = {
     "why": "The output folder does not exist on this node, or this user may not write there.",
@@ -107,7 +120,7 @@ class DiskUnusable(Check):
         }
         if raised:
             message = next(iter(raised.values())).message
-            texts = _TEXTS_FULL if re.search(_FULL, message) else _TEXTS_UNWRITABLE
+            texts = _TEXTS_FULL if re.search(_FULL, message) else _texts_unwritable(message)
             return self.fail(
                 f"{ranks_phrase(raised)} could not write a file: {quote(shorten(message.splitlines()[0]))[1:-1]}",
                 **texts,
@@ -119,6 +132,9 @@ class DiskUnusable(Check):
         return Passed(f"{plural(len(paths), 'checkpoint')} written") if paths else Skipped("none was written")
 
     def examine_log(self, log: Log) -> Judgement:
+        if reason := log.search(_EVICTED):
+            headline = "Kubernetes evicted the pod, since its node ran out of ephemeral storage"
+            return self.fail(headline, **_TEXTS_EVICTED, **log_fields(reason, role=Role.SYSTEM))
         reason = log.search(_FULL)
         if reason and not _SHARED_MEMORY.search(reason.match.string):
             vague = "write failed" in reason.match[0] or "unexpected pos" in reason.match[0]
@@ -130,7 +146,11 @@ class DiskUnusable(Check):
             )
         reason = log.reason(_UNWRITABLE)
         headline = f"a file could not be written: {reason.match[0]}"
-        return self.fail(headline, **_TEXTS_UNWRITABLE, **log_fields(reason))
+        return self.fail(headline, **_texts_unwritable(reason.match[0]), **log_fields(reason))
+
+
+def _texts_unwritable(message: str) -> dict[str, str]:
+    return _TEXTS_READ_ONLY if re.search(_READ_ONLY, message) else _TEXTS_UNWRITABLE
 
 
 def _space(host: Host) -> tuple[Evidence, ...]:

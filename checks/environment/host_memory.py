@@ -19,7 +19,7 @@ _OOM_KILLER = (
 )
 _OVER_ITS_LIMIT = (
     r"(?i)slurmstepd: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
-    r"|node was low on resource: memory|node running low on memory"
+    r"|node was low on resource: memory|node running low on memory|killed due to memory pressure"
 )
 """Messages of schedulers and supervisors that ended a job or a task because of its memory."""
 _ALLOCATION_FAILED = (
@@ -62,7 +62,7 @@ class HostMemory(Check):
     log_words = (
         "oom-kill", "oom_kill", "OOMKilled", "Out of memory: Kill", "Out Of Memory",
         "Memory cgroup out of memory", "allocate memory", "emory limit", "TERM_MEMLIMIT", "PBS: job killed",
-        "low on resource", "low on memory",
+        "low on resource", "low on memory", "memory pressure",
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:

@@ -2,10 +2,14 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Judgement
 
+_OF_AMD = "Memory access fault by GPU"
 _FAULT = (
     r"(?P<fault>an illegal memory access was encountered|device-side assert triggered|unspecified launch failure"
     r"|misaligned address|an illegal instruction was encountered|invalid program counter|operation not supported on "
-    r"global/shared address space|Memory access fault by GPU)"
+    rf"global/shared address space|{_OF_AMD})"
+)
+_FIX_OF_AMD = (
+    "AMD_SERIALIZE_KERNEL=3 AMD_SERIALIZE_COPY=3 torchrun ...     # the traceback then points to the call"
 )
 _ASSERT = r"Assertion `(?P<fault>.{1,200}?)` failed"
 
@@ -45,10 +49,12 @@ class KernelFault(Check):
         reason = log.search(_ASSERT) or fault
         asserted = reason.match.re.pattern == _ASSERT
         raised = next((source for source in reason.sources if isinstance(source, Raised)), None)
+        of_amd = fault.match["fault"] == _OF_AMD or log.first("HIP ")
         where = " in the code that its traceback shows" if raised and raised.frames else ""
         return self.fail(
             f"a GPU kernel asserted {reason.match['fault']!r}"
             if asserted
             else f"a GPU kernel failed{where}: {reason.match['fault']}",
+            **({"fix": _FIX_OF_AMD} if of_amd else {}),
             **log_fields(reason, fault),
         )

@@ -57,7 +57,7 @@ _TO_LAUNCHER = (
     r"got signal: (?P<signal>\d+)",
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
-_LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)"
+_LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION)"
 _ENDS_STEP = re.compile(r"CANCELLED AT \S+")
 """Slurm's words for scancel, and for srun that ends the other tasks after one has failed."""
 _SCHEDULER = (

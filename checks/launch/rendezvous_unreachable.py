@@ -1,5 +1,6 @@
 import ipaddress
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ddpdoctor.blame.tree import show
 from ddpdoctor.check import Check
@@ -7,7 +8,7 @@ from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, Reason, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import quote, show_value
@@ -27,6 +28,8 @@ _STORE_REFUSED = (
     r"connect\(\) timed out|connection to the C10d store has failed|RendezvousTimeoutError"
     r"|TCPStore.{0,80}(?:Connection refused|timed out)"
 )
+_WAS_LOST = r"has failed to send a keep-alive heartbeat to the rendezvous"
+"""By the launcher of another host than the one that serves the rendezvous; in a job that ends well, too."""
 _BARE = r"^RuntimeError: (?:No route to host|Network is unreachable|Connection timed out|Wait timeout)$"
 """The whole message of torch 1's store, and of gloo's."""
 
@@ -62,7 +65,7 @@ class RendezvousUnreachable(Check):
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
-        "C10d store", "RendezvousTimeoutError",
+        "C10d store", "RendezvousTimeoutError", "keep-alive heartbeat",
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
@@ -173,11 +176,23 @@ class RendezvousUnreachable(Check):
                 **log_fields(reason),
             )
         reason = log.search(_TIMED_OUT) or log.reason(_STORE_REFUSED, _BARE)
+        if reason.match.re.pattern == _STORE_REFUSED and (beat := log.first(_WAS_LOST)):
+            return self._was_lost(log_fields(reason, beat, role=Role.MESSENGER))
         groups = reason.match.groupdict()
         headline = "the rendezvous did not answer in time"
         if groups.get("address"):
             headline = f"no store answered at {groups['address']} port {groups['port']}"
         return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
+
+    def _was_lost(self, details: dict[str, Any]) -> Finding:
+        return self.fail(
+            "the rendezvous was lost while the job ran: the launcher that serves it went away",
+            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was killed, or its host is "
+            "not reached any more; the launchers of the other hosts only report that.",
+            fix="read the output of torchrun on that host first: what failed there is the cause\n"
+            "or it is the host: uptime; dmesg -T | tail",
+            **details,
+        )
 
 
 def _went_on(log: Log, reason: Reason) -> bool:

@@ -114,9 +114,16 @@ class GpuPeerAccess(Check):
                 confidence=Confidence.LIKELY,
                 **log_fields(reason),
             )
-        reason = log.search(_REFUSED)
-        if reason is None and _is_silent_after_start(log):
-            reason = log.search(_COMPLETE, _CONNECTED)
+        if reason := log.search(_REFUSED):
+            return self.fail(
+                "two GPUs of one host have no peer access, and a call needed it",
+                why="The driver refuses it between these GPUs: they are consumer cards, hang on different processors, "
+                "or a virtual machine, a container or ACS separates them.",
+                fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL goes through host memory\n"
+                "nvidia-smi topo -p2p r     # between which GPUs it is missing, and why",
+                **log_fields(reason),
+            )
+        reason = log.search(_COMPLETE, _CONNECTED) if _is_silent_after_start(log) else None
         return self._hung(log, reason) if reason else NOT_IN_OUTPUT
 
     def _hung(self, log: Log, reason: Reason) -> Finding:

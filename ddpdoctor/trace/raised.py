@@ -22,7 +22,14 @@ _IN_WORKER = re.compile(
 )
 """In the message of what a rank raises for its DataLoader worker."""
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
-_WHOLE_OBJECTS = "Weights only load failed"
+_REMEDIES = {
+    r"Weights only load failed": "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
+    "trust\nor save tensors, numbers and text alone: since torch 2.6 nothing else is read by default",
+    r"\[Errno (?:5|107|108|116|121)\]": "on the host of that rank: df -h FOLDER; dmesg -T | grep -i -e nfs -e lustre "
+    "-e fuse -e 'I/O error'\nmount the file system again there; if the file was replaced while ranks read it, write "
+    "the new one under another name",
+}
+"""What helps against exceptions that have nothing to do with the line they are raised at, by the message."""
 _INDICES = re.compile(r"did not receive grad for rank \d+:((?: \d+)+)")
 
 
@@ -108,12 +115,7 @@ def last_line(raised: Raised) -> str:
 
 def remedy(message: str) -> str | None:
     """What helps against an exception that everybody meets; None of others."""
-    if _WHOLE_OBJECTS in message:
-        return (
-            "torch.load(path, map_location='cpu', weights_only=False)     # of files that you trust\n"
-            "or save tensors, numbers and text alone: since torch 2.6 nothing else is read by default"
-        )
-    return None
+    return next((text for pattern, text in _REMEDIES.items() if re.search(pattern, message)), None)
 
 
 def indices_without_gradient(message: str) -> tuple[int, ...]:

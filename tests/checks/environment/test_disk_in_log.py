@@ -1,4 +1,4 @@
-from tests.support.logs import leaves_alone, lets_survive, names, raised
+from tests.support.logs import explained, leaves_alone, lets_survive, names, raised
 
 NCCL = "node-a:100:201 [0] "
 NAMED = [
@@ -29,7 +29,7 @@ NAMED = [
     ),
     (
         "Reason: Evicted\nMessage: Pod ephemeral local storage usage exceeds the total limit of containers 50Gi.\n",
-        "a file could not be written to its end: the disk or the quota is full",
+        "Kubernetes evicted the pod, since its node ran out of ephemeral storage",
     ),
 ]
 
@@ -43,3 +43,9 @@ test_what_is_another_matter_is_not = leaves_alone(
 )
 
 test_what_training_survived_is_not = lets_survive("DD019", NAMED[:2])
+
+
+def test_a_mount_that_is_read_only_needs_no_folder():
+    read_only, missing = (explained(text)[0].fix for text, _ in (NAMED[4], NAMED[3]))
+    assert "findmnt" in read_only
+    assert "mkdir" in missing

@@ -25,3 +25,9 @@ test_what_training_survived_is_not = lets_survive("DD809", NAMED[:2])
 
 def test_the_rank_is_the_one_that_reports_the_assertion():
     assert explained(NAMED[1][0])[0].ranks == (0,)
+
+
+def test_what_helps_is_of_the_maker_of_the_gpu():
+    nvidia, *_, amd = (explained(text)[0].fix for text, _ in NAMED)
+    assert "compute-sanitizer" in nvidia
+    assert "AMD_SERIALIZE_KERNEL=3" in amd
