@@ -25,7 +25,7 @@ from ddpdoctor.fix.source import Node, Source
 _RANK = re.compile(r"\b(?:local_)?rank\b|get_rank\(|is_main|is_master|is_primary|main_process", re.IGNORECASE)
 _LOCAL = ("local_rank", "LOCAL_RANK")
 _OF_RANK = re.compile(
-    rf"exists|is_?file|is_?dir|loss|acc|best|score|metric|miou|map\\b|psnr|bleu|{_RANK.pattern}",
+    rf"exists|is_?file|is_?dir|loss|acc|best|score|metric|miou|(?:\b|_)m?ap\d*\b|psnr|bleu|{_RANK.pattern}",
     re.IGNORECASE,
 )
 """Conditions that can differ between ranks: by what is on the disk, by a metric, by the rank."""

@@ -237,7 +237,9 @@ def is_optional(source: Source, node: Node, depth: int = 2) -> bool:
     if function is None:
         return False
     returns = source.all(cst.Return, within=function)
-    if any(source.line(leave) < source.line(node) and source.scope(leave) is function for leave in returns):
+    if any(
+        source.last_line(leave) < source.line(node) and source.scope(leave) is function for leave in returns
+    ):
         return True
     sites = call_sites(source, function) if depth else []
     return bool(sites) and all(is_optional(source, site, depth - 1) for site in sites)

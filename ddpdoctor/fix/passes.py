@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import call_sites, dotted, parameter_of, passed
+from ddpdoctor.fix.names import call_sites, dotted, free, parameter_of, passed
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
 
@@ -23,23 +24,23 @@ class EpochLoop:
 
     source: Source
     loop: Node
-    """Over the epochs."""
+    """Over the epochs: a ``while``, or a ``for`` that counts."""
     inner: Node
     """The statement of its body that begins the pass: the loop over the loader, or a call."""
     loader: str
     """The loader, as its body may write it."""
 
     def epoch(self) -> str:
-        """The name of the epoch, which is given one where it has none.
+        """The name of the epoch; where it has none, it is given one, and a ``while`` counts its passes.
 
         Raises:
-            CannotPatch: the loop has no number.
+            CannotPatch: the loop has no name for its number.
         """
+        if isinstance(self.loop, cst.While):
+            return _counted(self.loop) or self._count()
         target = self.loop.target
-        if isinstance(target, (cst.Tuple, cst.List)) and _is_enumerate(self.loop.iter):
+        if isinstance(target, (cst.Tuple, cst.List)):
             target = target.elements[0].value
-        elif not _is_numbered(self.source, self.loop.iter):
-            raise CannotPatch(f"the loop at line {self.source.line(self.loop)} does not count epochs")
         if not isinstance(target, cst.Name):
             raise CannotPatch(f"the loop at line {self.source.line(self.loop)} has no name for the epoch")
         if target.value != "_":
@@ -48,16 +49,39 @@ class EpochLoop:
         self.source.replace(target, "epoch")
         return "epoch"
 
+    def _count(self) -> str:
+        """Count the passes of a ``while`` in a new variable."""
+        name = free(self.source, self.loop, "epoch")
+        self.source.insert_before(self.loop, f"{name} = 0")
+        self.source.insert_after(self.inner, f"{name} += 1")
+        return name
 
-def _is_enumerate(node: Node) -> bool:
-    return isinstance(node, cst.Call) and dotted(node.func) == "enumerate"
+
+def _counted(loop: Node) -> str | None:
+    """The variable in which a ``while`` counts its epochs itself."""
+    waiting = [loop.body]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, cst.AugAssign) and "epoch" in (dotted(node.target) or "").lower():
+            return dotted(node.target)
+        waiting += node.children
+    return None
 
 
-def _is_numbered(source: Source, node: Node) -> bool:
+def _counts(loop: Node) -> bool:
+    """Whether each round of a loop around a pass can have the number of an epoch."""
+    if isinstance(loop, cst.While):
+        return True
+    if isinstance(loop.target, (cst.Tuple, cst.List)):
+        return isinstance(loop.iter, cst.Call) and dotted(loop.iter.func) == "enumerate"
+    return "epoch" in (dotted(loop.target) or "") or _is_numbered(loop.iter)
+
+
+def _is_numbered(node: Node) -> bool:
     """Whether a loop over this has numbers: range, also behind a progress bar."""
     if isinstance(node, cst.Call) and dotted(node.func) in ("range", "trange", "count", "itertools.count"):
         return True
-    return isinstance(node, cst.Call) and bool(node.args) and _is_numbered(source, node.args[0].value)
+    return isinstance(node, cst.Call) and bool(node.args) and _is_numbered(node.args[0].value)
 
 
 def iterated(loop: Node) -> Node:
@@ -82,21 +106,27 @@ def epoch_loop(source: Source, loop: Node) -> EpochLoop:
     """The loop over epochs around a loop over a loader, in the same function or around its calls.
 
     Raises:
-        CannotPatch: there is none, or it counts nothing.
+        CannotPatch: there is none.
     """
+    around = find_epoch_loop(source, loop)
+    if around is None:
+        raise CannotPatch(f"no loop over epochs is found around line {source.line(loop)}")
+    return around
+
+
+def find_epoch_loop(source: Source, loop: Node) -> EpochLoop | None:
+    """The same; None where there is none, as in a script that trains in one pass."""
     loader = iterated(loop)
-    return next(_around(source, loop, loader, source.code(loader), _DEPTH), None) or _missing(source, loop)
-
-
-def _missing(source: Source, loop: Node) -> EpochLoop:
-    raise CannotPatch(f"no loop over epochs is found around line {source.line(loop)}")
+    return next(_around(source, loop, loader, source.code(loader), _DEPTH), None)
 
 
 def _around(source: Source, inner: Node, loader: Node, name: str, depth: int) -> Iterator[EpochLoop]:
-    outer = source.enclosing(inner, cst.For, cst.FunctionDef)
-    if isinstance(outer, cst.For):
-        yield EpochLoop(source, outer, inner, name)
-        return
+    outer = source.enclosing(inner, cst.FunctionDef)
+    loops = takewhile(lambda node: node is not outer, source.above(inner))
+    for loop in loops:
+        if isinstance(loop, (cst.For, cst.While)) and _counts(loop):
+            yield EpochLoop(source, loop, inner, name)
+            return
     if outer is None or not depth:
         return
     parameter = parameter_of(source, loader)

@@ -36,8 +36,8 @@ def write_all(texts: Mapping[Path, bytes], before: Mapping[Path, bytes], *, forc
     for path in texts:
         if _content(path) != before[path]:
             raise Refused(f"{quote(str(path))} changed meanwhile")
-        if not force and _is_uncommitted(path):
-            raise Refused(f"{quote(str(path))} has uncommitted changes; commit them, or use --force")
+        if not force and (why := _cannot_be_restored(path)):
+            raise Refused(f"{quote(str(path))} {why}, or use --force")
     with contextlib.ExitStack() as drafts:
         written = [(drafts.enter_context(_draft(path, raw)), path) for path, raw in texts.items()]
         for draft, path in written:
@@ -75,11 +75,24 @@ def _draft(path: Path, raw: bytes) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _is_uncommitted(path: Path) -> bool:
-    """Whether git knows the file and its content is not the committed one; False where there is no git."""
+def _cannot_be_restored(path: Path) -> str:
+    """Why git could not give the file back as it is, with what to do, in a clause.
+
+    Empty where it could, where git ignores the file, and where the file is in no repository: there nobody counts on it.
+    """
     command = ["git", "status", "--porcelain", "--", path.name]
+    english = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=path.parent, capture_output=True, text=True, check=False, env=english
+        )
     except OSError:
-        return False
-    return done.returncode == 0 and bool(done.stdout.strip())
+        return ""
+    if done.returncode:
+        reason = done.stderr.strip().partition("\n")[0]
+        return (
+            "" if "not a git repository" in reason else f"is in a repository that git cannot read ({reason})"
+        )
+    if done.stdout.startswith("??"):
+        return "is not tracked by git; commit it"
+    return "has uncommitted changes; commit them" if done.stdout.strip() else ""

@@ -2,6 +2,7 @@
 
 python -m tests.fix                        # all, a quarter of an hour on two CPUs
 python -m tests.fix dd103 dd201_module     # those whose names begin so, with their diffs
+python -m tests.fix --healthy              # the scripts of tests/healthy, for which nothing may be proposed
 """
 
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from ddpdoctor import registry
 from ddpdoctor.model import Finding, Patch
 from tests.fix.forked import patched
+from tests.healthy.test_healthy import SCRIPTS as HEALTHY
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "fix.md"
@@ -92,6 +94,23 @@ def patches_of_code(code: str) -> tuple[str, ...]:
     return check.patches if check else ()
 
 
+def healthy(prefixes: Iterable[str]) -> int:
+    """How many patches are proposed for healthy scripts whose names begin with one of these; they are printed."""
+    chosen = [path for path in HEALTHY if path.stem.startswith(tuple(prefixes) or "")]
+    proposed = 0
+    for script in chosen:
+        with tempfile.TemporaryDirectory(prefix="patched-") as place:
+            result = patched(script, Path(place))
+        patches = [finding.patch for finding in result.findings if finding.patch]
+        proposed += len(patches)
+        for patch in patches:
+            print(f"{script.name}: {patch.title}", patch.diff, sep="\n")
+        for refusal in result.refusals:
+            print(f"{script.name}: {refusal}")
+    print(f"{proposed} patches are proposed for {len(chosen)} healthy scripts")
+    return proposed
+
+
 def main(prefixes: list[str]) -> None:
     """Print the rows, with the diffs where not all scripts are asked for, and write them into the page."""
     rows = {}
@@ -105,4 +124,6 @@ def main(prefixes: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--healthy"]:
+        sys.exit(bool(healthy(sys.argv[2:])))
     main(sys.argv[1:])

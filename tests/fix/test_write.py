@@ -44,16 +44,37 @@ def test_a_file_that_changed_meanwhile_keeps_all_from_being_written(files, tmp_p
     assert (tmp_path / "a.py").read_bytes() == b"old\n"
 
 
+def git(folder, *words):
+    named = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run([*named, *words], cwd=folder, check=True)
+
+
 def test_uncommitted_changes_are_refused_without_force(files, tmp_path):
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.com"]
-    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
-        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "all")
     (tmp_path / "b.py").write_bytes(b"edited\n")
-    with pytest.raises(Refused, match="uncommitted changes"):
+    with pytest.raises(Refused, match=r"b\.py' has uncommitted changes; commit them, or use --force"):
         write_all(files, before(files))
     assert (tmp_path / "a.py").read_bytes() == b"old\n"
     write_all(files, before(files), force=True)
     assert (tmp_path / "b.py").read_bytes() == b"new\n"
+
+
+def test_a_file_of_which_git_has_no_copy_is_refused_unless_git_ignores_it(files, tmp_path):
+    git(tmp_path, "init", "-q")
+    with pytest.raises(Refused, match=r"a\.py' is not tracked by git; commit it, or use --force"):
+        write_all(files, before(files))
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    write_all(files, before(files))
+    assert (tmp_path / "a.py").read_bytes() == b"new\n"
+
+
+def test_a_repository_that_git_cannot_read_is_refused(files, tmp_path):
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".git" / "config").write_text("[core\n")
+    with pytest.raises(Refused, match=r"in a repository that git cannot read .*, or use --force"):
+        write_all(files, before(files))
 
 
 @pytest.mark.parametrize("call", range(8))

@@ -7,7 +7,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument, assignments, dotted, has_group, may_lack_group, use
-from ddpdoctor.fix.passes import loops_over
+from ddpdoctor.fix.passes import find_epoch_loop, loops_over
 from ddpdoctor.fix.patches.set_epoch import tell_epoch
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
@@ -17,13 +17,15 @@ _SAMPLER = "torch.utils.data.DistributedSampler"
 
 def apply(case: Case) -> str:
     """Divide the dataset of each DataLoader that the finding is about."""
+    told = False
     for place in case.loaders() or filter(None, [case.finding.where]):
         source, call = case.call_at(place, "DataLoader")
-        _divide(case, source, call, place)
-    return "a DistributedSampler for the DataLoader, with set_epoch"
+        told |= _divide(case, source, call, place)
+    return f"a DistributedSampler for the DataLoader{', with set_epoch' if told else ''}"
 
 
-def _divide(case: Case, source: Source, call: Node, place: Where) -> None:
+def _divide(case: Case, source: Source, call: Node, place: Where) -> bool:
+    """Divide one, and say whether its sampler is told the epoch."""
     if argument(call, "sampler", 3) or argument(call, "batch_sampler", 4):
         raise CannotPatch("the DataLoader has a sampler already")
     statement = source.statement(call)
@@ -47,10 +49,12 @@ def _divide(case: Case, source: Source, call: Node, place: Where) -> None:
         raise CannotPatch("shuffle is given by its position")
     else:
         source.add_argument(call, f"sampler={name}")
-    for inside, loop in loops_over(case, place) if shuffle is not None else ():
-        in_reach = inside is source and source.scope(loop) in (source.scope(call), source.tree)
-        readable = in_reach or (inside is source and source.scope(call) is source.tree)
-        tell_epoch(inside, loop, name if readable and inside.scope(loop) is source.scope(call) else "")
+    loops = loops_over(case, place) if shuffle is not None else []
+    in_epochs = [(inside, loop) for inside, loop in loops if find_epoch_loop(inside, loop)]
+    for inside, loop in in_epochs:
+        beside = inside is source and source.scope(loop) is source.scope(call)
+        tell_epoch(inside, loop, name if beside else "")
+    return bool(in_epochs)
 
 
 def _named(source: Source, statement: Node, dataset: Node) -> str:

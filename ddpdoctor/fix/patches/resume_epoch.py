@@ -17,7 +17,8 @@ def apply(case: Case) -> str:
         raise CannotPatch("the line is no loop")
     loop = epoch_loop(source, case.loop).loop
     read = _read(source)
-    is_range = isinstance(loop.iter, cst.Call) and source.code(loop.iter.func) == "range"
+    counted = loop.iter if isinstance(loop, cst.For) else None
+    is_range = isinstance(counted, cst.Call) and source.code(counted.func) == "range"
     if not is_range or read is None:
         raise CannotPatch("the epoch of the checkpoint is not assigned in this file")
     name = source.code(read.targets[0].target)

@@ -84,6 +84,8 @@ def _of_call(source: Source, made: Node, around: EpochLoop) -> str:
 
 def _of_value(source: Source, loop: Node, loader: Node, around: EpochLoop) -> str:
     """The sampler of a variable; what a call returns is given a name."""
+    if isinstance(loader, cst.Subscript) and not source.all(cst.Call, within=loader):
+        return f"{source.code(loader)}.sampler"
     if not isinstance(loader, (cst.Name, cst.Attribute)):
         source.insert_before(source.statement(loop), f"loader = {source.code(loader)}")
         source.replace(loader, "loader")

@@ -1,0 +1,70 @@
+"""Which loop around a pass counts its epochs, as the lines show that ``set_epoch`` adds."""
+
+import pytest
+
+from ddpdoctor.fix import CannotPatch
+from tests.fix.test_one_process import HEAD, added
+
+PASS = "for x in loader:  # here\n"
+
+
+def indented(levels):
+    return f"{'    ' * levels}{PASS}{'    ' * (levels + 1)}step(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            f"for epoch in range(3):\n    for task in tasks:\n{indented(2)}",
+            "loader.sampler.set_epoch(epoch)",
+        ),
+        (
+            f"for fold in range(3):\n    for epoch in epochs:\n{indented(2)}",
+            "loader.sampler.set_epoch(epoch)",
+        ),
+        (
+            "for epoch in range(3):\n    for phase in phases:\n        for x in loaders[phase]:  # here\n"
+            "            step(x)\n",
+            "loaders[phase].sampler.set_epoch(epoch)",
+        ),
+        (f"while True:\n{indented(1)}    epoch += 1\n", "loader.sampler.set_epoch(epoch)"),
+        (
+            f"while steps < 9:\n{indented(1)}",
+            "epoch = 0\n    loader.sampler.set_epoch(epoch)\n    epoch += 1",
+        ),
+        (
+            f"def fit(loader):\n    for task in tasks:\n{indented(2)}for e in range(3):\n    fit(train_loader)\n",
+            "train_loader.sampler.set_epoch(e)",
+        ),
+    ],
+)
+def test_the_loop_that_counts_epochs_tells_its_number(text, lines, tmp_path):
+    assert added("set_epoch", text, tmp_path) == lines
+
+
+def test_a_loop_over_other_things_counts_no_epochs(tmp_path):
+    with pytest.raises(CannotPatch, match="no loop over epochs is found around line 2"):
+        added("set_epoch", f"for task in tasks:\n{indented(1)}", tmp_path)
+
+
+def test_a_group_made_in_a_multi_line_return_is_not_optional(tmp_path):
+    text = (
+        f"{HEAD}def make(data):\n    return DataLoader(\n        data,\n        sampler=DistributedSampler(data),\n"
+        f"    )\nloader = make(data)\nfor epoch in range(3):\n{indented(1)}"
+    )
+    assert added("set_epoch", text, tmp_path) == "loader.sampler.set_epoch(epoch)"
+
+
+@pytest.mark.parametrize(
+    ("condition", "adds_barrier"),
+    [
+        ("mAP > top", False),
+        ("val_map50 > top", False),
+        ("args.bitmap", True),
+        ("args.map_size > 1", True),
+    ],
+)
+def test_ranks_may_differ_in_a_mean_average_precision(condition, adds_barrier, tmp_path):
+    text = f"{HEAD}if {condition}:\n    torch.save(1, 'a.pt')  # here\n"
+    assert ("dist.barrier()" in added("write_on_rank_0", text, tmp_path)) is adds_barrier
