@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import libcst as cst
 
@@ -15,6 +16,7 @@ from ddpdoctor.fix.names import (
     dotted,
     has_group,
     may_lack_group,
+    pairs,
     rank,
     use,
     use_module,
@@ -120,13 +122,21 @@ def module_of(source: Source, wrapper: str) -> str:
 
 def mean(source: Source, at: Node, value: str, name: str) -> str:
     """Lines that put the mean over ranks of a number into a variable."""
-    reduce = use(source, f"{DIST}.all_reduce")
-    first = "" if name == value or not may_lack_group(source) else f"{name} = {value}\n"
-    return first + with_group(
-        source,
-        f"{name}_mean = {tensor_of(source, at, name if first else value)}\n"
-        f"{reduce}({name}_mean)\n"
-        f"{name} = {name}_mean.item() / {world_size(source, at, plain=True)}",
+    first = f"{name} = {value}\n" if may_lack_group(source) else ""
+    return first + with_group(source, _mean(source, at, name if first else value, name))
+
+
+def means(source: Source, at: Node, numbers: Iterable[str]) -> str:
+    """Lines that put the mean over ranks of each number in its place: of a variable, or an entry of a dictionary."""
+    return with_group(source, "\n".join(_mean(source, at, number, number) for number in numbers))
+
+
+def _mean(source: Source, at: Node, value: str, name: str) -> str:
+    tensor = f"{re.sub(r'[^0-9A-Za-z_]+', '_', name).strip('_')}_mean"
+    return (
+        f"{tensor} = {tensor_of(source, at, value)}\n"
+        f"{use(source, f'{DIST}.all_reduce')}({tensor})\n"
+        f"{name} = {tensor}.item() / {world_size(source, at, plain=True)}"
     )
 
 
@@ -160,6 +170,8 @@ def _device(source: Source, at: Node) -> str:
         return near[0]
     if _is_in_reach(source, at, "device"):
         return "device"
+    if _is_of_class(source, at, "self.device"):
+        return "self.device"
     if calls(source, "set_device"):
         return '"cuda"'
     raise CannotPatch("it is not known which device the numbers of a rank belong to")
@@ -192,6 +204,13 @@ def _is_in_reach(source: Source, at: Node, name: str) -> bool:
         for target in node.targets
         if source.scope(node) is source.tree or source.line(node) < source.line(at)
     )
+
+
+def _is_of_class(source: Source, at: Node, name: str) -> bool:
+    """Whether the class assigns this attribute to itself."""
+    within = source.enclosing(at, cst.ClassDef)
+    made = source.all(cst.Assign, cst.AnnAssign, within=within) if within is not None else []
+    return any(dotted(target) == name for node in made for target, _ in pairs(node))
 
 
 def plain_if(source: Source, node: Node) -> Node:

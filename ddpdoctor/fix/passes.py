@@ -10,7 +10,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import call_sites, dotted, free, parameter_of, passed
+from ddpdoctor.fix.names import call_sites, calls, dotted, free, parameter_of, passed
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
 
@@ -50,7 +50,13 @@ class EpochLoop:
         return "epoch"
 
     def _count(self) -> str:
-        """Count the passes of a ``while`` in a new variable."""
+        """Count the passes of a ``while`` in a new variable.
+
+        Raises:
+            CannotPatch: it tells a sampler its epoch, by a number that it has from elsewhere.
+        """
+        if calls(self.source, "set_epoch", within=self.loop):
+            raise CannotPatch(f"the loop at line {self.source.line(self.loop)} calls set_epoch already")
         name = free(self.source, self.loop, "epoch")
         self.source.insert_before(self.loop, f"{name} = 0")
         self.source.insert_after(self.inner, f"{name} += 1")

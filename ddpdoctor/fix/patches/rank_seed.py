@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.guards import with_group
 from ddpdoctor.fix.names import rank, use
 from ddpdoctor.fix.wrappers import wraps
 
@@ -11,6 +12,6 @@ def apply(case: Case) -> str:
     """``torch.manual_seed`` behind the wrap."""
     source, call = wraps(case)[-1]
     statement = source.statement(call)
-    seed = f"{use(source, 'torch.initial_seed')}() + {rank(source, statement)}"
-    source.insert_after(statement, f"{use(source, 'torch.manual_seed')}({seed})")
+    seed = f"{use(source, 'torch.initial_seed')}() + {rank(source, statement, plain=True)}"
+    source.insert_after(statement, with_group(source, f"{use(source, 'torch.manual_seed')}({seed})"))
     return "random numbers of each rank behind the wrap"

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import mean, rank_guard
+from ddpdoctor.fix.guards import mean, means, rank_guard
 from ddpdoctor.fix.names import assignments, dotted, free
 from ddpdoctor.fix.source import Node, Source
 
@@ -36,15 +36,30 @@ def apply(case: Case) -> str:
     names = _numbers(source, guard.test)[:1] or used or _numbers(source, guard)
     if not names:
         raise CannotPatch("the metric is not a variable")
-    for name in names:
-        source.insert_before(guard, mean(source, guard, name, name))
+    source.insert_before(guard, means(source, guard, names))
     return f"the mean of {' and '.join(names)} over ranks"
 
 
 def _numbers(source: Source, within: Node) -> list[str]:
-    """The variables of metrics: of a condition, or of what is printed."""
-    names = [node.value for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
-    return [name for name in dict.fromkeys(names) if _NUMBERS.search(name) and not _OTHERS.search(name)]
+    """The variables of metrics, and entries of dictionaries of metrics: of a condition, or of what is printed."""
+    names = [node for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
+    numbers = [_number(source, name) for name in names]
+    return [
+        number
+        for number in dict.fromkeys(filter(None, numbers))
+        if _NUMBERS.search(number) and not _OTHERS.search(number)
+    ]
+
+
+def _number(source: Source, name: Node) -> str | None:
+    """``loss``, or ``metrics["loss"]`` where the variable has entries; None where it has attributes."""
+    around = next(source.above(name))
+    if isinstance(around, cst.Subscript) and around.value is name:
+        key = around.slice[0].slice if len(around.slice) == 1 else None
+        is_entry = isinstance(key, cst.Index) and isinstance(key.value, cst.SimpleString)
+        return str(source.code(around)) if is_entry else None
+    is_whole = not isinstance(around, cst.Attribute) or around.value is not name
+    return str(name.value) if is_whole else None
 
 
 def _is_assigned(source: Source, name: Node) -> bool:

@@ -8,7 +8,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import is_local_rank_0, is_rank_0
 from ddpdoctor.fix.patches.write_on_rank_0 import under, written
 
-_OF_RANK_0 = re.compile(r"\bsave\w*\(|\bcopy\w*\(|\bmove\(|\brename\(|\breplace\(")
+_OF_RANK_0 = re.compile(r"\bsave\w*\(|\bcopy(?:2|file|tree)\(|\bshutil\.\w+\(|\brename\(|\bos\.replace\(")
 """What is done with files that ranks made in training, which are on the disk of rank 0."""
 
 
