@@ -9,7 +9,7 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.files import is_named
+from ddpdoctor.trace.files import is_named, is_of_training
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.raised import last_line, raised_as
@@ -26,6 +26,13 @@ _LOCK, _LOG = ".lock", ".log"
 _MOST_PATHS = 4
 """Paths of one line that the evidence lists."""
 
+_RESULT = (
+    "Each rank opens the file and empties it, so that it holds what the last rank wrote, or parts of several. "
+    "A rank that reads it at that moment finds nothing, or half of it."
+)
+_ON_RANK_0 = """if dist.get_rank() == 0:
+    save(results)        # what writes the file
+Results that differ between ranks need a file for each: f"results_rank{dist.get_rank()}.json\""""
 _FOLDER_MADE = (
     "Another rank may make it between the question and the answer; then os.mkdir fails with FileExistsError."
 )
@@ -86,16 +93,21 @@ class SharedPathRace(Check):
             for pair in _asked_then_made(recordings, order, intended)
             if pair[0].path not in failed_or_raced
         ]
-        return [*failed.values(), *map(self._race, races), *(self._asked(*pair) for pair in asked)] or Passed(
-            "no two ranks wrote the same file of the script at a time"
-        )
+        return [
+            *failed.values(),
+            *(self._race(paths, recordings) for paths in races),
+            *(self._asked(*pair) for pair in asked),
+        ] or Passed("no two ranks wrote the same file of the script at a time")
 
-    def _race(self, paths: Mapping[str, Mapping[int, FileEvent]]) -> Finding:
+    def _race(
+        self, paths: Mapping[str, Mapping[int, FileEvent]], recordings: Mapping[int, Recording]
+    ) -> Finding:
         """The files that one line writes."""
         (first, events), *others = paths.items()
         event = next(iter(events.values()))
         ranks = sorted({rank for writers in paths.values() for rank in writers})
         more = f" and {plural(len(others), 'more path')}" if others else ""
+        results = all(is_of_training(recordings, path) for path in paths)
         return self.warn(
             f"{ranks_phrase(ranks)} {_RACING[event.action]} {quote(first)}{more} without synchronizing",
             ranks=tuple(ranks),
@@ -106,6 +118,7 @@ class SharedPathRace(Check):
             ),
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(*paths),
+            **({"why": _RESULT, "fix": _ON_RANK_0} if results else {}),
         )
 
     def _asked(self, made: FileEvent, ranks: tuple[int, ...]) -> Finding:
@@ -115,11 +128,11 @@ class SharedPathRace(Check):
             "without synchronizing",
             why=(_FOLDER_MADE if of_folder else _FILE_MADE)
             + " This time no two ranks came at the same moment.",
-            fix="os.makedirs(path, exist_ok=True)" if of_folder else None,
             ranks=ranks,
             where=made.at,
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(made.path),
+            **({"fix": "os.makedirs(path, exist_ok=True)"} if of_folder else {}),
         )
 
     def _too_late(self, events: Mapping[int, FileEvent], late: list[int], raised: Raised) -> Finding:

@@ -34,6 +34,19 @@ def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
                     )
 
 
+def is_of_training(recordings: Mapping[int, Recording], path: str) -> bool:
+    """Whether ranks write this file only after their first training step, as results are."""
+    written = [
+        (recording, event.time)
+        for recording in recordings.values()
+        for event in recording.files
+        if (event.action, event.path) == ("write", path)
+    ]
+    return bool(written) and all(
+        recording.steps and recording.steps[0].time < time for recording, time in written
+    )
+
+
 def is_named(path: str, message: str) -> bool:
     """Whether the message of an OSError is about this path, which it gives as the script did."""
     names = [os.path.normpath(name) for name in _QUOTED.findall(message) if message.startswith("[Errno ")]

@@ -7,6 +7,8 @@ import re
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import is_local_rank_0, is_rank_0
 from ddpdoctor.fix.patches.write_on_rank_0 import under, written
+from ddpdoctor.model import Kind
+from ddpdoctor.trace.files import is_of_training
 
 _OF_RANK_0 = re.compile(r"\bsave\w*\(|\bcopy(?:2|file|tree)\(|\bshutil\.\w+\(|\brename\(|\bos\.replace\(")
 """What is done with files that ranks made in training, which are on the disk of rank 0."""
@@ -16,6 +18,8 @@ def apply(case: Case) -> str:
     """Put the statement that writes under local rank 0, with a barrier behind it; results of training under rank 0."""
     source = case.source
     statement = written(source, case.statement)
-    if _OF_RANK_0.search(source.code(statement)):
+    paths = [subject.name for subject in case.finding.about if subject.kind is Kind.PATH]
+    results = all(is_of_training(case.trace.recordings(), path) for path in paths)
+    if results or _OF_RANK_0.search(source.code(statement)):
         return under(source, statement, is_rank_0(source, statement), "rank 0")
     return under(source, statement, is_local_rank_0(source, statement), "one rank of each host")

@@ -12,6 +12,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, replace, where
 
@@ -35,6 +36,13 @@ def test_two_ranks_write_a_file() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, written())
     assert finding.headline == "ranks 0-1 wrote '/jobs/data/words.txt' without synchronizing"
     assert (finding.level, finding.where) == (Level.WARN, where(15))
+
+
+@pytest.mark.parametrize(("step", "advice"), [(9.0, "dist.get_rank() == 0"), (11.0, "local_rank == 0")])
+def test_results_are_written_on_rank_0_and_data_on_one_rank_of_each_host(step: float, advice: str) -> None:
+    """Rank 0 writes at 10.0, rank 1 at 12.0."""
+    (finding,) = ask(CHECK.code, Source.RUN, written(steps=(TrainingStep(0, step),)))
+    assert advice in finding.fix
 
 
 def test_two_ranks_unpack_an_archive() -> None:
@@ -190,6 +198,7 @@ def test_a_file_that_each_rank_writes_where_it_finds_none() -> None:
     assert finding.headline == "ranks 0-1 write '/jobs/out' where they find none, without synchronizing"
     assert (finding.level, finding.where, finding.ranks) == (Level.WARN, where(15), (0, 1))
     assert "half written" in finding.why
+    assert "local_rank == 0" in finding.fix
 
 
 @pytest.mark.parametrize("made", ["mkdir", "write"])
