@@ -16,6 +16,7 @@ from .digest import named as by_name
 from .events.training import Shadow
 from .guard import guarded
 from .keys import names_inside
+from .patch import has_compiled
 from .patches.forward import begin, caller_of, end
 from .training import Training, Wrapper
 
@@ -32,21 +33,51 @@ class Parts:
         self.wholes: dict[type, list[Wrapper]] = {}
         self.shadows: dict[int, tuple[weakref.ref[Any], Wrapper, int] | None] = {}
         self.told_shadows: dict[int, int] = {}
-        self.inside = 0
+        self._of_children: dict[type, tuple[Any, Any]] = {}
+        """Classes of children alone: what they define as ``__call__``, and the patch."""
+        training.when_detailed.append(self._switch)
 
     def add(self, wrapper: Wrapper, module: Any) -> None:
         """Watch a wrapped module and its children."""
         self.known[id(module)] = weakref.ref(module), wrapper, True
         self.wholes.setdefault(type(module), []).append(wrapper)
+        self._switch(detailed=True)
+        for kind in type(module).__mro__:  # what it inherits stays
+            self._of_children.pop(kind, None)
         self._patch(type(module))
         for child in _children(module):
             self.known.setdefault(id(child), (weakref.ref(child), wrapper, False))
-            self._patch(type(child))
+            self._patch_child(type(child))
+        self._switch(detailed=self.training.session.detailed)
 
     def _patch(self, kind: type) -> None:
         torch = self.training.torch
         if not issubclass(kind, torch.jit.ScriptModule):
             self.training.session.patch(kind, "__call__", functools.partial(_watch_call, self, kind))
+
+    def _patch_child(self, kind: type) -> None:
+        defined = vars(kind).get("__call__")
+        self._patch(kind)
+        patch = vars(kind).get("__call__")
+        if patch is not defined:
+            self._of_children[kind] = defined, patch
+            self.training.session.on_undo(functools.partial(setattr, kind, "__call__", patch))
+
+    def _switch(self, *, detailed: bool) -> None:
+        """Have the classes of children patched in detailed steps only: a model may have thousands of them.
+
+        torch.compile would compile anew what it has compiled, if the classes in it changed.
+        """
+        if has_compiled():
+            return
+        for kind, (defined, patch) in self._of_children.items():
+            before, after = (defined, patch) if detailed else (patch, defined)
+            if vars(kind).get("__call__") is not before:
+                continue
+            if after is None:
+                del kind.__call__
+            else:
+                setattr(kind, "__call__", after)  # noqa: B010 - mypy takes it for a method
 
     @guarded
     def begin(self, module: Any, given: Any) -> Any:

@@ -120,6 +120,12 @@ def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -
         dynamo.skip_code(code)
 
 
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled anything that it may still use."""
+    compiled = getattr(sys.modules.get("torch._dynamo.convert_frame"), "input_codes", None)
+    return bool(getattr(compiled, "seen", None))
+
+
 def hide_package(torch: Any, package: str) -> None:
     """The same for all our code, where torch cannot leave out what a function calls (before 2.6)."""
     dynamo: Any = getattr(torch._C._dynamo, "eval_frame", None)

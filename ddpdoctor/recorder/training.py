@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +74,8 @@ class Training:
         """Contexts of Join that are open."""
         self.updated = False
         """Whether an optimizer has stepped and no new training step has begun."""
+        self.when_detailed: list[Callable[..., object]] = []
+        """Called with ``detailed`` where training steps begin or cease to be written down in full."""
         self.quiet = False
         """Whether the current training step, or the next where one has been made, is counted only."""
         self.own_collectives: dict[int, int] = defaultdict(int)
@@ -145,7 +148,10 @@ class Training:
         detailed = is_detailed(self.number)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
-        self.session.detailed = detailed
+        if detailed is not self.session.detailed:
+            self.session.detailed = detailed
+            for switch in self.when_detailed:
+                switch(detailed=detailed)
 
     def close_step(self, optimizer: int) -> tuple[int, dict[str, float] | None]:
         """An optimizer has stepped: the training step's number and, at the first update in one that is detailed, its

@@ -1,5 +1,7 @@
 """What the recorder sees of training, in real ranks: each event, its line, and that nothing is changed by it."""
 
+import json
+
 import pytest
 
 from ddpdoctor.recorder.events.training import Buffers, Progress
@@ -310,3 +312,35 @@ def test_a_step_that_is_counted_only_hides_nothing_of_what_is_told(tmp_path):
     line = line_of(tmp_path, "model.module(")
     assert [one.at.line for one in recording.evaluation_forwards] == [line]  # the next one follows at once
     assert recording.collectives[-1].operation == "all_reduce"
+
+
+def test_a_step_that_is_counted_only_costs_the_same_however_many_modules_there_are(tmp_path):
+    body = """
+        import collections, sys
+        steps = []
+        def count(frame, event, argument):
+            if event == "call" and "/ddpdoctor/recorder/" in frame.f_code.co_filename:
+                steps[-1][frame.f_code] += 1
+        parts = [part for _ in range(40) for part in (nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.1))]
+        model = DDP(nn.Sequential(*parts))
+        optimizer = torch.optim.AdamW(model.parameters())
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+        for step in range(44):
+            steps.append(collections.Counter())
+            sys.setprofile(count)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(torch.randn(2, 4)).mean()
+            loss.backward()
+            model.module[0](torch.randn(2, 4)).mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            sys.setprofile(None)
+        print([max(calls.values()) for calls in steps])
+    """
+    ran = run(tmp_path, body, nproc=1)
+    most = dict(enumerate(json.loads(ran.outputs[0])))
+    assert all((calls > 40) is is_detailed(step) for step, calls in most.items() if step)
+    told = ran.trace.recordings()[0].steps
+    assert [step.index for step in told] == [step for step in range(44) if is_detailed(step)]
+    assert all([forward.around for forward in step.forwards] == [False, True] for step in told)

@@ -191,7 +191,7 @@ def test_torch_compile_makes_the_same_graphs(tmp_path):
             counters.clear()
             model = build()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for step in range(2):
+            for step in range(40):
                 loss = F.mse_loss(model(torch.randn(3, 4)), torch.zeros(3, 2))
                 loss.backward()
                 optimizer.step()
