@@ -47,6 +47,7 @@ _PEERS = (
     *(PlaceKind.COLLECTIVE, PlaceKind.PAIR, PlaceKind.BACKWARD, PlaceKind.FORWARD),
     *(PlaceKind.WRAP, PlaceKind.JOIN, PlaceKind.GROUP, PlaceKind.DESTROY),
 )
+_SENDING = ("send", "isend", "gather", "reduce")
 _BLOCKED = (
     PlaceKind.LOADER,
     PlaceKind.LOCK,
@@ -69,6 +70,14 @@ class Place:
     """The innermost line of the script's own."""
     fetching: bool = False
     """Whether a DataLoader called the script there, to get a sample or to put a batch together."""
+    peer: int | None = None
+    """The rank to which its message or collective goes, or from which it comes, where its call names one."""
+
+    @property
+    def title(self) -> str:
+        """What it stands in, with that rank: ``recv from rank 0``, ``gather to rank 1``."""
+        way = "to" if self.what.startswith(_SENDING) else "from"
+        return self.what if self.peer is None else f"{self.what} {way} rank {self.peer}"
 
     @property
     def waits(self) -> bool:
@@ -161,7 +170,8 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
         or _python(below, process)
         or _line(stack[last], process, nccl, not below)
     )
-    return Place(kind, what, where, fetching)
+    peer = process.peer if kind in (PlaceKind.COLLECTIVE, PlaceKind.PAIR) else None
+    return Place(kind, what, where, fetching, peer)
 
 
 def _gpu(process: Process) -> tuple[PlaceKind, str] | None:

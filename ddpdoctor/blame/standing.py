@@ -91,7 +91,7 @@ class Standing:
             return Meeting(
                 self.group, what=what, end=End(what, self.rank, -1 if self.peer is None else self.peer)
             )
-        return Meeting(self.group, self.number, what, more=(kind, *self.tensor))
+        return Meeting(self.group, self.number, what, more=(kind, self.place.peer, *self.tensor))
 
     @property
     def stuck_worker(self) -> Process | None:

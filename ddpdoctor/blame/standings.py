@@ -241,7 +241,7 @@ class Standings:
             rank: place for rank in ranks if (place := self.ranks[rank].place) and self.ranks[rank].waits
         }
         for rank, place in known.items():
-            by_line.setdefault((place.what, place.where), []).append(rank)
+            by_line.setdefault((place.title, place.where), []).append(rank)
         most, *fewer = sorted(by_line.values(), key=len, reverse=True)
         few = sorted(rank for some in fewer for rank in some)
         culprits = few if few and len(most) > len(few) else sorted(known)

@@ -85,6 +85,8 @@ class Process:
     """Why there is no stack, and what to do."""
     exit_status: int | None = None
     """Where it has ended and that is known; negative for a signal."""
+    peer: int | None = None
+    """The rank that its call of torch.distributed names as source or destination, where its stack was read."""
     handles: Handled | None = None
     """By our recorder; None where that is not in there."""
 

@@ -72,7 +72,7 @@ def at(where: Where | None) -> str:
 
 def place_phrase(place: Place | None) -> str:
     """``barrier at train.py:12``."""
-    return f"{place.what}{at(place.where)}" if place else "a collective"
+    return f"{place.title}{at(place.where)}" if place else "a collective"
 
 
 def wait_phrase(ranks: Iterable[int], place: Place | None, wait: str = "wait") -> str:
@@ -122,7 +122,7 @@ def _unseen(standing: Standing) -> str:
 def _verb(standing: Standing, place: Place) -> str:
     process = standing.process
     if place.waits:
-        return f"waits in {place.what}"
+        return f"waits in {place.title}"
     if place.kind in _SELF:
         return _SELF[place.kind]
     if place.blocks:

@@ -89,6 +89,7 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
         else (),
         wakes=activity.wakes,
         changes=any(earlier != later for earlier, later in pairwise(values)),
+        peer=first.threads[pid].peer if pid in first.threads else None,
         from_interpreter=pid in first.hidden and pid in first.answers,
         unseen=first.hidden.get(pid, "") if pid not in first.answers else "",
     )

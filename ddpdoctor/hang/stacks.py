@@ -19,6 +19,7 @@ from ddpdoctor.blame.frames import Frame
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_C10D = "torch/distributed/distributed_c10d.py"
 _LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
 """Python's own files and torch's: while they wait they look at the clock now and then, and count."""
 
@@ -41,6 +42,8 @@ class MainThread:
     """Outermost frame first."""
     values: str = ""
     """The local variables of its frames, as py-spy writes them: of a script that goes on, some change."""
+    peer: int | None = None
+    """The rank that its call of torch.distributed names: where a message goes to or comes from, or a collective."""
 
 
 def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
@@ -79,7 +82,23 @@ def _try_one(pid: int, options: Sequence[str]) -> MainThread | StacksUnavailable
     except StacksUnavailable as why:
         return why
     of_script = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
-    return MainThread(_python(frames), str([frame.get("locals") for frame in of_script]))
+    return MainThread(_python(frames), str([frame.get("locals") for frame in of_script]), peer_of(frames))
+
+
+def peer_of(frames: Sequence[Mapping[str, Any]]) -> int | None:
+    """The rank of the job that the arguments of the outermost call of torch.distributed name.
+
+    Args:
+        frames: as py-spy tells them, innermost first, with their variables.
+    """
+    calls = (frame for frame in reversed(frames) if frame["filename"].endswith(_C10D))
+    for call in calls:
+        values = {variable["name"]: variable.get("repr") for variable in call.get("locals") or ()}
+        of_default_group = ("group_src", "group_dst") if values.get("group") == "None" else ()
+        for name in ("src", "dst", *of_default_group):
+            if (text := values.get(name) or "").isdecimal():
+                return int(text)
+    return None
 
 
 def _native_of_one(pid: int) -> tuple[str, ...]:

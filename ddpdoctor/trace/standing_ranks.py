@@ -60,7 +60,8 @@ def _standing(
     left = "" if failed else _left(traced, process)
     place = None if left or failed else _place(process, recording)
     left_at = recording.exit.at if recording and recording.exit else None
-    standing = Standing(rank, place, process, workers, left, left_at, failed)
+    peer = place.peer if place and place.kind is PlaceKind.PAIR else None
+    standing = Standing(rank, place, process, workers, left, left_at, failed, peer=peer)
     return _with_call(standing, recording, place) if recording and place else standing
 
 
@@ -75,7 +76,8 @@ def _with_call(standing: Standing, recording: Recording, place: Place) -> Standi
     if call is None:
         return standing
     tensor = (call.shape, call.dtype) if call.shape and call.operation in OF_ONE_SIZE else ()
-    return replace(standing, group=call.group, peer=call.peer, number=call.number, tensor=tensor)
+    peer = standing.peer if call.peer is None else call.peer
+    return replace(standing, group=call.group, peer=peer, number=call.number, tensor=tensor)
 
 
 def _failed(traced: RankTrace | None, process: Process | None) -> bool:

@@ -272,3 +272,19 @@ def test_the_other_checks_say_whose_it_is():
     assert only_finding("DD307", Source.RUN, trace).ranks == (1,)
     for code in ("DD301", "DD302", "DD303", "DD305", "DD306", "DD308", "DD309"):
         assert skipped(code, Source.RUN, trace).reason == "the job hangs (DD307)"
+
+
+def test_a_rank_that_waits_for_a_message_of_a_rank_in_the_barrier():
+    waits = process(2, collective("recv", 21), peer=0)
+    found = judged(standstill({0: BARRIER, 1: BARRIER, 2: waits}))
+    assert (found.code, found.culprits) == ("DD301", (0,))
+    assert found.headline.startswith("rank 2 waits in recv at train.py:21 for rank 0, which waits in barrier")
+
+
+def test_ranks_that_gather_to_different_ranks():
+    gather = collective("gather", 16)
+    found = judged(standstill({rank: process(rank, gather, peer=rank % 2) for rank in range(3)}))
+    assert (found.code, found.culprits) == ("DD302", (1,))
+    assert found.headline.startswith(
+        "ranks 0, 2 wait in gather to rank 0 at train.py:16, rank 1 waits in gather to rank 1 at train.py:16"
+    )

@@ -25,6 +25,7 @@ FULL = Process(
     from_interpreter=True,
     unseen="ptrace is not allowed",
     exit_status=-9,
+    peer=3,
     handles=Handled("KeyError", "'img'", (FRAME, FRAME), FRAME, FRAME),
 )
 

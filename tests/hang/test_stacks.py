@@ -15,3 +15,24 @@ def test_what_py_spy_complains_of_is_told_without_its_backtrace(monkeypatch, bac
     why = take_stacks([7])[7]
     assert isinstance(why, StacksUnavailable)
     assert str(why) == "Reason: the process does not stop"
+
+
+def frame(function, file, **variables):
+    values = [{"name": name, "arg": True, "repr": text} for name, text in variables.items()]
+    return {"name": function, "filename": file, "line": 1, "locals": values}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "peer"),
+    [
+        ({"src": "3", "group": "None"}, 3),
+        ({"dst": "None", "group": "None", "group_dst": "0"}, 0),
+        ({"dst": "None", "group": "<ProcessGroup at 0x7f>", "group_dst": "0"}, None),
+        ({"async_op": "False", "group": "None"}, None),
+    ],
+)
+def test_the_rank_that_a_call_names(arguments, peer):
+    script = frame("main", "train.py", src="7")
+    call = frame("gather", "/lib/site-packages/torch/distributed/distributed_c10d.py", **arguments)
+    inner = frame("broadcast", "/lib/site-packages/torch/distributed/distributed_c10d.py")
+    assert stacks.peer_of([inner, call, script]) == peer
