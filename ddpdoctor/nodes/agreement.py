@@ -37,16 +37,20 @@ class Agreement:
         self._nodes.status[_RUN] = state.value
 
     def all_still(self) -> bool:
-        """Whether on no other host anybody works."""
+        """Whether on no other host anybody works, as far as all of them are there to say so."""
+        if self._nodes.lost():
+            return False
         states = [status.get(_RUN) for status in self._nodes.statuses().values()]
         return all(state in (RunState.STILL, RunState.OVER, RunState.FAILED) for state in states)
 
     def is_over(self, victim_seconds: float) -> bool:
         """Whether a rank of another host failed, or the host was lost, and the ranks here had time to say so."""
         states = [status.get(_RUN) for status in self._nodes.statuses().values()]
-        lost = bool(self._nodes.lost())
-        if not lost and RunState.FAILED not in states:
+        lost = self._nodes.lost_since()
+        if lost is None and RunState.FAILED not in states:
             self._broke = None  # the launcher may start all ranks anew
             return False
-        self._broke = self._broke or time.monotonic()
-        return time.monotonic() - self._broke > (LOST_SECONDS if lost else victim_seconds)
+        if self._broke is None:
+            # The ranks here had the time, too, for which nothing was heard of the host.
+            self._broke = time.monotonic() if lost is None else lost
+        return time.monotonic() - self._broke > (victim_seconds if lost is None else LOST_SECONDS)

@@ -57,7 +57,8 @@ class Channel:
         self._sending = threading.Lock()
         self._changed = threading.Condition()
         self._inbox: deque[Message] = deque()
-        self._heard = time.monotonic()
+        self.heard = time.monotonic()
+        """When the other side was last heard of."""
         self._ended: str | None = None
         self._closing = threading.Event()
         self.status: Mapping[str, Any] = {}
@@ -78,7 +79,7 @@ class Channel:
         """Why the other side is taken for gone, in a clause; None while it is there."""
         if self._ended:
             return self._ended
-        silent = time.monotonic() - self._heard
+        silent = time.monotonic() - self.heard
         return f"it has not answered for {silent:.0f} s" if silent > SILENT_SECONDS else None
 
     def send(self, message: Message) -> None:
@@ -106,6 +107,7 @@ class Channel:
 
     def close(self) -> None:
         """Say that all is done, and close."""
+        listens = not self.lost
         self.send(Message(_BYE))
         self._end(ENDED)
         self._closing.set()
@@ -113,7 +115,8 @@ class Channel:
             self._connection.shutdown(socket.SHUT_WR)
         except OSError:
             pass
-        self._threads[0].join(1.0)  # what the other side still says is not for us, and its end is soon there
+        if listens:  # what the other side still says is not for us, and its end is soon there
+            self._threads[0].join(1.0)
         self._connection.close()
 
     # -- threads ------------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class Channel:
             if not part:
                 raise ConnectionError
             parts += part
-            self._heard = time.monotonic()
+            self.heard = time.monotonic()
         return bytes(parts)
 
     def _end(self, why: str) -> None:

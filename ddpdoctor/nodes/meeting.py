@@ -79,6 +79,12 @@ class Nodes:
                 self._gone.setdefault(node, why)
         return dict(self._gone)
 
+    def lost_since(self) -> float | None:
+        """When the first of them was last heard of, on the monotonic clock; None where none is gone."""
+        now = time.monotonic()
+        times = (self.channels[node].heard if node in self.channels else now for node in self.lost())
+        return min(times, default=None)
+
     def statuses(self) -> dict[int, Mapping[str, Any]]:
         """What each of the other nodes that are left last told of itself."""
         if self.leads:

@@ -79,6 +79,17 @@ def other_settings(bed: HostsBed, number: int) -> Launched:
     return bed.launch(number, PORT), {"TORCH_DISTRIBUTED_DEBUG": "INFO"} if number == 1 else {}
 
 
+def late_clock(bed: HostsBed, number: int) -> Launched:
+    """With a clock on host 1 that is late."""
+    path = {"PYTHONPATH": str(Path(__file__).with_name("late_clock"))}
+    return bed.launch(number, PORT), path if number == 1 else {}
+
+
+def one_number_twice(bed: HostsBed, number: int) -> Launched:
+    """With the number of host 1 on host 2, too."""
+    return bed.launch(min(number, 1), PORT), {}
+
+
 def other_script(bed: HostsBed, number: int) -> Launched:
     """With a configuration of its own on each host, by one name."""
     return [*bed.launch(number, PORT)], {"OWN": f"rate: {number}"}
@@ -98,26 +109,28 @@ class Case:
     resolves: tuple[int, str] | None = None
     prepares: Callable[[HostsBed], None] | None = None
     """Makes the network what it should not be."""
-    loses: Callable[[HostsBed], None] | None = None
-    """What becomes of host 1 while it trains."""
+    loses: Callable[[HostsBed, int], None] | None = None
+    """What becomes of a host while it trains."""
+    lost: int = 1
+    """Which."""
     reported_by: int = 0
     timeout: float = 100.0
     seconds: float = 240.0
     """For all of it."""
 
 
-def kill(bed: HostsBed) -> None:
-    """Kill all processes of host 1, as its end does."""
-    for pid in bed.pids(1):
+def kill(bed: HostsBed, host: int) -> None:
+    """Kill all processes of a host, as its end does."""
+    for pid in bed.pids(host):
         try:
             os.kill(pid, 9)
         except ProcessLookupError:
             continue
 
 
-def cut(bed: HostsBed) -> None:
+def cut(bed: HostsBed, host: int) -> None:
     """Pull its cable."""
-    bed.cut(1)
+    bed.cut(host)
 
 
 def firewall(bed: HostsBed) -> None:
@@ -197,6 +210,15 @@ CASES = {
     ),
     "lost": Case((*RUN, "slow"), LOST, loses=kill),
     "cut": Case((*RUN, "slow"), LOST, loses=cut),
+    "lost_of_three": Case((*RUN, "slow"), LOST, hosts=3, loses=kill),
+    "cut_of_three": Case((*RUN, "slow"), LOST, hosts=3, loses=cut),
+    "leader_lost": Case(
+        (*RUN, "slow"), {"DD315": "host node0 (ranks 0-1) was lost: "}, loses=kill, lost=0, reported_by=1
+    ),
+    "late_clock": Case(GROUP, {"DD023": "the clock of node1 is 40 s behind "}, late_clock),
+    "one_number_twice": Case(
+        GROUP, {"DD004": "node 2 did not come"}, one_number_twice, hosts=3, timeout=10
+    ),
     "never_comes": Case(GROUP, {"DD004": "node 2 did not come"}, hosts=3, absent=2, timeout=10),
     "no_leader": Case(GROUP, {"DD004": "no answer of node 0"}, absent=0, reported_by=1, timeout=8),
     "other_settings": Case(
@@ -236,13 +258,12 @@ def passes(name: str, case: Case) -> bool:
         began, commands = time.monotonic(), start(case, bed, Path(folder))
         if case.loses is not None:
             began = wait_for(Path(folder, "trains"))
-            case.loses(bed)
+            case.loses(bed, case.lost)
         ended = {host: command.communicate(timeout=case.seconds) for host, command in commands.items()}
         seconds = time.monotonic() - began
-        left = [bed.pids(host) for host in range(case.hosts) if case.loses is None or host != 1]
-    statuses = {
-        host: command.returncode for host, command in commands.items() if case.loses is None or host != 1
-    }
+        there = [host for host in range(case.hosts) if case.loses is None or host != case.lost]
+        left = [bed.pids(host) for host in there]
+    statuses = {host: command.returncode for host, command in commands.items() if host in there}
     problems = list(differences(case, ended[case.reported_by][0]))
     if len({*statuses.values()}) > 1:
         problems.append(f"exit statuses {statuses}")
