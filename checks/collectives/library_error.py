@@ -94,7 +94,7 @@ _KNOWN = (
         "ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
     ),
     _Message(
-        r"all CUDA-capable devices are busy or unavailable",
+        r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable",
         "The GPU is in exclusive mode, and another process has it: a rank with the same GPU, or an earlier run.",
         "nvidia-smi -q -d COMPUTE     # Default is the mode that lets several processes in\n"
         "torch.cuda.set_device(local_rank) before anything else; end processes of earlier runs",

@@ -38,8 +38,11 @@ _JOB_NOT_STARTED = (
     r"^docker: Error response from daemon: .*",
     r"There are not enough slots available in the system.*",
     r"^pdsh@\S+: \S+: ssh exited with exit code 255",
+    r"Failed to pull image .*|\bErrImagePull\b|\bImagePullBackOff\b",
+    r"\d+/\d+ nodes are available: .*",
 )
 """Errors of shells, schedulers and containers that could not start the launcher."""
+_OF_KUBERNETES = r"pull image|ImagePull|nodes are available"
 _NEAR_THE_END = 12
 """Lines from the end of the output in which an error is what ended it."""
 _LAST_ERROR = "Last error:"
@@ -83,6 +86,9 @@ class RankFailedFirst(StandstillCheck):
         "docker: Error",
         "not enough slots",
         "ssh exited",
+        "Failed to pull image",
+        "ImagePull",
+        "nodes are available",
     )
     explained_by = ("DD005", "DD215", "DD224", "DD315", "DD408")
     """They recognize some exceptions by what led to them."""
@@ -144,7 +150,9 @@ class RankFailedFirst(StandstillCheck):
         return self.fail(
             f"the job did not start: {shorten(reason.match[0])}",
             why="The launcher could not start, so no rank printed anything.",
-            fix="run the command of that line by hand, in the same shell, container or allocation",
+            fix="ask for what the cluster has, and for an image that its nodes can pull: kubectl describe pod POD"
+            if re.search(_OF_KUBERNETES, reason.match[0])
+            else "run the command of that line by hand, in the same shell, container or allocation",
             **log_fields(reason, role=Role.EXCEPTION),
         )
 

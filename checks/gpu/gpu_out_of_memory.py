@@ -9,7 +9,7 @@ from ddpdoctor.trace.raised import raised_as, raised_by
 
 _OUT = (
     r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
-    r"|Failed to CUDA (?:calloc|malloc)|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
+    r"|Failed to CUDA (?:calloc|malloc)|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES"
 )
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
 _GPU = re.compile(r"GPU (\d+)")
@@ -42,7 +42,7 @@ class GpuOutOfMemory(Check):
     title = "there is enough GPU memory for the ranks"
     raises = (_OUT,)
     explained_by = ("DD803",)
-    log_words = ("out of memory", "Failed to CUDA")
+    log_words = ("out of memory", "Failed to CUDA", "HSA_STATUS_ERROR")
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)

@@ -2,7 +2,10 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Judgement
 
-_OF_AMD = "Memory access fault by GPU"
+_OF_AMD = (
+    r"Memory access fault by GPU"
+    r"|HSA_STATUS_ERROR_(?:EXCEPTION|MEMORY_\w+|ILLEGAL_INSTRUCTION|INVALID_ISA|INVALID_PACKET_FORMAT)"
+)
 _FAULT = (
     r"(?P<fault>an illegal memory access was encountered|device-side assert triggered|unspecified launch failure"
     r"|misaligned address|an illegal instruction was encountered|invalid program counter|operation not supported on "
@@ -39,7 +42,7 @@ class KernelFault(Check):
     raises = (_FAULT,)
     log_words = (
         "illegal memory access", "device-side assert", "launch failure", "misaligned address",
-        "Memory access fault", "Assertion `",
+        "Memory access fault", "Assertion `", "HSA_STATUS_ERROR",
     )  # fmt: skip
 
     def examine_log(self, log: Log) -> Judgement:
@@ -49,7 +52,7 @@ class KernelFault(Check):
         reason = log.search(_ASSERT) or fault
         asserted = reason.match.re.pattern == _ASSERT
         raised = next((source for source in reason.sources if isinstance(source, Raised)), None)
-        of_amd = fault.match["fault"] == _OF_AMD or log.first("HIP ")
+        of_amd = log.first(rf"{_OF_AMD}|HIP ") is not None
         where = " in the code that its traceback shows" if raised and raised.frames else ""
         return self.fail(
             f"a GPU kernel asserted {reason.match['fault']!r}"

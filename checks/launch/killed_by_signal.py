@@ -64,6 +64,15 @@ _SCHEDULER = (
     rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}|TERM_(?:RUNLIMIT|CPULIMIT|PREEMPT|OWNER)\b"
     r"|PBS: job killed: (?:walltime|cput)\b.{0,60}"
 )
+_FIX_OF_SLURM = (
+    "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
+    "request a longer --time, or save checkpoints at intervals and use --requeue"
+)
+_FIX_OF = {
+    "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",
+    "TERM_": "bhist -l JOB\nrequest a longer -W, or save checkpoints at intervals and go on from the last",
+}
+"""By how the scheduler's words begin."""
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )
@@ -154,12 +163,12 @@ class KilledBySignal(Check):
         if launcher and number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             return self._launcher_killed(launcher, number, scheduler)
         if scheduler:
+            words = scheduler.match[0]
             return self.fail(
-                f"the scheduler ended the job: {scheduler.match[0]}",
+                f"the scheduler ended the job: {words}",
                 why="The job was stopped from outside: at its time limit, for another job, or by a person. Its last "
                 "lines before that show whether it made progress or hung.",
-                fix="sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
-                "request a longer --time, or save checkpoints at intervals and use --requeue",
+                fix=next((fix for start, fix in _FIX_OF.items() if words.startswith(start)), _FIX_OF_SLURM),
                 **log_fields(scheduler, role=Role.DEATH),
             )
         worker = log.search(_WORKER)
