@@ -101,6 +101,17 @@ def all_come_to(source: Source, node: Node, depth: int = 2) -> bool:
     return all(all_come_to(source, site, depth - 1) for site in sites)
 
 
+def differs_around(source: Source, node: Node) -> Node | None:
+    """The outermost condition around a node, in its function, that can differ between ranks by a metric."""
+    outer = None
+    for parent in source.above(node):
+        if isinstance(parent, cst.FunctionDef):
+            break
+        if isinstance(parent, cst.If) and _OF_RANK.search(source.code(parent.test)):
+            outer = parent
+    return outer
+
+
 def barrier(source: Source) -> str:
     """A barrier, as the file may write it."""
     return with_group(source, f"{use(source, f'{DIST}.barrier')}()")

@@ -130,19 +130,25 @@ def _import_statement(source: Source, module: str, line: str) -> None:
             statements[-1], line
         )
         return
-    alike = [statement for statement in group if source.code(statement)[0] == line[0]]
+    package = module.partition(".")[0]
+    related = [statement for statement in group if _module(statement.body[0]).partition(".")[0] == package]
+    alike = [statement for statement in related or group if source.code(statement)[0] == line[0]]
     later = [statement for statement in alike if source.code(statement) > line]
     if later:
         source.insert_before(later[0], line)
     elif line.startswith("import") and not alike:
-        source.insert_before(group[0], line)
+        source.insert_before((related or group)[0], line)
     else:
-        source.insert_after((alike or group)[-1], line)
+        source.insert_after((alike or related or group)[-1], line)
 
 
 def _is_standard(node: Node) -> bool:
-    module = node.module if isinstance(node, cst.ImportFrom) else node.names[0].name
-    return (dotted(module) or "").partition(".")[0] in sys.stdlib_module_names
+    return _module(node).partition(".")[0] in sys.stdlib_module_names
+
+
+def _module(node: Node) -> str:
+    """The module that an import is from; empty for one that is relative."""
+    return dotted(node.module if isinstance(node, cst.ImportFrom) else node.names[0].name) or ""
 
 
 def _add_name(source: Source, aliases: Sequence[Node], name: str) -> None:
@@ -345,19 +351,36 @@ def parameter_of(source: Source, expression: Node) -> tuple[Node, int] | None:
     return None
 
 
-def call_sites(source: Source, function: Node) -> list[Node]:
-    """The calls of a function or a method of this file."""
+def call_sites(source: Source, function: Node, inside: Source | None = None) -> list[Node]:
+    """The calls of a function or a method; those of the class for its ``__init__``.
+
+    Args:
+        inside: the file that calls it, where that is another one.
+    """
+    inside = inside or source
+    around = source.enclosing(function, cst.FunctionDef, cst.ClassDef)
+    of_class = around if isinstance(around, cst.ClassDef) else None
     name = function.name.value
-    sites = []
-    for call in source.all(cst.Call):
-        callee_name = dotted(call.func)
-        if (
-            callee_name == name
-            or (callee_name or "").endswith(f".{name}")
-            or (isinstance(call.func, cst.Attribute) and call.func.attr.value == name)
-        ):
-            sites.append(call)
-    return sites
+    if of_class is None or name == "__init__":
+        name = of_class.name.value if of_class is not None else name
+        return [call for call in inside.all(cst.Call) if _is_call(inside, call, name)]
+    return [call for call in inside.all(cst.Call) if _is_method(inside, call, name, of_class.name.value)]
+
+
+def _is_call(source: Source, call: Node, name: str) -> bool:
+    """Whether it calls a function by its name, or as that of a module: ``model.train()`` is no call of ``train``."""
+    module, _, last = (dotted(call.func) or "").rpartition(".")
+    return last == name and (not module or module.partition(".")[0] in imported(source))
+
+
+def _is_method(source: Source, call: Node, name: str, of_class: str) -> bool:
+    """Whether it calls a method, as far as it is known what that is called on."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != name:
+        return False
+    owner = call.func.value
+    made = owner if isinstance(owner, cst.Call) else value_of(source, owner)
+    kind = callee(source, made) if isinstance(made, cst.Call) else ""
+    return not kind[:1].isupper() or kind == of_class
 
 
 def passed(source: Source, call: Node, function: Node, number: int) -> Node | None:

@@ -234,7 +234,7 @@ class Source:
         """The lines of a statement, as they would stand behind another margin; without the last line's end."""
         self._refuse_long_strings(statement)
         begin = self._line_starts[self.line(statement) - 1]
-        lines = self.text[begin : self.span(statement)[1]].split("\n")
+        lines = self.text[begin : self._line_starts[self.last_line(statement)] - 1].split("\n")
         indent = self.margin(statement)
         return "\n".join(margin + line.removeprefix(indent) if line.strip() else "" for line in lines)
 

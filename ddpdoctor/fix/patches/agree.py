@@ -6,17 +6,28 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import any_rank, plain_if
+from ddpdoctor.fix.guards import any_rank, differs_around, means, plain_if
 from ddpdoctor.fix.names import free
+from ddpdoctor.fix.patches.reduced_metric import metrics
 from ddpdoctor.fix.source import Node, Source
 
 _LEAVES = (cst.Break, cst.Continue, cst.Return)
 
 
 def apply(case: Case) -> str:
-    """Reduce the condition at the line, or the one before it by which ranks leave."""
+    """Reduce the condition at the line, or the one before it by which ranks leave.
+
+    Where only some ranks come to it, as in an else of ``if loss < best``, the number that decides that is reduced.
+    """
     source = case.source
     condition = _condition(source, case)
+    outer = differs_around(source, condition)
+    if outer is not None:
+        numbers = metrics(source, outer.test)[:1]
+        if not numbers:
+            raise CannotPatch(f"the ranks differ at line {source.line(outer)} already")
+        source.insert_before(outer, means(source, outer, numbers))
+        return f"the mean of {numbers[0]} over ranks"
     plain_if(source, condition)
     name = free(source, condition, "decision")
     source.insert_before(condition, any_rank(source, condition, source.code(condition.test), name))
@@ -28,6 +39,13 @@ def _condition(source: Source, case: Case) -> Node:
     at_line = [node for node in source.on_line(case.line, cst.If) if source.line(node) == case.line]
     if at_line and _leaves(source, at_line[0]):
         return at_line[0]
+    around = source.enclosing(case.statement, cst.If, cst.For, cst.While, cst.FunctionDef)
+    if (
+        isinstance(around, cst.If)
+        and isinstance(case.statement, cst.SimpleStatementLine)
+        and _leaves(source, around)
+    ):
+        return around
     block = source.block(case.statement)
     before = [
         node

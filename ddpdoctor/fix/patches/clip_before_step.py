@@ -6,6 +6,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.source import Node, Source
 
 
 def apply(case: Case) -> str:
@@ -22,6 +23,20 @@ def apply(case: Case) -> str:
     ]
     if not steps:
         raise CannotPatch("no step of an optimizer follows the clipping")
-    source.insert_before(source.statement(steps[0]), source.code(statement))
-    source.delete(statement)
+    clipping = _whole(source, statement, steps[0])
+    source.insert_before(source.statement(steps[0]), source.reindented(clipping, ""))
+    source.delete(clipping)
     return "clipping right before the step"
+
+
+def _whole(source: Source, statement: Node, step: Node) -> Node:
+    """The clipping with the conditions that are for it alone: ``if args.max_norm:``."""
+    around = source.enclosing(statement, cst.If, cst.For, cst.FunctionDef)
+    while (
+        isinstance(around, cst.If)
+        and around.orelse is None
+        and source.block(statement) == [statement]
+        and not source.line(around) <= source.line(step) <= source.last_line(around)
+    ):
+        statement, around = around, source.enclosing(around, cst.If, cst.For, cst.FunctionDef)
+    return statement

@@ -7,10 +7,25 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import DIST, argument, free, use, world_size
+from ddpdoctor.fix.names import (
+    DIST,
+    argument,
+    call_sites,
+    callee,
+    dotted,
+    free,
+    parameter_of,
+    passed,
+    use,
+    value_of,
+    world_size,
+)
+from ddpdoctor.fix.source import Node, Source
 
 _TARGET = 1
 """The position of the targets in the losses of torch."""
+_FUNCTIONS = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy")
+_FUNCTIONS += ("binary_cross_entropy_with_logits", "huber_loss", "kl_div")
 
 
 def apply(case: Case) -> str:
@@ -21,13 +36,7 @@ def apply(case: Case) -> str:
     target = argument(loss, "target", _TARGET) if isinstance(loss, cst.Call) else None
     if loss is None or target is None or target.keyword is not None:
         raise CannotPatch("the line does not compute the loss from outputs and targets")
-    weight = argument(loss, "weight")
-    if weight is not None and source.code(weight.value) != "None":
-        raise CannotPatch("the mean is weighted by classes, and not over elements")
-    ignored = argument(loss, "ignore_index")
-    code = source.code(target.value)
-    tensor, device = use(source, "torch.tensor"), f", device={code}.device" if "cuda" in source.text else ""
-    count = f"({code} != {source.code(ignored.value)}).sum()" if ignored else f"{tensor}(len({code}){device})"
+    count = _count(source, _options(source, loss), target.value)
     name = source.code(body.targets[0].target) if isinstance(body, cst.Assign) else "loss"
     tokens, total = free(source, statement, "count"), free(source, statement, "total")
     lines = with_group(
@@ -43,3 +52,30 @@ def apply(case: Case) -> str:
     else:
         source.insert_after(statement, lines)
     return "the mean over the elements of all ranks"
+
+
+def _options(source: Source, loss: Node) -> Node:
+    """The call that has the options of a loss: its own, or the one that made the module that it calls."""
+    if (dotted(loss.func) or "").rpartition(".")[2].islower() and callee(source, loss) in _FUNCTIONS:
+        return loss
+    made = value_of(source, loss.func)
+    given = parameter_of(source, loss.func)
+    if made is None and given is not None:
+        sites = [passed(source, call, *given) for call in call_sites(source, given[0])]
+        values = [value_of(source, site) or site for site in sites if site is not None]
+        made = values[0] if len(values) == 1 else None
+    if not isinstance(made, cst.Call):
+        raise CannotPatch(f"it is not known what {source.code(loss.func)} averages over")
+    return made
+
+
+def _count(source: Source, options: Node, target: Node) -> str:
+    """The elements over which this rank averages."""
+    weight = argument(options, "weight")
+    if weight is not None and source.code(weight.value) != "None":
+        raise CannotPatch("the mean is weighted by classes, and not over elements")
+    code, ignored = source.code(target), argument(options, "ignore_index")
+    if ignored is not None:
+        return f"({code} != {source.code(ignored.value)}).sum()"
+    device = f", device={code}.device" if "cuda" in source.text else ""
+    return f"{use(source, 'torch.tensor')}(len({code}){device})"

@@ -37,7 +37,7 @@ def apply(case: Case) -> str:
     call = elsewhere[0]
     for moved in (_assigned(source, call), source.statement(call)):
         if moved is not None:
-            source.insert_before(statement, source.code(moved))
+            source.insert_before(statement, source.reindented(moved, ""))
             source.delete(moved)
     return "set_device before GPUs are used"
 

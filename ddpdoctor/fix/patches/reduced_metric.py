@@ -32,15 +32,15 @@ def apply(case: Case) -> str:
     guard = rank_guard(source, statement.body if chooses else statement)
     if guard is None:
         raise CannotPatch("the number is used under no condition by rank")
-    used = _numbers(source, statement.test)[:1] if chooses else _numbers(source, statement)
-    names = _numbers(source, guard.test)[:1] or used or _numbers(source, guard)
+    used = metrics(source, statement.test)[:1] if chooses else metrics(source, statement)
+    names = metrics(source, guard.test)[:1] or used or metrics(source, guard)
     if not names:
         raise CannotPatch("the metric is not a variable")
     source.insert_before(guard, means(source, guard, names))
     return f"the mean of {' and '.join(names)} over ranks"
 
 
-def _numbers(source: Source, within: Node) -> list[str]:
+def metrics(source: Source, within: Node) -> list[str]:
     """The variables of metrics, and entries of dictionaries of metrics: of a condition, or of what is printed."""
     names = [node for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
     numbers = [_number(source, name) for name in names]

@@ -21,7 +21,7 @@ def apply(case: Case) -> str:
         if source.line(other) < source.line(statement) and f".{_FLAG} = " in source.code(other)
     ]
     if flags:
-        source.insert_before(source.block(statement)[0], source.code(flags[-1]))
+        source.insert_before(source.block(statement)[0], source.reindented(flags[-1], ""))
         source.delete(flags[-1])
         return f"{_FLAG} set before the forward"
     for around in source.above(statement):

@@ -36,8 +36,14 @@ def apply(case: Case) -> str:
     ]
     if not divided:
         raise CannotPatch("the loss is not divided by the window")
-    length = free(source, loop, "length")
-    source.insert_first(loop, f"{length} = min({window}, len({batches}) - {position} // {window} * {window})")
+    length, size = free(source, loop, "length"), window
+    lines = ""
+    if not window.isidentifier():
+        size = free(source, loop, "window")
+        lines = f"{size} = {window}\n"
+    source.insert_first(
+        loop, f"{lines}{length} = min({size}, len({batches}) - {position} // {size} * {size})"
+    )
     for node in divided:
         source.replace(node, length)
     for end in ends:

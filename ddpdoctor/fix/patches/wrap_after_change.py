@@ -27,6 +27,7 @@ def _move(source: Source, call: Node) -> str | None:
     if not changes:
         return None
     inner, rest = call.args[0], source.code(call)[source.span(call.args[0])[1] - source.span(call)[0] :]
+    rest = rest.replace(f"\n{source.margin(wrap)}", "\n")
     if source.code(inner.value) == name:
         source.delete(wrap)
     else:
@@ -47,7 +48,9 @@ def _changes(source: Source, wrap: Node, name: str) -> list[Node]:
         (
             number
             for number, statement in enumerate(behind)
-            if isinstance(statement, (cst.For, cst.While)) or ".parameters()" in source.code(statement)
+            if isinstance(statement, (cst.For, cst.While))
+            or ".parameters()" in source.code(statement)
+            or source.all(cst.Return, within=statement)
         ),
         len(behind),
     )

@@ -17,7 +17,7 @@ def apply(case: Case) -> str:
         first = _first_use(source, call)
         if first is not None:
             wrap = source.statement(call)
-            source.insert_before(first, source.code(wrap))
+            source.insert_before(first, source.reindented(wrap, ""))
             source.delete(wrap)
             return "the model wrapped before it is copied"
     raise CannotPatch("the model is not used before its wrap")

@@ -1,0 +1,281 @@
+"""Patches in scripts as users write them: helper functions, trainer classes, calls over several lines."""
+
+import textwrap
+
+import pytest
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case, Project
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
+from tests.fix.cases import finding_at
+from tests.support.recordings import recording, replace, trace
+
+NOTHING = Trace(())
+IMPORTS = """\
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+
+
+def patched(patch, text, folder, recorded=NOTHING, **others):
+    """The script after a patch, without its imports; its finding is at the line that ends in ``# here``."""
+    files = {"train.py": text, **{f"{name}.py": other for name, other in others.items()}}
+    for name, content in files.items():
+        (folder / name).write_text(IMPORTS + textwrap.dedent(content))
+    project = Project(folder)
+    patch_of(patch)(Case(finding_at((folder / "train.py").read_text()), recorded, project))
+    after = {
+        path.name: raw.decode().removeprefix(IMPORTS) for path, raw in project.after(project.take()).items()
+    }
+    return after if others else after["train.py"]
+
+
+def changed(before, *changes):
+    before = textwrap.dedent(before)
+    for old, new in changes:
+        assert before.count(old) == 1, old
+        before = before.replace(old, new)
+    return before
+
+
+def test_a_wrap_over_several_lines_moves_before_the_return(tmp_path):
+    text = """\
+    def build(classes):
+        net = Net()
+        net = DDP(net,
+                  find_unused_parameters=True)
+        net.module.head = Head(classes)
+        return net
+    net = build(3)  # here
+    """
+    assert patched("wrap_after_change", text, tmp_path) == textwrap.dedent(
+        """\
+        def build(classes):
+            net = Net()
+            net.head = Head(classes)
+            net = DDP(net,
+                      find_unused_parameters=True)
+            return net
+        net = build(3)  # here
+        """
+    )
+
+
+def test_clipping_moves_with_its_condition(tmp_path):
+    text = """\
+    for i in range(8):
+        loss.backward()
+        if args.clip:
+            clip_grad_norm_(
+                model.parameters(), args.clip
+            )  # here
+        if i % 2:
+            optimizer.step()
+    """
+    assert patched("clip_before_step", text, tmp_path) == textwrap.dedent(
+        """\
+        for i in range(8):
+            loss.backward()
+            if i % 2:
+                if args.clip:
+                    clip_grad_norm_(
+                        model.parameters(), args.clip
+                    )  # here
+                optimizer.step()
+        """
+    )
+
+
+def test_a_long_name_of_the_window_is_shortened(tmp_path):
+    text = """\
+    for i, batch in enumerate(loader):
+        loss = model(batch) / args.accumulation
+        if (i + 1) % args.accumulation == 0 or i + 1 == len(loader):
+            optimizer.step()  # here
+    """
+    assert patched("window_length", text, tmp_path) == changed(
+        text,
+        (
+            "    loss = model(batch) / args.accumulation\n",
+            "    window = args.accumulation\n    length = min(window, len(loader) - i // window * window)\n"
+            "    loss = model(batch) / length\n",
+        ),
+    )
+
+
+def test_the_module_is_passed_to_the_evaluation_of_one_rank(tmp_path):
+    text = """\
+    def evaluate(net, batches):
+        return [net(batch) for batch in batches]  # here
+    model = DDP(Net())
+    train(model)
+    if dist.get_rank() == 0:
+        print(evaluate(model, batches))
+    """
+    after = patched("call_module", text, tmp_path)
+    assert after == changed(text, ("print(evaluate(model,", "print(evaluate(model.module,"))
+
+
+LOSS = """\
+criterion = {made}
+for tokens, targets in batches:
+    loss = criterion(model(tokens), targets.view(-1))  # here
+"""
+
+
+def test_elements_that_a_loss_module_ignores_do_not_count(tmp_path):
+    after = patched("global_mean", LOSS.format(made="nn.CrossEntropyLoss(ignore_index=PAD)"), tmp_path)
+    assert "count = (targets.view(-1) != PAD).sum()\n" in after
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [("nn.CrossEntropyLoss(weight=weights)", "weighted by classes"), ("losses[name]", "not known what")],
+)
+def test_a_loss_module_of_another_mean_is_left_alone(made, reason, tmp_path):
+    with pytest.raises(CannotPatch, match=reason):
+        patched("global_mean", LOSS.format(made=made), tmp_path)
+
+
+def test_a_loss_function_of_unknown_options_is_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="not known what criterion averages"):
+        patched("global_mean", "def f(criterion):\n    loss = criterion(x, y)  # here\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "mark", ["if counter > 2:  # here\n            break", "if counter > 2:\n            break  # here"]
+)
+def test_a_decision_behind_one_by_a_metric_is_made_by_its_mean(mark, tmp_path):
+    text = f"""\
+for epoch in range(9):
+    val_loss = validate()
+    if val_loss < best:
+        counter = 0
+    else:
+        counter += 1
+        {mark}
+"""
+    assert patched("agree", text, tmp_path) == changed(
+        text,
+        (
+            "    if val_loss < best:\n",
+            "    val_loss_mean = torch.tensor(float(val_loss))\n    dist.all_reduce(val_loss_mean)\n"
+            "    val_loss = val_loss_mean.item() / dist.get_world_size()\n    if val_loss < best:\n",
+        ),
+    )
+
+
+def test_entries_of_a_dictionary_of_metrics_are_reduced(tmp_path):
+    text = """\
+    metrics = validate()
+    if dist.get_rank() == 0:
+        print(metrics["loss"], metrics["path"], meter.loss)  # here
+    """
+    assert patched("reduced_metric", text, tmp_path) == changed(
+        text,
+        (
+            "if dist",
+            'metrics_loss_mean = torch.tensor(float(metrics["loss"]))\ndist.all_reduce(metrics_loss_mean)\n'
+            'metrics["loss"] = metrics_loss_mean.item() / dist.get_world_size()\nif dist',
+        ),
+    )
+
+
+SHARED = """\
+def make(data, train):
+    sampler = DistributedSampler(data, shuffle={shuffle})
+    return DataLoader(data, sampler=sampler)  # here
+for batch in make(data, True):
+    step(batch)
+"""
+
+
+def trained_on(line):
+    """A run that trained on batches of the DataLoader that is made at this line, in a loop at the next."""
+    loader = Loader(0, Where("train.py", line), "TensorDataset", 16, batch_size=4)
+    pass_ = Pass(
+        0, 0, Where("train.py", line + 1), 0.1, 1.9, None, tuple(range(16)), 4, 4, "exhausted", training=True
+    )
+    return trace({0: replace(recording(0), loaders=(loader,), passes=(pass_,), wrappers=())})
+
+
+def test_a_sampler_that_also_divides_training_data_stays_there(tmp_path):
+    recorded = trained_on(6)
+    after = patched("even_evaluation", SHARED.format(shuffle="train"), tmp_path, recorded)
+    assert (
+        "sampler = DistributedSampler(data, shuffle=train) if train else "
+        "range(dist.get_rank(), len(data), dist.get_world_size())\n" in after
+    )
+    with pytest.raises(CannotPatch, match="also divides what is trained on"):
+        patched("even_evaluation", SHARED.format(shuffle="True"), tmp_path, recorded)
+
+
+INIT = """\
+def init(args):
+    dist.init_process_group("gloo")  # here
+"""
+
+
+def wrapped_at(file, line):
+    made = recording(0, script="main.py")
+    wrapper = replace(made.wrappers[0], at=Where(file, line))
+    return trace({0: replace(made, wrappers=(wrapper,), passes=())})
+
+
+def test_the_group_made_in_another_file_is_destroyed_where_the_script_ends(tmp_path):
+    main = """\
+    from train import init
+    def main(args):
+        init(args)
+        model = DDP(Net())
+        train(model)
+    main(parse())
+    """
+    after = patched("destroy_process_group", INIT, tmp_path, wrapped_at("main.py", 7), main=main)
+    assert after == {
+        "main.py": changed(main, ("train(model)\n", "train(model)\n    dist.destroy_process_group()\n"))
+    }
+
+
+def test_a_group_whose_end_is_not_known_is_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="init is called 0 times"):
+        patched(
+            "destroy_process_group", INIT, tmp_path, wrapped_at("main.py", 4), main="model = DDP(Net())\n"
+        )
+
+
+def test_a_method_of_the_same_name_is_not_that_function(tmp_path):
+    text = """\
+    def train(loader):
+        for x in loader:  # here
+            step(x)
+    for epoch in range(3):
+        model.train()
+        train(train_loader)
+    """
+    assert patched("set_epoch", text, tmp_path) == changed(
+        text, ("    model.train()", "    train_loader.sampler.set_epoch(epoch)\n    model.train()")
+    )
+
+
+def test_device_ids_that_name_another_gpu_than_the_module_s_are_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="which GPU is meant"):
+        patched(
+            "device_ids", "model = DDP(net, device_ids=[0])  # here\n", tmp_path, wrapped_at("train.py", 4)
+        )
+
+
+def test_an_import_joins_those_of_its_package(tmp_path):
+    text = "from project.data import loaders\nmodel = Net()\noptimizer = SGD(model.parameters())  # here\n"
+    (tmp_path / "train.py").write_text(f"import torch\n{text}")
+    project = Project(tmp_path)
+    patch_of("wrap_model")(Case(finding_at(f"import torch\n{text}"), NOTHING, project))
+    ((_, after),) = project.after(project.take()).items()
+    assert after.decode().startswith(
+        "import torch\nfrom torch.nn.parallel import DistributedDataParallel\nfrom project.data"
+    )
