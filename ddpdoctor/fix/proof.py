@@ -106,6 +106,7 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
         yield f"neither the script nor the changed copy comes to its end: {after.broken}"
     yield f"the changed copy does not end: {after.broken}" if after.broken else None
     yield _training(before, after)
+    yield _wrapping(before, after)
     if not any(
         subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
     ):
@@ -129,6 +130,16 @@ def _training(before: Trace, after: Trace) -> str | None:
         if recording.step_count and not getattr(_recordings(after).get(rank), "step_count", 0)
     ]
     return f"rank {stopped[0]} of the changed copy does not train" if stopped else None
+
+
+def _wrapping(before: Trace, after: Trace) -> str | None:
+    """A rank that wrapped a model still wraps one."""
+    left = [
+        rank
+        for rank, recording in _recordings(before).items()
+        if recording.wrappers and not getattr(_recordings(after).get(rank), "wrappers", ())
+    ]
+    return f"rank {left[0]} of the changed copy wraps no model" if left else None
 
 
 def _parameters(before: Trace, after: Trace) -> str | None:

@@ -13,6 +13,7 @@ from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace import RankTrace, Trace
 from tests.fix.cases import finding_at
 from tests.support.recordings import recording, step, where
+from tests.support.recordings import replace as replace_events
 
 TEXT = """\
 for epoch in range(2):
@@ -124,6 +125,15 @@ def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
     assert (found.patch.proven, found.patch.outcome) == (False, "the loss of rank 0 is not finite")
     (found,) = Prover(replace(before, trace=after.trace), tmp_path, lambda _: after).result().findings
     assert found.patch.proven
+
+
+def test_a_model_that_is_no_longer_wrapped_proves_nothing(finding, tmp_path):
+    after = trained("a")
+    (rank,) = after.ranks
+    bare = Trace((replace(rank, recording=replace_events(rank.recording, wrappers=())),))
+    result = Prover(Ran(after, (finding,)), tmp_path, lambda _: Ran(bare, ())).result()
+    patch = result.findings[0].patch
+    assert (patch.proven, patch.outcome) == (False, "rank 0 of the changed copy wraps no model")
 
 
 @pytest.mark.parametrize(

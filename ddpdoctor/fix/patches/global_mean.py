@@ -24,8 +24,17 @@ from ddpdoctor.fix.source import Node, Source
 
 _TARGET = 1
 """The position of the targets in the losses of torch."""
-_FUNCTIONS = ("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy")
-_FUNCTIONS += ("binary_cross_entropy_with_logits", "huber_loss", "kl_div")
+_FUNCTIONS = (
+    "cross_entropy",
+    "nll_loss",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "kl_div",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+)
 
 
 def apply(case: Case) -> str:
