@@ -10,7 +10,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import call_sites, calls, dotted, free, parameter_of, passed
+from ddpdoctor.fix.names import call_sites, calls, dotted, free, parameter_of, passed, value_of
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
 
@@ -90,9 +90,16 @@ def _is_numbered(node: Node) -> bool:
     return isinstance(node, cst.Call) and bool(node.args) and _is_numbered(node.args[0].value)
 
 
-def iterated(loop: Node) -> Node:
-    """What a loop iterates, behind ``enumerate`` and progress bars."""
-    node = loop.iter
+def iterated(source: Source, loop: Node) -> Node:
+    """What a loop iterates, behind ``enumerate``, progress bars and a second name for it."""
+    loader = _behind_bars(loop.iter)
+    value = value_of(source, loader) if isinstance(loader, cst.Name) else None
+    other = _behind_bars(value) if value is not None else None
+    is_alias = other is not None and dotted(other) not in (None, dotted(loader))
+    return other if is_alias and source.scope(other) is source.scope(loop) else loader
+
+
+def _behind_bars(node: Node) -> Node:
     while (
         isinstance(node, cst.Call)
         and node.args
@@ -122,7 +129,7 @@ def epoch_loop(source: Source, loop: Node) -> EpochLoop:
 
 def find_epoch_loop(source: Source, loop: Node) -> EpochLoop | None:
     """The same; None where there is none, as in a script that trains in one pass."""
-    loader = iterated(loop)
+    loader = iterated(source, loop)
     return next(_around(source, loop, loader, source.code(loader), _DEPTH), None)
 
 

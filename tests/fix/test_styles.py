@@ -242,6 +242,32 @@ def test_the_group_made_in_another_file_is_destroyed_where_the_script_ends(tmp_p
     }
 
 
+@pytest.mark.parametrize(
+    ("init", "line"),
+    [
+        ("init_process_group()", "dist.destroy_process_group()"),
+        (
+            "if alone:\n        return\n    dist.init_process_group()",
+            "if dist.is_initialized():\n    dist.destroy_process_group()",
+        ),
+    ],
+)
+def test_a_function_that_returns_early_leaves_the_end_to_its_caller(init, line, tmp_path):
+    text = f"""\
+def setup(alone):
+    {init}  # here
+def main(alone):
+    setup(alone)
+    model = DDP(Net())
+    for batch in batches:
+        if step(batch):
+            return
+main(alone)
+"""
+    after = patched("destroy_process_group", text, tmp_path, wrapped_at("train.py", 12))
+    assert after == f"{text}{line}\n"
+
+
 def test_a_group_whose_end_is_not_known_is_left_alone(tmp_path):
     with pytest.raises(CannotPatch, match="init is called 0 times"):
         patched(
@@ -279,3 +305,38 @@ def test_an_import_joins_those_of_its_package(tmp_path):
     assert after.decode().startswith(
         "import torch\nfrom torch.nn.parallel import DistributedDataParallel\nfrom project.data"
     )
+
+
+@pytest.mark.parametrize(
+    ("loader", "sampler"),
+    [("tqdm(train_loader)", "train_loader.sampler"), ("train_loader", "train_loader.sampler")],
+)
+def test_a_progress_bar_has_no_sampler(loader, sampler, tmp_path):
+    text = f"""\
+for epoch in range(3):
+    bar = {loader}
+    for batch in bar:  # here
+        step(batch)
+"""
+    assert f"    {sampler}.set_epoch(epoch)\n" in patched("set_epoch", text, tmp_path)
+
+
+def test_a_condition_by_a_local_rank_that_lets_all_ranks_write_is_replaced(tmp_path):
+    text = """\
+    if args.local_rank == 0:
+        torch.save(state, path)  # here
+    """
+    after = patched("write_on_rank_0", text, tmp_path)
+    assert after == changed(text, ("args.local_rank == 0", "dist.get_rank() == 0"))
+
+
+def test_a_wrap_that_no_copy_comes_before_is_left_alone(tmp_path):
+    text = "model = Net()\nmodel = model.cuda()\nmodel = DDP(model)  # here\naverage = copy(model)\n"
+    with pytest.raises(CannotPatch, match="not used before its wrap"):
+        patched("wrap_before_copy", text, tmp_path)
+
+
+def test_the_gpu_of_the_local_rank_stays(tmp_path):
+    text = 'device = f"cuda:{local_rank}"\ntorch.cuda.set_device(device)  # here\n'
+    with pytest.raises(CannotPatch, match="local rank already"):
+        patched("gpu_of_rank", text, tmp_path)

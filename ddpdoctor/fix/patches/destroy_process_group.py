@@ -8,7 +8,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import DIST, call_sites, use
+from ddpdoctor.fix.names import DIST, call_sites, may_lack_group, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
 
@@ -18,10 +18,12 @@ _DEPTH = 3
 def apply(case: Case) -> str:
     """Call ``destroy_process_group`` at the end of the block that trains."""
     source, statement = case.source, case.statement
-    guarded = _is_conditional(source, statement)
+    guarded = may_lack_group(source) or _is_conditional(source, statement)
     for _ in range(_DEPTH):
         function = source.scope(statement)
-        if function is source.tree or _trains(case, source, function) or _is_started(source, function):
+        if function is source.tree or _is_started(source, function):
+            break
+        if _trains(case, source, function) and not _leaves_early(source, function):
             break
         source, call = _only_call(case, source, function)
         statement = source.statement(call)
@@ -54,6 +56,13 @@ def _places(case: Case) -> list[Where]:
     made = [wrapper.at for recording in recordings for wrapper in recording.wrappers]
     passes = [pass_.at for recording in recordings for pass_ in recording.training_passes]
     return list(dict.fromkeys(filter(None, (*made, *passes))))
+
+
+def _leaves_early(source: Source, function: Node) -> bool:
+    """Whether a function returns before its end, which may be in a loop that trains."""
+    leaves = [node for node in source.all(cst.Return, within=function) if source.scope(node) is function]
+    last = function.body.body[-1]
+    return any(source.statement(node) is not last for node in leaves)
 
 
 def _is_started(source: Source, function: Node) -> bool:

@@ -19,8 +19,12 @@ def apply(case: Case) -> str:
     local_rank = f"int({read})"
     chosen = case.calls("set_device")
     if chosen:
-        value = value_of(source, chosen[0].args[0].value)
-        source.replace(chosen[0].args[0].value if value is None else value, local_rank)
+        given = chosen[0].args[0].value
+        value = value_of(source, given) or given
+        is_text = isinstance(value, (cst.SimpleString, cst.FormattedString))
+        if is_text and "local_rank" in source.code(value):
+            raise CannotPatch("it is the GPU of the local rank already")
+        source.replace(value, f"f'cuda:{{{local_rank}}}'" if is_text else local_rank)
         return "the GPU of the local rank"
     elsewhere = [
         call for call in calls(source, "set_device") if source.scope(call) is source.scope(statement)

@@ -37,7 +37,7 @@ def apply(case: Case) -> str:
     if not names:
         raise CannotPatch("the metric is not a variable")
     source.insert_before(guard, means(source, guard, names))
-    return f"the mean of {' and '.join(names)} over ranks"
+    return f"the mean of {', '.join(names)} over ranks"
 
 
 def metrics(source: Source, within: Node) -> list[str]:

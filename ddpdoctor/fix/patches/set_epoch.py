@@ -30,7 +30,7 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
         sampler: its name, where it is known to be readable there.
     """
     around = epoch_loop(source, loop)
-    loader = iterated(loop)
+    loader = iterated(source, loop)
     made = _loader_call(source, loader)
     if sampler:
         name = sampler

@@ -10,6 +10,8 @@ from ddpdoctor.fix.names import dotted
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import wraps
 
+_COPIES = re.compile(r"copy|ema\b|averag", re.IGNORECASE)
+
 
 def apply(case: Case) -> str:
     """Move the wrap right behind the statement that makes the model."""
@@ -32,6 +34,7 @@ def _first_use(source: Source, call: Node) -> Node | None:
     used = [
         statement
         for statement in before
-        if re.search(rf"(?<![\w.]){re.escape(name)}\b(?!\s*=[^=])", source.code(statement))
+        if re.search(rf"(?<![\w.]){re.escape(name)}\b", source.code(statement))
+        and _COPIES.search(source.code(statement))
     ]
     return used[0] if used else None

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import all_come_to, barrier, is_rank_0, under_rank_0
+from ddpdoctor.fix.guards import all_come_to, barrier, is_rank_0, rank_guard, under_rank_0
 from ddpdoctor.fix.names import calls
 from ddpdoctor.fix.source import Node, Source
 
@@ -23,7 +23,14 @@ def apply(case: Case) -> str:
 
 
 def under(source: Source, statement: Node, condition: str, rank: str) -> str:
-    """Put a statement under a condition, with a barrier behind it if all ranks come there."""
+    """Put a statement under a condition, with a barrier behind it if all ranks come there.
+
+    A condition by a local rank under which several ranks write already is replaced.
+    """
+    guard = rank_guard(source, statement)
+    if guard is not None and isinstance(guard.test, cst.Comparison) and "local" in source.code(guard.test):
+        source.replace(guard.test, condition)
+        return f"written on {rank}"
     under_rank_0(source, statement, condition)
     if not all_come_to(source, statement):
         return f"written on {rank}"
