@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import TypeAlias
 
@@ -102,8 +103,13 @@ def _is_for_all(call: Collective) -> bool:
     return not is_model and call.operation not in (*_TO_ONE_RANK, *_WITHOUT_VALUES)
 
 
-def _exits(at: Where) -> Iterator[_Exit]:
-    """The ways out of the loops around a line of its function."""
+@cache
+def _exits(at: Where) -> tuple[_Exit, ...]:
+    """The ways out of the loops around a line of its function, where each training step begins."""
+    return tuple(_ways_out_of_loops(at))
+
+
+def _ways_out_of_loops(at: Where) -> Iterator[_Exit]:
     tree = parsed(at.file)
     if tree is None or at.line is None:
         return

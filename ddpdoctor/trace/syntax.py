@@ -34,8 +34,13 @@ def lines(*nodes: ast.stmt | ast.excepthandler) -> range:
 
 def enclosing_function(tree: ast.Module, line: int) -> Scope:
     """The innermost function in whose body a line stands; the module where it stands in none."""
-    functions = (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and line in lines(*node.body))
-    return max(functions, key=lambda node: node.lineno, default=tree)
+    around = (function for function in _functions(tree) if line in lines(*function.body))
+    return max(around, key=lambda function: function.lineno, default=tree)
+
+
+@cache
+def _functions(tree: ast.Module) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
