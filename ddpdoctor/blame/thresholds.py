@@ -34,6 +34,8 @@ QUIET_SECONDS = 1.0
 """Without a word in any record; before that nobody looks at the processes."""
 FRESH_SECONDS = 3.0
 """A process says where it is four times a second; who says nothing holds the interpreter's lock, or is stopped."""
+SHARED_DISK_SECONDS = 10.0
+"""For what a rank writes on one host to be read on another, over a network file system that keeps copies."""
 SHORTEST_SLEEP = 1.0
 """A shorter sleep is a turn of a loop that looks again and again."""
 SLEEP_SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""What a process under the recorder says all the time: where its main thread is."""
+"""What a process under the recorder says all the time: where its main thread is, or the one that trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW = ".now"
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Where a process said last that its main thread is."""
+    """Where a process said last that it is."""
 
     time: float
     moved: float
@@ -27,6 +27,8 @@ class Heartbeat:
     """The innermost of the script's own."""
     stack: tuple[Frame, ...] = ()
     """The innermost frames, outermost first."""
+    main: bool = True
+    """Whether it is the main thread that is there; else it is another one, which trains."""
     handles: Handled | None = None
     """An exception, where it has been in one place for a second."""
 
@@ -37,9 +39,8 @@ def read_heartbeat(file: Path) -> Heartbeat | None:
         values = json.loads(file.read_bytes())
         at = Frame(*values["at"]) if values["at"] else None
         stack = tuple(Frame(*frame) for frame in values["stack"])
-        return Heartbeat(
-            values["t"], values["moved"], values["thread"], at, stack, _handled(values.get("handles"))
-        )
+        handles, main = _handled(values.get("handles")), bool(values.get("main", True))
+        return Heartbeat(values["t"], values["moved"], values["thread"], at, stack, main, handles)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

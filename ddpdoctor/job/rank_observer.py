@@ -19,11 +19,13 @@ from ddpdoctor.blame.thresholds import (
     LITTLE_SHARE,
     OUTSIDE_SECONDS,
     QUIET_SECONDS,
+    SHARED_DISK_SECONDS,
 )
 from ddpdoctor.hang.heartbeats import recorders_threads
 from ddpdoctor.hang.jobs import number_in
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import connected_outside, descendants, is_gone
+from ddpdoctor.host.system_calls import Call
 from ddpdoctor.job import record_watch
 
 
@@ -57,13 +59,13 @@ class RankObserver:
 
     def vanished(self, ranks: Mapping[int, record_watch.Process]) -> bool:
         """Whether a rank is gone that never said how it ended."""
-        return any(not rank.ended and is_gone(rank.pid) for rank in ranks.values())
+        return any(not (rank.ended or rank.elsewhere) and is_gone(rank.pid) for rank in ranks.values())
 
     def place(self, rank: record_watch.Process) -> Place | None:
         """Where a rank stands, as it says itself."""
         if rank.beat is None:
             return None
-        call = self._observer.activity(rank.pid).call
+        call = Call() if rank.elsewhere else self._observer.activity(rank.pid).call
         doing = Doing.SLEEPS if call.sleeps else Doing.WAITS
         process = Process(rank.pid, rank.rank, doing=doing, call=call.text, stack=rank.beat.stack)
         return place_of(process, nccl=rank.backend == "nccl")
@@ -72,7 +74,8 @@ class RankObserver:
         if missing:
             by_rank = _pids_by_rank(self._guard)
             self.unrecorded = {rank: by_rank[rank] for rank in missing if rank in by_rank}
-        pids = [*(rank.pid for rank in ranks.values() if not rank.ended), *self.unrecorded.values()]
+        here = (rank.pid for rank in ranks.values() if not (rank.ended or rank.elsewhere))
+        pids = [*here, *self.unrecorded.values()]
         self._children = {pid: descendants(pid) for pid in pids}
         threads = {rank.beat.thread for rank in ranks.values() if rank.beat}
         threads |= recorders_threads(self._records)  # those in DataLoader workers, too
@@ -86,12 +89,30 @@ class RankObserver:
     def _recorded(self, now: float, rank: record_watch.Process) -> Observation:
         if rank.ended:
             return Observation(RankActivity.LEFT, rank.moved)
+        if rank.elsewhere or not (rank.beat is None or rank.beat.main):
+            return self._by_beat(now, rank)
         fresh = rank.beat is not None and now - rank.beat.time < FRESH_SECONDS
         place = self.place(rank) if fresh else None
         if now - rank.moved < QUIET_SECONDS and not (place and place.waits):
             return Observation(RankActivity.WORKS, rank.moved)
         observation = self._observation(rank.pid, rank.moved, place, rank.backend)
         return replace(observation, destroyed_group=rank.destroyed_group)
+
+    def _by_beat(self, now: float, rank: record_watch.Process) -> Observation:
+        """Of a rank on another host, or one that trains beside its main thread, by what it says alone.
+
+        A disk that hosts share shows that some seconds late.
+        """
+        moved = min(now, rank.moved + SHARED_DISK_SECONDS)
+        if rank.beat is not None and now - rank.beat.time > OUTSIDE_SECONDS:
+            return Observation(RankActivity.LEFT, moved)
+        place = self.place(rank)
+        if place is not None and place.waits:
+            return Observation(RankActivity.WAITS, moved)
+        blocked = place is not None and place.blocks and moved < now
+        return Observation(
+            RankActivity.BLOCKED if blocked else RankActivity.WORKS, moved, at_least=OUTSIDE_SECONDS
+        )
 
     def _unrecorded(self, rank: int) -> Observation:
         """Of a rank that recorded nothing: it imports, or has not come so far, or is not there at all."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,11 @@ class Process:
     """Of the process group, where the script gave one."""
     local: bool = False
     """Whether the ranks meet at an address of this host alone."""
+    host: str = ""
+    elsewhere: bool = False
+    """Whether it runs on another host, and its record is on a disk that both share: its process is none of ours."""
+    offset: float = float("inf")
+    """From its clock to ours in seconds, where it is elsewhere; what was read of it came this much later, too."""
     destroyed_group: bool = False
     """Whether destroy_process_group came back, and nothing initialized a group since."""
 
@@ -58,6 +64,13 @@ class Process:
     def moved(self) -> float:
         """When it last showed progress."""
         return max(self.written, self.beat.moved if self.beat else 0.0)
+
+    def hear(self, beat: Heartbeat) -> None:
+        """Take note of where it says that it is."""
+        if self.elsewhere:
+            self.offset = min(self.offset, time.monotonic() - beat.time)
+            beat = replace(beat, time=beat.time + self.offset, moved=beat.moved + self.offset)
+        self.beat = beat
 
 
 class Watch:
@@ -74,8 +87,8 @@ class Watch:
             for event in self._new_events(file):
                 self._take(file, event)
         for file, process in self._processes.items():
-            if not process.ended:
-                process.beat = read_heartbeat(file.with_suffix(NOW)) or process.beat
+            if not process.ended and (beat := read_heartbeat(file.with_suffix(NOW))):
+                process.hear(beat)
 
     def _new_events(self, file: Path) -> Iterator[Event]:
         lines = self._files.setdefault(file, GrowingFile(file)).new_lines()
@@ -92,6 +105,7 @@ class Watch:
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
             made = Process(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
+            made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
             made.restarts_left = most - made_before
             self._processes[file] = made
@@ -118,7 +132,8 @@ class Watch:
         """
         ranks = list(self.ranks().values())
         expected = nproc or max((rank.local_world_size or 1 for rank in ranks), default=1)
-        over = len(ranks) >= expected and all(rank.ended or is_gone(rank.pid) for rank in ranks)
+        ended = (rank.ended or (not rank.elsewhere and is_gone(rank.pid)) for rank in ranks)
+        over = len(ranks) >= expected and all(ended)
         return over and not (self.may_restart() and any(rank.failed or not rank.ended for rank in ranks))
 
     def may_restart(self) -> bool:

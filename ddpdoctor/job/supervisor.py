@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, standstill_state
-from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.place import place_of
+from ddpdoctor.blame.standstill import Doing, ProcessRole, Standstill
+from ddpdoctor.blame.standstill import Process as Seen
 from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.snapshots import write
@@ -109,11 +111,15 @@ class Supervisor:
             What the ranks did meanwhile; still where none is left.
         """
         ranks = self.watch.ranks()
-        alive = {process.pid: rank for rank, process in ranks.items() if not process.ended}
+        alive = {
+            process.pid: rank for rank, process in ranks.items() if not (process.ended or process.elsewhere)
+        }
         strangers = {pid: rank for rank, pid in self._ranks.unrecorded.items() if rank not in ranks}
-        if not (alive or strangers):
+        by_beat = {rank: seen for rank, process in ranks.items() if (seen := _by_beat(process))}
+        if not (alive or strangers or by_beat):
             return JobState.HUNG
         standstill = capture({**alive, **strangers}, records=self._record, seconds=still)
+        standstill = _with(standstill, by_beat)
         write(
             replace(standstill, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)),
             folder / STANDSTILL,
@@ -157,6 +163,27 @@ class Supervisor:
             return self._launch.nnodes > 1
         here = max((rank.given_local or 0 for rank in ranks.values()), default=0) or len(ranks)
         return _world_size(ranks) > here and not any(rank.local for rank in ranks.values())
+
+
+def _by_beat(rank: Process) -> Seen | None:
+    """A rank as it says itself that it is, where no look at its main thread shows what it does in training."""
+    beat = rank.beat
+    if rank.ended or beat is None or (beat.main and not rank.elsewhere):
+        return None
+    waits = Seen(rank.pid, rank.rank, host=rank.host, doing=Doing.WAITS, stack=beat.stack, again=beat.stack)
+    place = place_of(waits, nccl=rank.backend == "nccl")
+    known = place is not None and (place.waits or place.blocks)
+    return replace(waits, from_interpreter=True, doing=Doing.WAITS if known else Doing.UNKNOWN)
+
+
+def _with(standstill: Standstill, by_beat: Mapping[int, Seen]) -> Standstill:
+    """The same with what these ranks say of themselves."""
+    rest = (
+        process
+        for process in standstill.processes
+        if not (process.role is ProcessRole.RANK and process.rank in by_beat)
+    )
+    return replace(standstill, processes=(*rest, *by_beat.values()))
 
 
 def _world_size(ranks: dict[int, Process]) -> int:

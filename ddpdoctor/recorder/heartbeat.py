@@ -1,4 +1,4 @@
-"""Says where the main thread is, again and again, in one small file that is written over.
+"""Says where the main thread is, or the one that trains, again and again, in one small file that is written over.
 
 The background thread looks, so training pays nothing for it, and it looks while the main thread waits in C++.
 """
@@ -41,11 +41,13 @@ class Heartbeat:
         self._moved = 0.0
 
     def tick(self) -> None:
-        """Look at the main thread and write down where it is."""
+        """Look at the thread and write down where it is."""
         now = round(time.monotonic(), 3)
         counts = self._counts()
-        main = threading.main_thread().ident or 0
-        frame = sys._current_frames().get(main)
+        stacks, main = sys._current_frames(), threading.main_thread().ident or 0
+        thread = self._session.thread or main
+        thread = thread if thread in stacks else main
+        frame = stacks.get(thread)
         frames = _innermost(frame)
         place = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         if counts != self._counted or len(self._places) > _MOST_PLACES:
@@ -56,8 +58,9 @@ class Heartbeat:
             self._moved = now
         stack = [_plain(frame) for frame in reversed(frames)]
         values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
+        values["main"] = thread == main
         if now - self._moved > _STILL:  # the exceptions of a run that goes on are nobody's business
-            values["handles"] = handled(main, self._session.sites.is_foreign)
+            values["handles"] = handled(thread, self._session.sites.is_foreign)
         self._write({**values, "at": self._own(frame), "stack": stack})
 
     def _counts(self) -> dict[str, Any]:

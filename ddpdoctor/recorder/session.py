@@ -57,6 +57,8 @@ class Session:
         """Backwards so far, of all training steps."""
         self.waited = 0.0
         """Seconds spent waiting for batches so far."""
+        self.thread: int | None = None
+        """The thread that trains, by its identifier; None where none has been seen to. Ray has one beside the main."""
         self.in_worker = False
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
         self.shared: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections import Counter, defaultdict
@@ -162,6 +163,7 @@ class Training:
         self.updated = True
         self.ended[optimizer] += 1
         self.session.steps += 1
+        self.session.thread = threading.get_ident()
         now = time.monotonic()
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited

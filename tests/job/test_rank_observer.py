@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -215,3 +216,29 @@ def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins
         observer, works = RankObserver(os.getpid()), {1: RankActivity.WORKS}
         found = _look_until(observer, lambda: {0: _silent(os.getpid(), 0, BARRIER)}, works, range(2))
         assert (observer.unrecorded, found[1].activity) == ({1: process.pid}, RankActivity.WORKS)
+
+
+LOCK = (Frame("main", "/jobs/train.py", 7), Frame("Semaphore.acquire", "/usr/lib/python3.11/threading.py", 5))
+
+
+@pytest.mark.parametrize(
+    ("heard", "moved", "stack", "activity"),
+    [
+        (0.5, 300, BARRIER, RankActivity.WAITS),
+        (0.5, 300, LOCK, RankActivity.BLOCKED),
+        (0.5, 3, LOCK, RankActivity.WORKS),  # a shared disk shows what it says some seconds late
+        (0.5, 300, MAIN, RankActivity.WORKS),  # nobody sees whether it uses its CPU
+        (300, 300, BARRIER, RankActivity.LEFT),
+    ],
+)
+def test_a_rank_on_another_host_is_judged_by_what_it_says(
+    heard: float, moved: float, stack: tuple[Frame, ...], activity: RankActivity
+) -> None:
+    now = time.monotonic()
+    beat = Heartbeat(now - heard, now - moved, stack=stack)
+    rank = Process(os.getpid(), 1, 0.0, 0, 0, 2, backend="gloo", elsewhere=True, beat=beat)
+    observer = RankObserver(os.getpid())
+    assert observer.look(now, {0: rank}, ()).popitem()[1].activity is activity
+    assert not observer.vanished({0: replace(rank, pid=1 << 30)})
+    here = replace(rank, elsewhere=False, beat=replace(beat, main=False))
+    assert observer.look(now, {0: here}, ()).popitem()[1].activity is activity

@@ -1,8 +1,12 @@
 """Which ranks a running job has, from what they record."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised
@@ -15,11 +19,11 @@ class Record:
     """The record of one process, written as the recorder does."""
 
     def __init__(
-        self, folder: Path, pid: int, parent: int = 1, rank: int | None = None, **environ: str
+        self, folder: Path, pid: int, parent: int = 1, rank: int | None = None, host: str = "", **environ: str
     ) -> None:
         self.file = folder / f"{pid}.jsonl"
         variables = {**environ, **({} if rank is None else {"RANK": str(rank), "LOCAL_WORLD_SIZE": "2"})}
-        self.say(records.start(pid, parent=parent, **variables))
+        self.say(replace(records.start(pid, parent=parent, **variables), host=host))
 
     def say(self, *events: Event | Site) -> "Record":
         records.write(self.file, *events)
@@ -165,3 +169,20 @@ def test_what_a_rank_tells_of_its_group(tmp_path: Path) -> None:
     elsewhere = {**environ, "MASTER_ADDR": "node-1"}
     Record(tmp_path, 11).say(joining({"rank": 2}, **elsewhere))
     assert not looked(tmp_path).ranks()[2].local
+
+
+def test_a_rank_on_another_host_has_a_clock_and_processes_of_its_own(tmp_path: Path) -> None:
+    far = 1e9
+    record = Record(tmp_path, 10, rank=0, host="another").beat(far)
+    watch, now = looked(tmp_path), time.monotonic()
+    rank = watch.ranks()[0]
+    assert rank.elsewhere
+    assert rank.beat is not None
+    assert now - 5 < rank.beat.time <= now
+    assert rank.beat.moved == pytest.approx(rank.beat.time - 1)
+    record.beat(
+        far + 50
+    )  # fifty seconds later by its clock, and at once by ours: what was read first was late
+    watch.look()
+    assert rank.beat.time <= time.monotonic()
+    assert not watch.all_ended(1, lambda pid: True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -232,6 +233,7 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
         training.spend("forward", seconds)
     if arms and error is None:
         wrapper.armed = True
+        training.session.thread = threading.get_ident()
     if event and not (event.grad or event.training):
         training.session.shared[EVALUATED] = time.monotonic(), training.session.steps
     if event and event.grad and not training.busy:

@@ -1,0 +1,42 @@
+"""What is kept of ranks that only say themselves where they are."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from ddpdoctor.blame.liveness import JobState
+from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.hang import snapshots
+from ddpdoctor.job.command import Job, JobKind
+from ddpdoctor.job.job_folder import STANDSTILL
+from ddpdoctor.job.supervisor import Supervisor
+from ddpdoctor.launch import Launch
+from tests.support import records
+
+LOCK = [["loop", "/jobs/train.py", 18], ["Semaphore.acquire", "/usr/lib/python3.11/threading.py", 5]]
+COMPUTES = [["loop", "/jobs/train.py", 20]]
+
+
+def rank(folder: Path, number: int, stack: list[list[object]], host: str, *, main: bool) -> None:
+    """A rank that says where it is; its process is this one's by its number alone."""
+    file = folder / f"{os.getpid()}-{number}.jsonl"
+    start = records.start(os.getpid(), parent=1, RANK=str(number), LOCAL_WORLD_SIZE="1", WORLD_SIZE="2")
+    records.write(file, replace(start, host=host))
+    beat = {"t": 5.0, "moved": 1.0, "thread": 3, "main": main, "at": stack[0], "stack": stack}
+    file.with_suffix(".now").write_text(json.dumps(beat))
+
+
+def test_ranks_elsewhere_and_in_other_threads_are_kept_as_they_say(tmp_path: Path) -> None:
+    (record := tmp_path / "record").mkdir()
+    rank(record, 0, COMPUTES, "another", main=True)
+    rank(record, 1, LOCK, os.uname().nodename, main=False)
+    supervisor = Supervisor(Job(JobKind.LINE, ("ray", "job")), Launch(), record, os.getpid())
+    supervisor.look()
+    assert supervisor.capture(tmp_path, 5.0) is JobState.HUNG
+    kept = snapshots.read(tmp_path / STANDSTILL).ranks
+    assert [(kept[0].host, kept[0].doing), (kept[1].host, kept[1].doing)] == [
+        ("another", Doing.UNKNOWN),
+        (os.uname().nodename, Doing.WAITS),
+    ]
+    assert [kept[number].stack[0].line for number in (0, 1)] == [20, 18]

@@ -1,0 +1,40 @@
+"""Where a process says that it is."""
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+from ddpdoctor.hang.heartbeats import NOW, read_heartbeat
+from ddpdoctor.recorder.heartbeat import Heartbeat
+
+
+def test_the_thread_that_trains_is_told_while_it_is_there(tmp_path: Path) -> None:
+    here, goes_on = threading.Event(), threading.Event()
+
+    def trains_beside_the_main_thread() -> None:
+        here.set()
+        goes_on.wait()
+
+    writer = SimpleNamespace(folder=str(tmp_path), name="10-a")
+    sites = SimpleNamespace(is_foreign=lambda file: not file.endswith("test_heartbeat.py"))
+    counts = {"steps": 1, "backwards": 1, "shared": {}, "waited": 0.0}
+    session = SimpleNamespace(writer=writer, sites=sites, thread=None, **counts)
+    heartbeat, file = Heartbeat(session), tmp_path / f"10-a{NOW}"  # type: ignore[arg-type]
+    thread = threading.Thread(target=trains_beside_the_main_thread)
+    thread.start()
+    here.wait()
+    functions = []
+    for session.thread in (None, thread.ident):
+        heartbeat.tick()
+        beat = read_heartbeat(file)
+        assert beat is not None
+        assert beat.at is not None
+        functions.append((beat.at.function, beat.main))
+    goes_on.set()
+    thread.join()
+    heartbeat.tick()
+    beat = read_heartbeat(file)
+    assert beat is not None
+    assert beat.main
+    name = "test_the_thread_that_trains_is_told_while_it_is_there"
+    assert functions == [(name, True), ("trains_beside_the_main_thread", False)]
