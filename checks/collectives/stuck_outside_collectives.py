@@ -1,5 +1,6 @@
 from ddpdoctor.blame.causes import BlockedOutside
 from ddpdoctor.blame.place import PlaceKind
+from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.model import Finding, Judgement, Passed
@@ -58,6 +59,8 @@ class StuckOutsideCollectives(StandstillCheck):
     def _blocked(self, cause: BlockedOutside) -> Finding:
         ranks, waiting = cause.culprits, cause.waiting
         kind = cause.state.place.kind if cause.state.place else PlaceKind.ELSEWHERE
+        worker = cause.state.stuck_worker
+        stopped = cause.state.stopped or (worker is not None and worker.doing is Doing.STOPPED)
         why = "No rank is in a collective: all wait for something that nothing in the job provides."
         if waiting:
             why = (
@@ -68,7 +71,7 @@ class StuckOutsideCollectives(StandstillCheck):
         return self.fail(
             all_do(ranks, cause.state) + (f", while {others_wait(cause)}" if waiting else ""),
             why=why,
-            fix=_FIX_STOPPED if cause.state.stopped else _FIX.get(kind, _FIX_OTHER),
+            fix=_FIX_STOPPED if stopped else _FIX.get(kind, _FIX_OTHER),
             **cause_fields(cause),
         )
 

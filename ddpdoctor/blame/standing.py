@@ -95,10 +95,11 @@ class Standing:
 
     @property
     def stuck_worker(self) -> Process | None:
-        """The DataLoader worker in the script's code, for which it waits; None where none is seen to be."""
+        """The DataLoader worker for which it waits, stopped or in the script's code; None where none is seen to be."""
         if self.place is None or self.place.kind is not PlaceKind.LOADER:
             return None
-        return next((worker for worker in self.workers if is_loading(worker)), None)
+        stopped = (worker for worker in self.workers if worker.doing is Doing.STOPPED)
+        return next(stopped, None) or next(filter(is_loading, self.workers), None)
 
 
 def is_loading(worker: Process) -> bool:

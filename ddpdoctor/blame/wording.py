@@ -12,6 +12,7 @@ from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.model import Where
 from ddpdoctor.text import ranks_phrase
 
+_STOPPED = "is stopped, by SIGSTOP or a debugger"
 _LEFT = {
     "returned": "came to the end of its script",
     "exit": "ended by sys.exit",
@@ -107,7 +108,7 @@ def doing(standing: Standing) -> str:
     if standing.left:
         return _LEFT.get(standing.left, "has ended")
     if standing.stopped:
-        return f"is stopped, by SIGSTOP or a debugger{at(standing.where)}"
+        return f"{_STOPPED}{at(standing.where)}"
     if standing.place is None:
         return _unseen(standing)
     return f"{_verb(standing, standing.place)}{at(standing.where)}{_worker(standing)}"
@@ -142,4 +143,6 @@ def _worker(standing: Standing) -> str:
     """Where the DataLoader worker is for which the rank waits."""
     worker = standing.stuck_worker
     place = place_of(worker) if worker else None
+    if worker is not None and worker.doing is Doing.STOPPED:
+        return f"; worker process {worker.pid} {_STOPPED}{at(place.where) if place else ''}"
     return f"; worker process {worker.pid} is{at(place.where)}" if worker and place else ""

@@ -81,6 +81,15 @@ def test_of_a_stuck_worker_the_line_in_the_dataset_is_named():
     assert any("_worker_loop" in one.text for one in found.evidence)
 
 
+def test_a_worker_that_is_stopped_is_named_before_one_at_work():
+    at_work = worker(1, 7)
+    stopped = replace(at_work, pid=5002, doing=Doing.STOPPED)
+    found = judged(standstill({0: backward(20), 1: loader(18)}, at_work, stopped))
+    assert (found.code, found.culprits) == ("DD307", (1,))
+    assert "; worker process 5002 is stopped, by SIGSTOP or a debugger at data.py:7" in found.headline
+    assert "kill -CONT" in found.fix
+
+
 def test_an_idle_worker_is_not_taken_for_the_stuck_one():
     idle = process(1, (torch("utils/data/_utils/worker.py", "_worker_loop"), python("queue.py", "get")))
     found = judged(standstill({0: backward(20), 1: loader(18)}, replace(idle, role=ProcessRole.WORKER)))
