@@ -93,16 +93,7 @@ def run(script: Script, scripts: Path) -> None:
         subprocess.run(shlex.split(script.before), cwd=folder, env=environment, check=True, timeout=SECONDS)
     report = reports / f"{script.name}.json"
     report.unlink(missing_ok=True)
-    options = (
-        "--rehearse",
-        "--keep",
-        "--quiet",
-        "--format",
-        "json",
-        "--output",
-        str(report),
-        *script.options,
-    )
+    options = (*OPTIONS, "--output", str(report), *script.options)
     command = [sys.executable, "-m", "ddpdoctor", "check", *options, "--", *shlex.split(script.launch)]
     with (reports / f"{script.name}.txt").open("w") as output:
         subprocess.run(
