@@ -34,6 +34,12 @@ def rows(batch: Any, torch: Any, most: int) -> list[str | None]:
     return [of(row, torch, _WHOLE_ROW) for row in first.detach()[:most]]
 
 
+def length(batch: Any, torch: Any) -> int | None:
+    """The first dimension of a batch's first tensor; None where it has none."""
+    first = _first_tensor(batch, torch, 0)
+    return None if first is None or first.dim() == 0 else int(first.shape[0])
+
+
 def _first_tensor(value: Any, torch: Any, depth: int) -> Any:
     if isinstance(value, torch.Tensor):
         return value

@@ -288,7 +288,8 @@ class Passes:
             rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
             now.rows += len(rows)
             content, drew = fingerprint.of(batch, torch), self.session.shared.pop(LOADED, None)
-            self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew))
+            length = fingerprint.length(batch, torch)
+            self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew, length))
         else:
             self.session.event(Batch(now.id, now.taken))
 

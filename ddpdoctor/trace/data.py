@@ -53,6 +53,8 @@ class Pass:
     """Digests of the first batches drawn."""
     samples: tuple[str | None, ...] = ()
     """Digests of its first samples one by one, in the order in which they were drawn, where batches stack them."""
+    length: int | None = None
+    """How many samples its largest batch has, of the first ones, as their first tensor tells."""
     wait: float = 0.0
     """Seconds spent waiting for batches."""
     workers: tuple[Worker, ...] = ()
@@ -111,6 +113,7 @@ def passes_of(
             evaluation=evaluation,
             content=tuple(batch.content or "" for batch in digested),
             samples=tuple(sample for batch in digested for sample in batch.samples),
+            length=max((batch.length for batch in digested if batch.length is not None), default=None),
             wait=iteration.wait,
             workers=tuple(workers[pid] for pid in pids.get(iteration.id, ()) if pid in workers),
             draws=tuple(batch.drew for batch in digested if batch.drew is not None),

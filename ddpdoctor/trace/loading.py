@@ -124,11 +124,13 @@ class Round:
     @property
     def takes_own_parts(self) -> bool:
         """Whether ranks take their own parts of common batches: every n-th batch, or a slice of each."""
-        return all(self._takes_part(rank) for rank in self.ranks)
+        inputs = {tuple(forward.input for forward in self.forwards(rank)) for rank in self.ranks}
+        same = len(inputs) == 1 and None not in next(iter(inputs))
+        return not same and all(self._takes_part(rank) for rank in self.ranks)
 
     def _takes_part(self, rank: int) -> bool:
         drawn, forwards = self.passes[rank].drawn, self.forwards(rank)
-        size, group = self.loaders[rank].batch_size, len(self.members)
+        size, group = self.passes[rank].length or self.loaders[rank].batch_size, len(self.members)
         largest = max((forward.batch for forward in forwards if forward.batch is not None), default=None)
         sliced = bool(size) and largest is not None and largest * group <= (size or 0) + group - 1
         return bool(forwards) and (sliced or (drawn >= group and len(forwards) * group <= drawn + group - 1))

@@ -37,7 +37,7 @@ def test_loaders_samplers_and_passes(tmp_path):
     assert (one.ended, held.ended, held.drawn) == ("exhausted", "left", 1)
     assert len(one.indices) == 15
     assert one.indices != two.indices
-    assert len(one.content) == 4
+    assert (len(one.content), one.length) == (4, 4)
     assert len({*one.content, *two.content}) == 8
 
 

@@ -8,13 +8,14 @@ from ddpdoctor.trace.record import Record
 
 def test_a_pass_has_its_batches_and_its_workers():
     iteration = Iteration(5, 0, 0, None, 1.0, 2.0, "exhausted", indices=Integers(2, (4, 6)), taken=2, steps=2)
-    batches = Batch(5, 1, "aa", ("s0", "s1")), Batch(5, 2, "bb"), Batch(5, 4)
+    batches = Batch(5, 1, "aa", ("s0", "s1"), length=2), Batch(5, 2, "bb", length=1), Batch(5, 4)
     workers = Worker(0, {"torch": "x"}, pid=71), Worker(0, pid=99)
     (own,) = passes_of(
         Record.made(iteration, *batches, WorkersStarted(5, (71, 72))), [Record.made(one) for one in workers]
     )
     assert (own.content, own.samples, own.workers) == (("aa", "bb"), ("s0", "s1"), (workers[0],))
     assert (tuple(own.indices), own.drawn, own.ended, own.training) == ((4, 6), 2, "exhausted", True)
+    assert own.length == 2
 
 
 def test_a_pass_that_did_not_end_took_what_was_told_last():

@@ -138,6 +138,8 @@ class Batch(Event):
     """Digests of its samples, of the first ones of a loader."""
     drew: Mapping[str, Draws] | None = None
     """What loading its samples drew from the global random streams: of the first that the main process loads."""
+    length: int | None = None
+    """The first dimension of its first tensor, of those at the beginning."""
 
 
 @dataclass(slots=True)

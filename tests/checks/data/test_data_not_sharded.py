@@ -94,10 +94,12 @@ def test_one_batch_that_is_overfitted_is_right():
     passed("DD101", Source.RUN, unsharded(drawn=1, ended="left"))
 
 
-def forwards(count, batch):
+def forwards(count, batch, rank_of=lambda rank: rank):
     def change(rank, one):
         steps = tuple(
-            step(i, forwards=(Forward(0.2 + i * 0.1, where(48), 0, input=f"{i} {rank}", batch=batch),))
+            step(
+                i, forwards=(Forward(0.2 + i * 0.1, where(48), 0, input=f"{i} {rank_of(rank)}", batch=batch),)
+            )
             for i in range(count)
         )
         return replace(one, steps=steps)
@@ -111,6 +113,16 @@ def test_every_nth_batch_of_a_common_loader_is_right():
 
 def test_a_slice_of_each_common_batch_is_right():
     passed("DD101", Source.RUN, unsharded(change=forwards(2, 2)))
+
+
+def test_a_slice_of_a_batch_that_is_one_sample_of_the_loader_is_right():
+    samples = {"samples": 8, "content": "c0ffee", "batch_size": 1}
+    passed("DD101", Source.RUN, unsharded(change=forwards(8, 2), loader=samples, length=4))
+    only_finding("DD101", Source.RUN, unsharded(change=forwards(8, 4), loader=samples, length=4))
+
+
+def test_the_same_slices_on_every_rank_are_not():
+    only_finding("DD101", Source.RUN, unsharded(change=forwards(2, 2, rank_of=lambda rank: 0)))
 
 
 def test_whole_common_batches_are_not():
