@@ -43,13 +43,12 @@ class Source:
         self.text = text.replace("\r\n", "\n")
         _refuse_generated(self.text, path.name)
         try:
-            module = cst.parse_module(self.text)
+            wrapper = MetadataWrapper(cst.parse_module(self.text), unsafe_skip_copy=True)
+            self._positions = wrapper.resolve(PositionProvider)
+            self._parents = wrapper.resolve(ParentNodeProvider)
         except (cst.ParserSyntaxError, RecursionError):
             raise CannotPatch(f"{path.name} has syntax that libcst does not know") from None
-        wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
         self.tree: Node = wrapper.module
-        self._positions = wrapper.resolve(PositionProvider)
-        self._parents = wrapper.resolve(ParentNodeProvider)
         self.indent: str = self.tree.default_indent
         self._edits: list[Edit] = []
         self.may_lack_group = False
