@@ -11,7 +11,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.files import is_named, is_of_training
 from ddpdoctor.trace.happens_before import HappensBefore
-from ddpdoctor.trace.instances import by_first_line
+from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
@@ -47,7 +47,7 @@ class SharedPathRace(Check):
         collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
         that came too late failed; and a folder or a file that each rank makes where it finds none, where it happened
         to go well. Checkpoints (DD402) and log files to which every rank adds (DD606) have their own checks; a log
-        that every rank empties by open(path, "w") is found here.
+        that every rank empties, by open(path, "w") or a FileHandler, is found here.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
@@ -192,14 +192,14 @@ def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileE
 
     A rank that found none and made none does so on purpose: it leaves that to the other.
     """
-    questions = (asked for asked in recordings[rank].events(PathAsked) if asked.path == made.path)
+    questions = (asked for asked in recordings[rank].asked if asked.path == made.path)
     question = next((asked for asked in questions if not asked.there and asked.time < made.time), None)
     if question is None:
         return {}
     return {
         peer: asked
         for peer, other in recordings.items()
-        for asked in other.events(PathAsked)
+        for asked in other.asked
         if peer != rank and other.host == recordings[rank].host
         if (asked.path, asked.at) == (made.path, question.at)
         if asked.there or any((event.action, event.path) == (made.action, made.path) for event in other.files)
@@ -225,13 +225,14 @@ class _Intended:
 
     files: frozenset[str]
     logs: frozenset[str]
-    """Folders, or files."""
+    """Those to which several ranks add (DD606): folders, or files."""
 
 
 def _intended(recordings: Mapping[int, Recording]) -> _Intended:
     files = [event for recording in recordings.values() for event in recording.files]
     saves = (save.path for recording in recordings.values() for save in recording.saves)
-    logs = (writer.target for recording in recordings.values() for writer in recording.events(LogWriter))
+    writers = by_key(on_each_rank(recordings, lambda it: it.events(LogWriter)), lambda writer: writer.target)
+    logs = (next(iter(of_ranks.values())).target for of_ranks in writers if len(of_ranks) > 1)
     locks = (event.path for event in files if event.action == "lock")
     return _Intended(frozenset({*saves, *locks}), frozenset(logs))
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Generic, TypeAlias
 
 from ddpdoctor.recorder.events.data import Loader
-from ddpdoctor.recorder.events.files import FileEvent, Load, Save, StateLoad
+from ddpdoctor.recorder.events.files import FileEvent, Load, PathAsked, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
@@ -63,6 +63,8 @@ class Recording:
     """The time of its last event."""
     record: Record = field(default_factory=Record)
     """All its events."""
+    children: tuple[Record, ...] = ()
+    """The records of its DataLoader workers."""
 
     groups = Events(GroupEvent)
     wrappers = Events(Wrapper)
@@ -81,11 +83,18 @@ class Recording:
 
     @cached_property
     def files(self) -> tuple[FileEvent, ...]:
-        """Files that it wrote, made, removed or locked, without those of ``torch.save``."""
+        """Files that it or its workers wrote, made, removed or locked, without those of ``torch.save``."""
         saved = {save.path for save in self.saves}
-        return tuple(
-            file for file in self.events(FileEvent) if file.action != "write" or file.path not in saved
-        )
+        events = sorted(self._with_workers(FileEvent), key=lambda event: event.time)
+        return tuple(event for event in events if event.action != "write" or event.path not in saved)
+
+    @cached_property
+    def asked(self) -> tuple[PathAsked, ...]:
+        """The paths of which it or its workers asked whether they exist."""
+        return tuple(sorted(self._with_workers(PathAsked), key=lambda event: event.time))
+
+    def _with_workers(self, kind: type[E]) -> list[E]:
+        return [event for record in (self.record, *self.children) for event in record.events(kind)]
 
     def group_events(self, action: str) -> tuple[GroupEvent, ...]:
         """What it did with process groups, of one :attr:`GroupEvent.action`."""
@@ -202,6 +211,7 @@ def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
         exit=_exit(record),
         last=record.last,
         record=record,
+        children=tuple(children),
     )
     return replace(recording, passes=tuple(passes_of(record, children, recording.all_steps)))
 

@@ -5,23 +5,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import FileEvent, FileRead
 from ddpdoctor.recorder.patches.files import _Watch
 
 
-def test_what_is_written_is_told_however_much_is_read(tmp_path: Path) -> None:
-    events: list[Any] = []
+def _watch(tmp_path: Path, events: list[Any], *, in_worker: bool = False) -> _Watch:
     session = SimpleNamespace(
         folder=str(tmp_path / "records"),
-        in_worker=False,
+        in_worker=in_worker,
         torch=None,
-        event=events.append,
+        event=lambda event, now=False: events.append((event, now) if in_worker else event),
         here=lambda: Where("train.py", 7),
         sites=SimpleNamespace(is_foreign=lambda file: False),
         part=lambda name, make: SimpleNamespace(saving=0),
     )
-    watch = _Watch(session)  # type: ignore[arg-type]
+    return _Watch(session)  # type: ignore[arg-type]
+
+
+def test_what_is_written_is_told_however_much_is_read(tmp_path: Path) -> None:
+    events: list[Any] = []
+    watch = _watch(tmp_path, events)
     frame = sys._getframe()
     for number in range(5000):
         watch._look("open", (str(tmp_path / f"{number}.jpg"), "r", 0), frame)
@@ -34,3 +40,20 @@ def test_what_is_written_is_told_however_much_is_read(tmp_path: Path) -> None:
     assert written.emptied
     watch._look("open", (str(tmp_path / "train.log"), "a", 0), frame)
     assert not events[-1].emptied
+
+
+@pytest.mark.parametrize(("mode", "told"), [("w", 1), ("a", 0)])
+def test_a_log_is_told_where_its_handler_empties_it(tmp_path: Path, mode: str, told: int) -> None:
+    events: list[Any] = []
+    of_logging = eval("sys._getframe()", {"sys": sys, "__name__": "logging"})
+    _watch(tmp_path, events)._look("open", (str(tmp_path / "train.log"), mode, 0), of_logging)
+    assert len(events) == told
+
+
+def test_a_worker_tells_at_once_what_it_writes(tmp_path: Path) -> None:
+    events: list[Any] = []
+    watch = _watch(tmp_path, events, in_worker=True)
+    watch._look("open", (str(tmp_path / "cache.npy"), "wb", 0), sys._getframe())
+    ((event, now),) = events
+    assert isinstance(event, FileEvent)
+    assert now

@@ -57,7 +57,9 @@ _FOR_THEIR_CALLER = (
     "torchvision.utils",
 )
 """Packages that write the file that their caller names."""
-_CACHES = ("matplotlib.font_manager", "matplotlib.texmanager")
+_LOGGING = "logging"
+"""Adds lines to files that several ranks may keep open; a file that it empties is the script's, like any other."""
+_NOT_FOR_IT = ("_ddpdoctor_recorder", "importlib", "matplotlib.font_manager", "matplotlib.texmanager")
 _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
@@ -113,12 +115,7 @@ class _Watch:
             self.busy = False
 
     def _look(self, event: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
-        if (
-            frame is None
-            or self.session.in_worker
-            or self.checkpoints.saving
-            or sum(self.counts.values()) >= _MOST
-        ):
+        if frame is None or self.checkpoints.saving or sum(self.counts.values()) >= _MOST:
             return
         if event in _LOCKS:
             self._tell_once("lock", _locked(event, args))
@@ -135,14 +132,24 @@ class _Watch:
             # Only one process can make it: a lock, or a temporary file.
             self._tell_once("lock", path if "lock" in os.path.basename(path) else "")
             return
-        if path and not path.startswith((*_NOT_FILES, self.records)) and self._is_the_scripts(frame):
-            self._tell(_EVENTS[event], path, emptied=event == "open" and _empties(*args[1:3]))
+        emptied = event == "open" and _empties(*args[1:3])
+        not_for_it = _NOT_FOR_IT if emptied else (_LOGGING, *_NOT_FOR_IT)
+        if (
+            path
+            and not path.startswith((*_NOT_FILES, self.records))
+            and self._is_the_scripts(frame, not_for_it)
+        ):
+            self._tell(_EVENTS[event], path, emptied=emptied)
 
-    def _is_the_scripts(self, frame: FrameType | None) -> bool:
-        """Whether the script's own code asks for it, itself or through what opens files for its caller."""
+    def _is_the_scripts(self, frame: FrameType | None, not_for_it: tuple[str, ...]) -> bool:
+        """Whether the script's own code asks for it, itself or through what opens files for its caller.
+
+        Args:
+            not_for_it: how the modules begin that open files of their own.
+        """
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
-            if module.startswith(("logging", "_ddpdoctor_recorder", "importlib", *_CACHES)):
+            if module.startswith(not_for_it):
                 return False
             if module == "__main__" or not _asks_for_another(module):
                 is_scripts = not self.session.sites.is_foreign(frame.f_code.co_filename)
@@ -154,17 +161,21 @@ class _Watch:
         """Tell of a path the first time; a lock is taken again and again, by packages on the script's behalf too."""
         if path and not self.counts[None, path]:
             self.counts[None, path] += 1
-            self.session.event(FileEvent(action, path, time.monotonic(), self.session.here()))
+            self._write(FileEvent(action, path, time.monotonic(), self.session.here()))
 
     def _tell(self, action: str, path: str, *, emptied: bool = False) -> None:
         at = self.session.here()
         self.counts[at, action] += 1
         if self.counts[at, action] <= _MOST_OF_A_LINE:
             background = threading.current_thread() is not threading.main_thread()
-            self.session.event(FileEvent(action, path, time.monotonic(), at, background, emptied))
+            self._write(FileEvent(action, path, time.monotonic(), at, background, emptied))
+
+    def _write(self, event: FileEvent | PathAsked) -> None:
+        """Into the record; at once where a DataLoader worker may be ended before it is full."""
+        self.session.event(event, now=self.session.in_worker)
 
     def _tell_read(self, event: str, args: tuple[Any, ...], frame: FrameType) -> None:
-        if str(frame.f_globals.get("__name__")).startswith(("torch.", "importlib")):
+        if self.session.in_worker or str(frame.f_globals.get("__name__")).startswith(("torch.", "importlib")):
             return
         at = self.session.here()
         if at is None or self.reads[at] >= _MOST_READS or len(self.reads) > _MOST_LINES:
@@ -176,7 +187,7 @@ class _Watch:
 
     def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The script asked whether a path exists."""
-        if self.stopped or self.busy or self.session.in_worker or len(self.asked) >= _MOST_ASKED:
+        if self.stopped or self.busy or len(self.asked) >= _MOST_ASKED:
             return
         if self.session.sites.is_foreign(sys._getframe(3).f_code.co_filename):
             return  # the standard library, on the way to something that tells of itself
@@ -185,7 +196,7 @@ class _Watch:
         at = self.session.here()
         if path and (at, path) not in self.asked:
             self.asked.add((at, path))
-            self.session.event(PathAsked(path, time.monotonic(), at, bool(answer)))
+            self._write(PathAsked(path, time.monotonic(), at, bool(answer)))
 
 
 def _asks_for_another(module: str) -> bool:

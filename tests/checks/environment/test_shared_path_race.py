@@ -99,6 +99,25 @@ def test_what_is_nobodys_or_another_checks(path: str, more: dict) -> None:
     assert isinstance(ask(CHECK.code, Source.RUN, written(path, **more)), Passed)
 
 
+def test_a_log_of_rank_0_that_every_rank_empties() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        events = [FileEvent("write", "/jobs/train.log", 10.0 + rank, where(15), emptied=True)]
+        events += [LogWriter("logging", "/jobs/train.log", where(15), 12.0)] if rank == 0 else []
+        return replace(recording, record=Record.made(*events))
+
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(change=change))
+    assert finding.where == where(15)
+
+
+def test_a_file_that_workers_of_two_ranks_write() -> None:
+    def change(rank: int, recording: Recording) -> Recording:
+        worker = Record.made(FileEvent("write", PATH, 10.0 + rank, where(15)))
+        return replace(recording, children=(worker,))
+
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(change=change))
+    assert (finding.ranks, finding.where) == ((0, 1), where(15))
+
+
 def test_hosts_have_files_of_their_own() -> None:
     two = written()
     ranks = tuple(replace(one, recording=replace(one.recording, host=f"node{one.rank}")) for one in two.ranks)
