@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,15 @@ from ddpdoctor.trace.syntax import calls_on
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
+ENOUGH_BATCHES = 2
+"""Different batches in a row that are not trained on again by chance."""
+_FOREVER = """\
+def forever(loader):            # in place of itertools.cycle(loader)
+    epoch = 0
+    while True:
+        loader.sampler.set_epoch(epoch)
+        yield from loader
+        epoch += 1"""
 
 
 class SetEpochMissing(Check):
@@ -26,7 +36,8 @@ class SetEpochMissing(Check):
     What it finds:
         Training passes that all draw the same indices in the same order from a sampler that shuffles, because
         set_epoch was not called between them, was called for another sampler, or was given the same number; and a
-        set_epoch that comes one pass late, so that the first two passes are equal. In the live group, whether
+        set_epoch that comes one pass late, so that the first two passes are equal; and batches of one pass that
+        itertools.cycle keeps and gives again. In the live group, whether
         set_epoch works. Evaluation, a single pass, one batch taken as an example and loops that do not shuffle
         are left alone.
 
@@ -78,6 +89,9 @@ class SetEpochMissing(Check):
         loops = [
             (rank, loop) for rank, loop in on_each_rank(trace.training(), _loops) if len(loop.passes) > 1
         ]
+        kept = grouped(on_each_rank(trace.training(), _kept), lambda pair: pair[1].at)
+        if kept:
+            return [self._kept(loops_of_line) for loops_of_line in kept]
         if not loops:
             return Skipped("no DataLoader has a second training pass")
         shuffled = [(rank, loop) for rank, loop in loops if loop.shuffles]
@@ -102,6 +116,19 @@ class SetEpochMissing(Check):
             why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
             "batches in the same order, and every rank sees the same part of the data again and again.",
             **_fields(loops, lambda loop: f"each pass begins with samples {loop.begins_with}"),
+        )
+
+    def _kept(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
+        """Of the DataLoaders whose batches a line keeps."""
+        loop, ranks = loops[0][1], ranks_phrase(rank for rank, _ in loops)
+        return self.fail(
+            f"{ranks} train on the batches of one pass over {loop.loader.dataset} again and again, in the same order",
+            why="What goes over the DataLoader keeps its batches, as itertools.cycle does. The sampler is not asked "
+            "again, so every rank sees the same part of the data in the same batches, and set_epoch has no effect.",
+            **{
+                **_fields(loops, lambda loop: f"the pass begins with samples {loop.begins_with}"),
+                "fix": _FOREVER,
+            },
         )
 
     def _begins_late(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
@@ -134,7 +161,7 @@ class Loop:
     @property
     def at(self) -> Where | None:
         """The line of the loop."""
-        return self.passes[1].at
+        return self.passes[:2][-1].at
 
     @property
     def samplers(self) -> list[Sampler | None]:
@@ -222,6 +249,30 @@ def _loops(recording: Recording) -> list[Loop]:
                 key = "iter", made, training
             loops.setdefault(key, Loop(loader, [])).passes.append(drawn)
     return list(loops.values())
+
+
+def _kept(recording: Recording) -> list[Loop]:
+    """The passes whose batches train again in the same order, without another pass over any DataLoader."""
+    forwards = [forward for forward in recording.forwards if forward.grad and forward.input]
+    loops = []
+    for pass_ in recording.training_passes:
+        loader = recording.loader(pass_.loader)
+        if loader is None or pass_.end is None or not _goes_to_its_end(recording, pass_):
+            continue
+        inside = [forward.input for forward in forwards if pass_.covers(forward.time)]
+        until = min((other.begin for other in recording.passes if other.begin >= pass_.end), default=math.inf)
+        again = [forward.input for forward in forwards if pass_.end < forward.time < until][: len(inside)]
+        loop = Loop(loader, [replace(pass_, sampler=pass_.sampler or loader.sampler)])
+        if len(set(again)) >= ENOUGH_BATCHES and again == inside[: len(again)] and loop.shuffles:
+            loops.append(loop)
+    return loops
+
+
+def _goes_to_its_end(recording: Recording, pass_: Pass) -> bool:
+    """Whether its end would come in the whole run, too, where fast-forward has ended it."""
+    cut_short = recording.exit is not None and recording.exit.how == "shortened"
+    reached = cut_short or recording.step_count > (pass_.batches or math.inf)
+    return pass_.ended == "exhausted" or (pass_.ended == "shortened" and reached)
 
 
 def _goes_on_after(pass_: Pass, other: Pass) -> bool:

@@ -188,3 +188,40 @@ def test_loops_over_one_epoch_at_several_lines_are_left_alone(tmp_path: Path):
     skipped("DD103", Source.RUN, begun_by(tmp_path, "for b in loader: pass", "for c in loader: pass"))
     # The first was not drawn to its end.
     skipped("DD103", Source.RUN, begun_by(tmp_path, "b = iter(loader)", "c = iter(loader)", ended="left"))
+
+
+def cycled(*inputs, **fields):
+    """One pass of two batches, and training steps that go on without another."""
+
+    def change(rank, recording):
+        own = drawing(recording, LONG, loader=SMALL, **fields)
+        steps = tuple(
+            replace(step, forwards=(replace(step.forwards[0], input=content),))
+            for step, content in zip(own.steps, inputs, strict=True)
+        )
+        return replace(own, steps=steps)
+
+    return recorded(change=change)
+
+
+def test_batches_of_one_pass_that_come_again_and_again():
+    finding = only_finding("DD103", Source.RUN, cycled("a", "b", "a", "b"))
+    assert finding.headline == (
+        "ranks 0-1 train on the batches of one pass over TensorDataset again and again, in the same order"
+    )
+    assert finding.where == where(45)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "fields"),
+    [
+        (("a", "b", "b", "a"), {}),
+        (("a", "b", "c", "d"), {}),
+        (("a", "a", "a", "a"), {}),
+        (("a", "b", "a", "b"), {"sampler": Sampler("SequentialSampler", shuffle=False)}),
+        # Cut short: the whole run may end before the pass does.
+        (("a", "b", "a", "b"), {"ended": "shortened", "batches": 100}),
+    ],
+)
+def test_steps_behind_the_only_pass_that_repeat_no_order(inputs, fields):
+    skipped("DD103", Source.RUN, cycled(*inputs, **fields))
