@@ -25,6 +25,11 @@ _AVERAGE = (
     "    dist.all_reduce(parameter.grad)\n"
     "    parameter.grad /= dist.get_world_size()"
 )
+_REDUCE = (
+    "work = dist.all_reduce(bucket.buffer(), async_op=True)    # in the hook\n"
+    "return work.get_future().then(lambda done: done.value()[0] / dist.get_world_size())"
+)
+_BY_HOOK = "The gradients of this step were not the same on every rank: DDP leaves averaging to the hook {}."
 _TAKEN_BY_GRAD = (
     "torch.autograd.grad took the gradients, and DDP's hooks do not run in it: they were each rank's own."
 )
@@ -127,6 +132,7 @@ class WeightsDiffer(Check):
         index = first.update.index
         count = len(next(iter(first.update.taken.values())).before or ())
         moved = 0 < len(first.moved) < len(group)
+        hooked = wrapper if wrapper and wrapper.hook and first.is_by_gradients else None
         return self.fail(
             (
                 f"{ranks_phrase(first.moved)} changed its weights by itself before step {index}: "
@@ -134,11 +140,11 @@ class WeightsDiffer(Check):
                 else f"weights differ between ranks {'before' if first.before else 'after'} step {index}: "
             )
             + f"{len(first.keys)} of {plural(count, 'parameter')}, {listing(first.keys, 2)}",
-            why=_cause(first)
+            why=(_BY_HOOK.format(hooked.hook) if hooked else _cause(first))
             + " DDP averages gradients and never weights, so replicas that differ once stay different.",
-            fix=_AVERAGE if first.call else _SEND,
+            fix=_REDUCE if hooked else _AVERAGE if first.call else _SEND,
             ranks=first.ranks,
-            where=first.where,
+            where=(hooked.hooked_at if hooked else None) or first.where,
             evidence=_states(first),
             about=of_model(wrapper) if wrapper else (),
         )
@@ -182,7 +188,7 @@ def _cause(first: Difference) -> str:
         return _TAKEN_BY_GRAD
     if first.before:
         return "Something other than an update changed them after the wrap: a load, a new initialisation, a copy."
-    if first.update.differing_gradients:
+    if first.is_by_gradients:
         return "The gradients of this step were not the same on every rank."
     return "The gradients of this step were equal, so the optimizers hold unequal state."
 

@@ -45,6 +45,11 @@ class Difference:
         return self.moved or tuple(self.update.taken)
 
     @property
+    def is_by_gradients(self) -> bool:
+        """Whether the update made them differ, by gradients that were not the same after a backward."""
+        return not self.before and not self.call and not self.load and bool(self.update.differing_gradients)
+
+    @property
     def where(self) -> Where | None:
         """The line that changed them, where it is known, and otherwise the optimizer's step that met them."""
         cause = self.load or self.call

@@ -166,3 +166,14 @@ def test_the_call_that_took_gradients_past_the_hooks_is_the_line_to_look_at():
         return replace(one, steps=(*one.steps[:-1], last), record=call)
 
     assert only_finding("DD206", Source.RUN, recorded(2, change)).where == where(47)
+
+
+def test_a_communication_hook_that_averages_nothing_is_the_line_to_change():
+    def change(rank, recording):
+        wrappers = (replace(recording.wrappers[0], hook="keep", hooked_at=where(33)),)
+        steps = tuple(diverging(rank, step) for step in recording.steps)
+        return replace(recording, wrappers=wrappers, steps=steps)
+
+    finding = only_finding("DD206", Source.RUN, recorded(2, change))
+    assert finding.where == where(33)
+    assert "leaves averaging to the hook keep" in finding.why
