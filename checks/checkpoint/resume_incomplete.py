@@ -67,13 +67,14 @@ class ResumeIncomplete(Check):
         repeated = ((rank, resume) for rank, resume in resumed.items() if resume.repeated)
         kinds = ", ".join(sorted({load.kind for resume in resumed.values() for load in resume.restored}))
         return [
-            *map(self._not_restored, by_line(lacking)),
+            *(self._not_restored(of_line, _elsewhere(of_line, resumed)) for of_line in by_key(lacking, _key)),
             *map(self._never_saved, by_line(unsaved)),
             *map(self._begins_again, by_key(again, lambda resume: resume.again and resume.again.at)),
             *map(self._repeats, by_key(repeated, lambda resume: resume.repeated and resume.repeated.at)),
         ] or Passed(f"training went on from a checkpoint with {kinds} restored")
 
-    def _not_restored(self, lacking: Mapping[int, "Resume"]) -> Finding:
+    def _not_restored(self, lacking: Mapping[int, "Resume"], elsewhere: StateLoad | None) -> Finding:
+        """Where other ranks restore it, that is the line to change."""
         resume = next(iter(lacking.values()))
         kinds = " and ".join(resume.missing)
         return self.fail(
@@ -81,7 +82,7 @@ class ResumeIncomplete(Check):
             why=f"The {kinds} {'starts' if len(resume.missing) == 1 else 'start'} over while the weights do not: "
             "momentum and averages are lost, or the learning rate begins its warm-up again. The loss jumps.",
             fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
-            **on_ranks(lacking, _restored),
+            **{**on_ranks(lacking, _restored), **({"where": elsewhere.at} if elsewhere else {})},
             about=Kind.PATH.of(resume.load.path),
         )
 
@@ -201,6 +202,17 @@ def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: s
 def _restored(resume: Resume) -> str:
     kinds = ", ".join(sorted({load.kind for load in resume.restored}))
     return f"holds {', '.join(resume.load.entries)}; restored: {kinds}"
+
+
+def _key(resume: Resume) -> object:
+    return resume.at, resume.missing
+
+
+def _elsewhere(lacking: Mapping[int, Resume], resumed: Mapping[int, Resume]) -> StateLoad | None:
+    """Where other ranks restore what these leave behind."""
+    missing = {kind for resume in lacking.values() for kind in resume.missing}
+    others = (resume for rank, resume in resumed.items() if rank not in lacking)
+    return next((state for other in others for state in other.restored if state.kind in missing), None)
 
 
 def _holds(load: Load, words: tuple[str, ...]) -> bool:

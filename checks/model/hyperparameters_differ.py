@@ -12,7 +12,7 @@ from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import grouped, made_at, shown_at
-from ddpdoctor.trace.sync import Group, Update, replicas, updates
+from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
 
 _ONE_METRIC = (
     "dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
@@ -106,6 +106,7 @@ class HyperparametersDiffer(Check):
             )
             + shown_at("updated", update.where),
             about=Kind.OPTIMIZER.of(f"optimizer {update.optimizer}"),
+            explained_by=() if restored_alike(unequal.group) else ("DD405",),
         )
 
 

@@ -12,7 +12,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value, of_model
-from ddpdoctor.trace.sync import Group, replicas, updates, weights_are_made_equal
+from ddpdoctor.trace.sync import Group, replicas, restored_alike, updates, weights_are_made_equal
 from ddpdoctor.trace.weights import Difference, ForwardDifference, differences, differences_at_forwards
 
 _SEND = (
@@ -147,6 +147,7 @@ class WeightsDiffer(Check):
             where=(hooked.hooked_at if hooked else None) or first.where,
             evidence=_states(first),
             about=of_model(wrapper) if wrapper else (),
+            explained_by=() if restored_alike(group) else ("DD405",),
         )
 
     def _differ_at_forward(self, first: ForwardDifference) -> Finding:

@@ -280,6 +280,15 @@ def last_backward(step: TrainingStep) -> float:
     return max((backward.time for backward in step.backwards), default=0.0)
 
 
+def restored_alike(group: Group) -> bool:
+    """Whether every rank restores the state of as many optimizers, schedulers and scalers as the others."""
+    restored = (
+        sorted(load.kind for load in recording.state_loads if load.kind != "module")
+        for recording in group.values()
+    )
+    return len(set(map(tuple, restored))) <= 1
+
+
 def weights_are_made_equal(group: Group) -> bool:
     """Whether something other than DDP makes weights equal again after they differed, or is known to do so."""
     recordings = group.values()

@@ -50,6 +50,20 @@ def test_one_rank_that_restores_less():
     assert finding.ranks == (1,)
 
 
+def test_an_optimizer_that_rank_0_alone_restores_is_the_cause_of_unequal_rates():
+    def change(rank, recording):
+        load = replace(LOAD, entries=("model", "optimizer", "epoch"))
+        states = (state("module"), replace(state("optimizer"), at=where(63)))
+        rates = (with_update(step, hyperparameters=({"lr": rank},)) for step in recording.steps)
+        return replace(
+            recording, loads=(load,), saves=(SAVE,), state_loads=states[: 2 - rank], steps=tuple(rates)
+        )
+
+    trace = recorded(change=change)
+    assert only_finding("DD405", Source.RUN, trace).where == where(63)
+    assert only_finding("DD208", Source.RUN, trace).explained_by == ("DD405",)
+
+
 def test_a_sampler_that_begins_again():
     load = replace(LOAD, numbers={"epoch": 3})
     finding = only_finding("DD405", Source.RUN, resuming("module", "optimizer", "scheduler", load=load))
