@@ -10,7 +10,9 @@ from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.exit_disconnect import issued
+from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_loops import early_return
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 
@@ -75,21 +77,27 @@ class RankLeftEarly(StandstillCheck):
 
     @reports(EndedEarly)
     def _ended_early(self, cause: EndedEarly) -> Finding:
+        fields = cause_fields(cause)
+        if cause.state.left_at is None:
+            where, waits = _returned(cause.where)
+            fields |= {"where": where, "evidence": (*fields["evidence"], *waits)}
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
-            **cause_fields(cause),
+            **fields,
         )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:
         ranks = tuple(rank.rank for rank in left)
+        where, waits = _where(left[0], waiting[0])
         return self.fail(
             f"{ranks_phrase(ranks)} ended with status 0 while {ranks_phrase(rank.rank for rank in waiting)} still "
             f"waited for {verb(ranks, 'it', 'them')}",
             ranks=ranks,
-            where=_where(left[0], waiting[0]),
+            where=where,
             evidence=(
                 *(Evidence(_how_it_ended(rank), (rank.rank,)) for rank in left),
                 *(Evidence(_how_it_waited(rank), (rank.rank,)) for rank in waiting),
+                *waits,
             ),
         )
 
@@ -182,12 +190,18 @@ def _calls(rank: RankTrace) -> int:
     return issued(rank.recording) if rank.recording else -1
 
 
-def _where(left: RankTrace, waiting: RankTrace) -> Where | None:
-    """The line of the script at which it left; else the line at which the others wait for it."""
+def _where(left: RankTrace, waiting: RankTrace) -> tuple[Where | None, tuple[Evidence, ...]]:
+    """The line of the script at which it left, and, beside the branch of a return, that at which the others wait."""
     if left.recording and left.recording.exit and left.recording.exit.at:
-        return left.recording.exit.at
+        return left.recording.exit.at, ()
     raised = waiting.recording.raised if waiting.recording else None
-    return raised.at if raised else None
+    return _returned(raised.at if raised else None)
+
+
+def _returned(waits: Where | None) -> tuple[Where | None, tuple[Evidence, ...]]:
+    """The branch by which a rank returned ahead of the line at which others wait; that line where there is none."""
+    branch = early_return(waits)
+    return (branch, shown_at("the others wait", waits)) if branch else (waits, ())
 
 
 def _how_it_ended(rank: RankTrace) -> str:

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import LARGEST, called_name, lines, parsed
+from ddpdoctor.trace.syntax import (
+    LARGEST,
+    called_name,
+    calls_of,
+    enclosing_function,
+    lines,
+    own_nodes,
+    parsed,
+)
 
 _WHOLE_FILE = range(LARGEST)
 """The lines of a module's own code, which are in no function."""
@@ -97,6 +105,29 @@ def skip_branch(before: Where | None, behind: Where | None) -> Where | None:
         handlers = _handlers(tree, behind.line)
         leads_past = [handler for handler in handlers if loop and handler.lineno in loop.lines]
     return Where(before.file, leads_past[0].lineno, before.function) if len(leads_past) == 1 else None
+
+
+def early_return(at: Where | None) -> Where | None:
+    """The branch that returns ahead of a line, in its function or in one that leads to it; None where it is not one."""
+    tree = parsed(at.file) if at is not None else None
+    if at is None or at.line is None or tree is None:
+        return None
+    line, visited = at.line, set[str]()
+    while not isinstance(function := enclosing_function(tree, line), ast.Module):
+        ahead = [
+            node for node in own_nodes(function) if isinstance(node, ast.If) and _returns_ahead(node, line)
+        ]
+        calls = calls_of(tree, function.name)
+        if ahead or function.name in visited or len(calls) != 1:
+            return Where(at.file, ahead[0].lineno, function.name) if len(ahead) == 1 else None
+        visited.add(function.name)
+        line = calls[0]
+    return None
+
+
+def _returns_ahead(branch: ast.If, line: int) -> bool:
+    returns = any(isinstance(node, ast.Return) for node in branch.body)
+    return returns and branch.lineno < line and line not in lines(*branch.body)
 
 
 def _handlers(tree: ast.Module, line: int) -> list[ast.ExceptHandler]:

@@ -15,10 +15,10 @@ def main():
         optimizer.zero_grad()
         model(torch.randn(8, 4)).square().mean().backward()
         optimizer.step()
-    if dist.get_rank() != 0:
+    if dist.get_rank() != 0:  # expect: DD305 ranks 1-
         return
     print("done")
-    dist.barrier()  # expect: DD305 ranks 1-
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.source_loops import exit_branch, is_after_loops, skip_branch
+from ddpdoctor.trace.source_loops import early_return, exit_branch, is_after_loops, skip_branch
 
 EPOCHS = """\
 def train(model):
@@ -130,3 +130,59 @@ def test_the_condition_under_which_a_line_runs(tmp_path):
     here = Where(str(file), 1, "<module>")
     assert skip_branch(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
     assert skip_branch(here, None) is None
+
+
+RETURNS = """\
+def train(part):
+    if not part:
+        return
+    build()
+
+def shard(part):
+    if part:
+        build()
+        return
+    wait()
+    report()
+
+def main(args):
+    if args.quick:
+        print("quick")
+    train(args.part)
+
+def several(part):
+    if part is None:
+        return
+    if not part:
+        return
+    build()
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "branch"),
+    [
+        pytest.param(4, 2, id="in the function"),
+        pytest.param(8, None, id="inside the branch that returns"),
+        pytest.param(10, 7, id="behind it"),
+        pytest.param(16, None, id="no branch returns"),
+        pytest.param(23, None, id="one of two"),
+        pytest.param(25, None, id="in no function"),
+    ],
+)
+def test_the_branch_that_returns_ahead_of_a_line(tmp_path: Path, line: int, branch: int | None) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(RETURNS)
+    way_out = early_return(at(file, line, ""))
+    assert (way_out and way_out.line) == branch
+
+
+def test_a_branch_of_the_function_that_calls_it(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def wait():\n    barrier()\n\ndef main():\n    if empty:\n        return\n    wait()\n\nmain()\n"
+    )
+    branch = early_return(at(file, 2, "wait"))
+    assert branch == Where(str(file), 5, "main")

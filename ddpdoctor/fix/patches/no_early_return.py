@@ -12,7 +12,9 @@ from ddpdoctor.fix.source import Node, Source
 
 def apply(case: Case) -> str:
     """Put what the other ranks skip by an early return under a condition for those that do it."""
-    source, statement = case.source, case.statement
+    source = case.source
+    waits = (entry.where.line for entry in case.finding.evidence if entry.where)
+    statement = source.statement_at(next(waits, case.line))
     block = source.block(statement)
     before = block[: block.index(statement)]
     leaves = [node for node in before if isinstance(node, cst.If) and _only_returns(source, node)]
