@@ -40,7 +40,9 @@ def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Mult
     of_kind = ((rank, gradient) for rank, gradient in gradients if (gradient.wrapper is not None) is wrapped)
     for by_rank in by_key(of_kind, lambda gradient: gradient.at):
         row = list(by_rank.values())
-        times = _times(row) if len(row) == len(group) and len({it.given for it in row}) > 1 else None
+        of_one_size = len({len(it.given) for it in row}) == 1  # stages of a pipeline may share a name
+        differ = len(row) == len(group) and len({it.given for it in row}) > 1
+        times = _times(row) if differ and of_one_size else None
         if times is not None and row[0].factor is not None:
             yield Multiple(row[0], times)
 

@@ -115,6 +115,15 @@ def test_a_sum_by_hand_that_is_divided(trace):
     passed("DD211", Source.RUN, trace)
 
 
+def test_stages_of_a_pipeline_may_share_a_name():
+    def change(rank, recording):
+        values = OWN[rank][: 3 - rank]
+        gradient = HookedGradient(0, None, "body.weight", values, values, values, 1.0)
+        return replace(recording, wrappers=(), record=Record.made(gradient))
+
+    assert skipped("DD211", Source.RUN, recorded(2, change)).reason.startswith("nothing was wrapped")
+
+
 def test_a_loss_that_is_no_mean_may_be_summed():
     assert skipped("DD211", Source.RUN, by_hand(times(2), factor=None)).reason.startswith(
         "nothing was wrapped"
