@@ -1,3 +1,4 @@
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.instances import by_value
@@ -139,13 +141,16 @@ class CollectiveMismatch(StandstillCheck):
 
     def _received_too_much(self, rank: RankTrace, match: re.Match[str]) -> Finding:
         wrappers = rank.recording.wrappers if rank.recording else ()
+        calls = rank.recording.collectives if rank.recording else ()
+        unready = next((wrapper.at for wrapper in wrappers if not wrapper.ready), None)
+        of_size = next((call.at for call in reversed(calls) if _bytes(call) == int(match["room"])), None)
         return self.fail(
             f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
             why="gloo aborted it, because another rank was in a different collective, or in one of another size. It "
             "can be a call outside the script: SyncBatchNorm's forward and DDP's constructor are collectives too.",
             fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",
             ranks=(rank.rank,),
-            where=next((wrapper.at for wrapper in wrappers if not wrapper.ready), None),
+            where=unready or of_size,
             evidence=(Evidence(match[0], (rank.rank,)),),
             confidence=Confidence.LIKELY,
             explained_by=_LEADS_TO_MISMATCH,
@@ -230,6 +235,12 @@ def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
     messages = (re.search(_GLOO_SIZE, line) for line in first.output)
     match = next(filter(None, messages), None)
     return (first, match) if match else None
+
+
+def _bytes(call: Collective) -> int | None:
+    """How many a collective takes; None where its tensor was not seen."""
+    bits = re.search(r"\d+$", call.dtype or "")
+    return None if call.shape is None or bits is None else math.prod(call.shape) * int(bits[0]) // 8
 
 
 def _collective(fingerprint: str) -> str:

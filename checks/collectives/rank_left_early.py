@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import EndedEarly
@@ -154,9 +155,13 @@ def _failed_backward(recording: Recording) -> Backward | None:
 
 def _has_left(recording: Recording, backward: Backward) -> bool:
     """Whether it had left when that backward of another rank ended."""
+    return _left_at(recording) <= backward.time + backward.seconds
+
+
+def _left_at(recording: Recording) -> float:
+    """When it destroyed its process group, which closes its connections, or ended; infinite where it did not."""
     times = [event.time for event in recording.group_events("destroy")]
-    times += [recording.exit.time] if recording.exit else []
-    return any(time <= backward.time + backward.seconds for time in times)
+    return min([*times, recording.exit.time] if recording.exit else times, default=math.inf)
 
 
 def _waiting(trace: Trace) -> list[RankTrace]:
@@ -182,8 +187,10 @@ def _ended_by_itself(rank: RankTrace) -> bool:
 
 
 def _left_before(rank: RankTrace, time: float, trace: Trace) -> bool:
-    ended = rank.recording.exit if rank.recording else None
-    return ended is not None and (ended.time <= time or trace.timed_out)
+    recording = rank.recording
+    if recording is None or recording.exit is None:
+        return False
+    return _left_at(recording) <= time or trace.timed_out
 
 
 def _calls(rank: RankTrace) -> int:

@@ -104,6 +104,18 @@ def test_who_leaves_the_same_way_a_little_later_is_to_blame_too(calls: int, gone
     assert finding.ranks == gone
 
 
+def test_who_has_destroyed_the_group_has_left_before_its_script_ends() -> None:
+    """The others fail when the connections close, which may be before the last line of the script."""
+    destroyed = GroupEvent("destroy", 19.9, where(70))
+
+    def gone(one: Recording) -> Recording:
+        groups = (*(event for event in one.groups if event.action != "destroy"), destroyed)
+        return replace(one, steps=(), step_count=0, groups=groups, exit=Exit("returned", 20.5))
+
+    (finding,) = LEFT.examine_run(run({0: lambda one: lost(one, 49), 1: gone}))
+    assert finding.ranks == (1,)
+
+
 def judged(which: Any, trace: Trace) -> Judgement | None:
     try:
         return which.examine_run(trace)

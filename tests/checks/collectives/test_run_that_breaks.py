@@ -5,6 +5,7 @@ from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Finding, Source
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import check as check_of
@@ -131,6 +132,13 @@ def test_a_rank_that_gloo_ended_was_in_another_collective():
     assert finding.headline == "rank 1 was sent 34 bytes in a collective that takes 4"
     assert finding.ranks == (1,)
     assert "DD303" in finding.explained_by
+    assert finding.where is None
+    calls = [
+        Collective(5.0, where(line), "all_reduce", shape=shape, dtype="float32")
+        for line, shape in ((41, ()), (43, (9,)))
+    ]
+    called = replace(aborted, recording=replace(recording(1), collectives=tuple(calls)))
+    assert only_finding("DD302", Source.RUN, broken(recordings[0], called)).where == where(41)
     killed = replace(aborted, output=("Aborted",))
     assert skipped("DD302", Source.RUN, broken(recordings[0], killed)).reason
 

@@ -111,3 +111,10 @@ def test_a_count_that_is_all_reduced_may_scale_the_loss():
 
 def test_no_mean_loss_is_skipped():
     assert skipped("DD209", Source.RUN, recorded()).reason.startswith("no loss was seen")
+
+
+def test_ranks_that_slipped_out_of_step_are_compared_with_the_wrong_batches():
+    trace = each_step(counting(lambda rank: 32 if rank else 8))
+    assert only_finding("DD209", Source.RUN, trace).explained_by == ()
+    ranks = tuple(replace(rank, finished=False) for rank in trace.ranks)
+    assert only_finding("DD209", Source.RUN, replace(trace, ranks=ranks)).explained_by == ("DD308",)
