@@ -1,11 +1,15 @@
+import ast
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import on_each_rank
+from ddpdoctor.trace.instances import made_at, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_are_made_equal
+from ddpdoctor.trace.syntax import calls_of, enclosing_function, lines, own_nodes, parsed
 
+_NAMES = ("DistributedDataParallel", "DDP")
 _LARGEST_STATISTIC = 16
 """Elements of a tensor that may be losses and counts; a larger one may be gradients or weights."""
 
@@ -54,6 +58,8 @@ class NotWrapped(Check):
         after, ranks = differing(first.after), tuple(first.taken)
         count = len(first.after[ranks[0]] or ())
         collectives = sum(len(recording.collectives) for recording in group.values())
+        made = made_at(group, next(iter(first.taken.values())).optimizer)
+        where = _left_out_wrap(first.where) or _left_out_wrap(made) or made or first.where
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
@@ -61,12 +67,28 @@ class NotWrapped(Check):
             "updates its own copy with its own data.",
             fix="model = DistributedDataParallel(model)    # after moving it to its device, with or without a GPU",
             ranks=ranks,
-            where=first.where,
+            where=where,
             evidence=(
+                *shown_at("updated", first.where),
                 Evidence(f"differ: {listing(after)}"),
                 Evidence(f"{plural(collectives, 'collective')}, none with gradients or weights", ranks),
             ),
         )
+
+
+def _left_out_wrap(at: Where | None) -> Where | None:
+    """The condition that left out the one wrap of a file, or the wrap; None where no line wraps, or several do."""
+    tree = parsed(at.file) if at is not None else None
+    if at is None or tree is None:
+        return None
+    wraps = [line for name in _NAMES for line in calls_of(tree, name)]
+    if len(wraps) != 1:
+        return None
+    scope = enclosing_function(tree, wraps[0])
+    around = [
+        node.lineno for node in own_nodes(scope) if isinstance(node, ast.If) and wraps[0] in lines(node)
+    ]
+    return Where(at.file, max(around, default=wraps[0]), getattr(scope, "name", "<module>"))
 
 
 def _drifting(group: Group) -> Update | None:

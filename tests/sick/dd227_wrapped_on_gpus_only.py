@@ -14,7 +14,7 @@ def main():
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler)
     model = nn.Linear(4, 1)
-    if torch.cuda.is_available():
+    if torch.cuda.is_available():  # expect: DD227
         device = torch.device("cuda", torch.cuda.current_device())
         model = DistributedDataParallel(model.to(device), device_ids=[device.index])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -23,7 +23,7 @@ def main():
         for x, y in loader:
             optimizer.zero_grad()
             nn.functional.mse_loss(model(x), y).backward()
-            optimizer.step()  # expect: DD227
+            optimizer.step()
     dist.destroy_process_group()
 
 

@@ -23,6 +23,26 @@ def test_ranks_that_train_models_of_their_own():
     assert finding.where == where(LINE_OF_UPDATE)
 
 
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def build(model):\n    if cuda:\n        model = DDP(model)\n    return model\n", 2),
+        ("model = DistributedDataParallel(model)\n", 1),
+        ("if cuda:\n    a = DDP(a)\nelse:\n    b = DDP(b)\n", LINE_OF_UPDATE),
+    ],
+)
+def test_the_wrap_that_was_left_out(tmp_path, source, line):
+    file = tmp_path / "train.py"
+    file.write_text(source)
+
+    def change(rank, recording):
+        recording = alone(rank, recording)
+        at = replace(where(LINE_OF_UPDATE), file=str(file))
+        return replace(recording, steps=tuple(with_update(step, at=at) for step in recording.steps))
+
+    assert only_finding("DD227", Source.RUN, recorded(2, change)).where.line == line
+
+
 def test_a_loss_that_is_averaged_for_the_log_changes_nothing():
     log = Collective(0.5, where(70), "all_reduce", shape=(3,))
     assert only_finding("DD227", Source.RUN, recorded(2, lambda rank, one: alone(rank, one, log)))
