@@ -14,7 +14,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.instances import by_value
-from ddpdoctor.trace.sequence import divergence_of, mismatch
+from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
@@ -85,6 +85,8 @@ class CollectiveMismatch(StandstillCheck):
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
         if any(point.kind != "collective" for point in diverged.values()):
             raise NotMeasured("ranks diverged, but not at a collective")
+        if called_alone(diverged):
+            raise NotMeasured("one of the collectives is called by some ranks only")
         return [self._mismatch(mismatch(diverged))]
 
     @reports(Mismatch)

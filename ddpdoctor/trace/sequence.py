@@ -16,6 +16,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
@@ -139,10 +140,13 @@ def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
     """Ranks that called a collective while the others went on; None where they diverged otherwise.
 
     Of an evaluation through the wrapper and a collective of the script it is the evaluation: it needs no other rank.
+    Of two collectives it is the one under a condition on the rank, where the other is under none.
     """
     extra = {rank: point for rank, point in row.items() if is_extra(point)}
     if len(extra) == len(row):
-        extra = {rank: point for rank, point in extra.items() if point.kind == "forward"}
+        extra = {rank: point for rank, point in row.items() if point.kind == "forward"} or _for_some_ranks(
+            row
+        )
     others = {rank: point for rank, point in row.items() if rank not in extra}
     if not extra or not others or any(point.what == "end" for point in others.values()):
         return None
@@ -159,6 +163,12 @@ def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
             {rank: f"{row[rank].name}{at(row[rank].at)}" for rank in sorted(row)}, places=_places(row)
         ),
     )
+
+
+def _for_some_ranks(row: Mapping[int, SequencePoint]) -> dict[int, SequencePoint]:
+    """The points under a condition on the rank, where ranks run different operations."""
+    several = len({point.key for point in row.values()}) > 1
+    return {rank: point for rank, point in row.items() if several and is_for_some_ranks(point.at)}
 
 
 def _places(row: Mapping[int, SequencePoint]) -> dict[int, Where | None]:

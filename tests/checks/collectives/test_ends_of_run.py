@@ -398,3 +398,23 @@ def test_the_call_that_led_rank_0_to_a_collective_is_shown(tmp_path: Path) -> No
 def in_a_step(one: Recording) -> Recording:
     """The same rank, which went on to another step."""
     return replace(one, trailing=one_more_step())
+
+
+@pytest.mark.parametrize(("guard", "alone"), [("if rank == 0:", True), ("if last:", False)])
+def test_of_two_collectives_it_is_the_one_under_a_condition_on_the_rank(
+    tmp_path: Path, guard: str, alone: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"{guard}\n    dist.all_gather_object(times, time)\ndist.barrier()\n")
+    gathers = replace(call("all_gather_object", 2), at=Where(str(script), 2))
+    meets = replace(call("barrier", 3), at=Where(str(script), 3))
+    trace = run(
+        {
+            0: lambda one: lost(replace(one, collectives=(gathers,)), 2),
+            1: lambda one: lost(replace(one, collectives=(meets,)), 3),
+        }
+    )
+    told, silent = (ALONE, MISMATCH) if alone else (MISMATCH, ALONE)
+    (finding,) = told.examine_run(trace)
+    assert finding.where == gathers.at
+    assert judged(silent, trace) is None
