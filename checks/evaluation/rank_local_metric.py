@@ -2,7 +2,8 @@ import re
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from math import inf
 from pathlib import PurePath
@@ -13,7 +14,7 @@ from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed, Save
-from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
@@ -21,6 +22,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.choices import choice_of_best
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loading import Round, evaluation_rounds
+from ddpdoctor.trace.partial_reductions import left_local
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)
@@ -39,8 +41,9 @@ class RankLocalMetric(Check):
     What it finds:
         Evaluations that are divided among the ranks, by a sampler or by hand, after which one rank prints the result,
         chooses the best checkpoint or steps a scheduler by it, while nothing was reduced or gathered over the ranks
-        since the evaluation began. Evaluation of the whole set on one rank or on each, results gathered by any
-        collective, through files of each rank's own, or by a metric library, are left alone.
+        since the evaluation began; and a metric that a function prints, or returns to who prints it, without reducing
+        it, beside another one that it reduces. Evaluation of the whole set on one rank or on each, results gathered by
+        any collective, through files of each rank's own, or by a metric library, are left alone.
 
     Why it matters:
         The number stands for a fraction of the held-out set: it is noisier than it looks, and the best checkpoint is
@@ -88,7 +91,7 @@ class RankLocalMetric(Check):
         use = next(iter(uses.values()))
         return self.warn(
             f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
-            f"{evaluation.part}, with nothing reduced over the ranks",
+            f"{evaluation.part}, with {evaluation.reduced} reduced over the ranks",
             why="Every rank evaluated a part of the held-out samples. Without a reduction the metric is that of the "
             "part only, and differs between ranks.",
             fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
@@ -114,6 +117,9 @@ class Evaluation:
     """When the pass of each rank ended; what is printed before tells of a batch."""
     by_hand: bool = False
     """Whether no DataLoader told that these are held-out samples: then more has to."""
+    loop: Where | None = None
+    reduced: str = "nothing"
+    """What is reduced, for a headline; ``loss not`` where that is one of several metrics."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,8 @@ _Look: TypeAlias = Callable[[Recording, float, float], Use | None]
 def _evaluation(shared: Round) -> Evaluation:
     windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
     ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
-    return Evaluation(shared.recordings, windows, _part(shared), shared.about, ended)
+    loop = next(iter(shared.passes.values())).at
+    return Evaluation(shared.recordings, windows, _part(shared), shared.about, ended, loop=loop)
 
 
 def _evaluations_by_hand(recordings: Mapping[int, Recording]) -> Iterator[Evaluation]:
@@ -203,12 +210,7 @@ def _is_exchanged(evaluation: Evaluation) -> bool:
     files: dict[int, set[str]] = {}
     for rank, recording in evaluation.recordings.items():
         begin, end = evaluation.windows[rank]
-        calls = (
-            call.operation
-            for call in recording.collectives
-            if begin <= call.time < end and not (call.weight_of or call.gradient_of)
-        )
-        if any(not operation.endswith(NO_VALUES) for operation in calls):
+        if _exchanges(recording, begin, end):
             return True
         files[rank] = {save.path for save in recording.saves if begin <= save.begin < end and save.path}
         if evaluation.by_hand:
@@ -219,16 +221,38 @@ def _is_exchanged(evaluation: Evaluation) -> bool:
     return all(any(counts[path] == 1 for path in written) for written in files.values())
 
 
+def _exchanges(recording: Recording, begin: float, end: float) -> list[Collective]:
+    """The collectives of that time that carry values, weights and gradients apart."""
+    return [
+        call
+        for call in recording.collectives
+        if begin <= call.time < end and not (call.weight_of or call.gradient_of)
+        if not call.operation.endswith(NO_VALUES)
+    ]
+
+
+def _looks(evaluation: Evaluation) -> tuple[Evaluation, tuple[_Look, ...]]:
+    """How the result of an evaluation may be used though it is a rank's own, in whole or in part."""
+    if not _is_exchanged(evaluation):
+        return evaluation, _LOOKS_BY_HAND if evaluation.by_hand else _LOOKS
+    rank, recording = next(iter(evaluation.recordings.items()))
+    calls = _exchanges(recording, *evaluation.windows[rank])
+    local = left_local(evaluation.loop, calls)
+    if local is None:
+        return evaluation, ()
+    name, word = local
+    look = partial(_printed, announces=re.compile(word, re.IGNORECASE))
+    return replace(evaluation, reduced=f"{name} not"), (look,)
+
+
 def _gravest(evaluations: Iterable[Evaluation]) -> list[tuple[Evaluation, Mapping[int, Use]]]:
     """Of each loader the gravest use of a rank's own number, and the first evaluation that shows it.
 
     A loader may be made anew on another line, and its number used on the same one: that is the same use.
     """
     gravest: dict[tuple[Subject, ...], tuple[int, Evaluation, Mapping[int, Use]]] = {}
-    for evaluation in evaluations:
-        if _is_exchanged(evaluation):
-            continue
-        for gravity, look in enumerate(_LOOKS_BY_HAND if evaluation.by_hand else _LOOKS):
+    for evaluation, looks in map(_looks, evaluations):
+        for gravity, look in enumerate(looks):
             uses = _uses(evaluation, look)
             if uses and (evaluation.about not in gravest or gravity < gravest[evaluation.about][0]):
                 gravest[evaluation.about] = gravity, evaluation, uses
@@ -240,7 +264,7 @@ def _gravest(evaluations: Iterable[Evaluation]) -> list[tuple[Evaluation, Mappin
 
 def _uses(evaluation: Evaluation, look: _Look) -> dict[int, Use]:
     """What ranks do by their own number; that every rank prints its own is no use of it."""
-    prints = look in (_printed, _announced)
+    prints = look not in (_scheduled, _chosen)
     windows = dict(evaluation.windows)
     if prints:
         windows |= {rank: (begin, windows[rank][1]) for rank, begin in evaluation.ended.items()}

@@ -108,14 +108,14 @@ def skip_branch(before: Where | None, behind: Where | None) -> Where | None:
 
 
 def early_return(at: Where | None) -> Where | None:
-    """The branch that returns ahead of a line, in its function or in one that leads to it; None where it is not one."""
+    """The branch that leaves ahead of a line, in its function or in one that leads to it; None where it is not one."""
     tree = parsed(at.file) if at is not None else None
     if at is None or at.line is None or tree is None:
         return None
     line, visited = at.line, set[str]()
     while not isinstance(function := enclosing_function(tree, line), ast.Module):
         ahead = [
-            node for node in own_nodes(function) if isinstance(node, ast.If) and _returns_ahead(node, line)
+            node for node in own_nodes(function) if isinstance(node, ast.If) and _leaves_ahead(node, line)
         ]
         calls = calls_of(tree, function.name)
         if ahead or function.name in visited or len(calls) != 1:
@@ -125,9 +125,11 @@ def early_return(at: Where | None) -> Where | None:
     return None
 
 
-def _returns_ahead(branch: ast.If, line: int) -> bool:
-    returns = any(isinstance(node, ast.Return) for node in branch.body)
-    return returns and branch.lineno < line and line not in lines(*branch.body)
+def _leaves_ahead(branch: ast.If, line: int) -> bool:
+    last = branch.body[-1]
+    exits = isinstance(last, ast.Raise) and "SystemExit" in ast.unparse(last)
+    leaves = exits or isinstance(last, ast.Return)
+    return leaves and branch.lineno < line and line not in lines(*branch.body)
 
 
 def _handlers(tree: ast.Module, line: int) -> list[ast.ExceptHandler]:

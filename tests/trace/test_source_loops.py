@@ -158,6 +158,11 @@ def several(part):
     build()
 
 main()
+
+def ends(part):
+    if not part:
+        raise SystemExit(0)
+    build()
 """
 
 
@@ -170,6 +175,7 @@ main()
         pytest.param(16, None, id="no branch returns"),
         pytest.param(23, None, id="one of two"),
         pytest.param(25, None, id="in no function"),
+        pytest.param(30, 28, id="an exit"),
     ],
 )
 def test_the_branch_that_returns_ahead_of_a_line(tmp_path: Path, line: int, branch: int | None) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _SECONDS = 1.0
 _MOST = 100
 _LONGEST = 200
+_MOST_ENTRIES = 20
+"""Of a dict of metrics."""
 
 
 def install(session: Session) -> None:
@@ -63,6 +65,8 @@ class _Watch:
 
     def show(self, value: Any) -> str:
         """A value as print shows it, where asking for its text can do nothing else."""
+        if type(value) is dict and len(value) <= _MOST_ENTRIES:
+            return ", ".join(f"{self.show(key)}: {self.show(entry)}" for key, entry in value.items())
         plain = isinstance(value, str | int | float | bool | None)
         small = (
             isinstance(value, self.session.torch.Tensor) and value.device.type == "cpu" and value.numel() < 9

@@ -1,4 +1,6 @@
-from ddpdoctor.model import Level, Source
+import pytest
+
+from ddpdoctor.model import Level, Source, Where
 from ddpdoctor.recorder.events.files import Printed, Save
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
@@ -176,3 +178,27 @@ def test_what_is_printed_of_each_batch_is_not_the_result():
     batch = Printed(10.5, where(62), "batch 1: loss 0.75")
     finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(batch, LINE)}))
     assert finding.where == where(66)
+
+
+@pytest.mark.parametrize(("text", "told"), [("loss 1.25, accuracy 0.75", True), ("accuracy 0.75", False)])
+def test_a_loss_that_is_printed_beside_a_reduced_metric(tmp_path, text, told):
+    file = tmp_path / "train.py"
+    file.write_text(
+        "def evaluate(loader):\n    for x, y in loader:\n        loss += criterion(x, y)\n"
+        "        correct += hits(x, y)\n    dist.all_reduce(correct)\n    return loss, correct\n"
+    )
+
+    def change(rank, recording):
+        made = evaluating(recording, range(rank, 16, 2))
+        *passes, last = made.passes
+        reduced = Collective(11.2, Where(str(file), 5, "evaluate"), "all_reduce", shape=())
+        lines = [] if rank else [replace(LINE, text=text)]
+        last = replace(last, at=Where(str(file), 2, "evaluate"))
+        return replace(made, passes=(*passes, last), record=Record.made(reduced, *lines))
+
+    trace = recorded(change=change)
+    if told:
+        headline = only_finding("DD502", Source.RUN, trace).headline
+        assert headline.endswith("with loss not reduced over the ranks")
+    else:
+        passed("DD502", Source.RUN, trace)
