@@ -10,7 +10,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_exits import clock_exit
-from ddpdoctor.trace.local_exits import LocalExit, local_exit
+from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_of_the_infinite
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
@@ -44,7 +44,7 @@ class LocalDecision(StandstillCheck):
         loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
         And, as a warning, a training loop that ends by each rank's own clock, or by a number that was seen to differ
         between ranks (a loss, a count of tokens, what dist.reduce left on the ranks that are not its dst), where the
-        run did not come to that end.
+        run did not come to that end; and a backward that a rank leaves out where its own loss is not finite.
 
     Why it matters:
         Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until
@@ -106,8 +106,10 @@ class LocalDecision(StandstillCheck):
         """A loop that will end by what differs between ranks, though it has not yet."""
         if timed := clock_exit(last_update(next(iter(recordings.values())))):
             return [self._by_clock(tuple(recordings), timed)]
-        way_out = local_exit(recordings)
-        return [self._by_number(way_out)] if way_out else []
+        if way_out := local_exit(recordings):
+            return [self._by_number(way_out)]
+        skip = skip_of_the_infinite(recordings)
+        return [self._by_infinite_loss(skip)] if skip else []
 
     def _by_number(self, way_out: LocalExit) -> Finding:
         return self.warn(
@@ -121,6 +123,20 @@ class LocalDecision(StandstillCheck):
             evidence=by_state(way_out.values, lambda value: f"{way_out.name} = {value:.6g}"),
             confidence=Confidence.LIKELY,
             about=Kind.LINE.of(f"{way_out.at.file}:{way_out.at.line}"),
+        )
+
+    def _by_infinite_loss(self, skip: LocalExit) -> Finding:
+        return self.warn(
+            f"{ranks_phrase(skip.values)} each leave out the backward where their own loss is not finite",
+            why="A rank whose batch makes the loss infinite or NaN goes on to the next batch, while the others wait "
+            "for it in the backward. In the run that was looked at, every loss was finite.",
+            fix="bad = (~torch.isfinite(loss)).float()    # this rank's decision\n"
+            "dist.all_reduce(bad, op=dist.ReduceOp.MAX)\nif bad.item():        # the same on every rank\n    continue",
+            ranks=tuple(skip.values),
+            where=skip.at,
+            evidence=by_state(skip.values, lambda value: f"loss = {value:.6g}"),
+            confidence=Confidence.LIKELY,
+            about=Kind.LINE.of(f"{skip.at.file}:{skip.at.line}"),
         )
 
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:

@@ -15,7 +15,9 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.trace.clock_exits import reads_clock
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_loops import skip_branch
 from ddpdoctor.trace.syntax import called_name, enclosing_function, lines, own_nodes, parsed
+from ddpdoctor.trace.training import TrainingStep
 
 Numbers: TypeAlias = Mapping[str, float | None]
 _SAME = 1e-3
@@ -63,6 +65,38 @@ def local_exit(recordings: Mapping[int, Recording]) -> LocalExit | None:
             if result := _decided(at, way, moment, exchanged=exchanged):
                 return result
     return None
+
+
+def skip_of_the_infinite(recordings: Mapping[int, Recording]) -> LocalExit | None:
+    """A condition by which a rank leaves out a backward because its own loss is not finite; None where none is certain.
+
+    It is certain where the losses differ and nothing was exchanged between any forward and its backward.
+    """
+    for row in zip(*(recording.steps for recording in recordings.values()), strict=False):
+        losses = {
+            rank: step.backwards[-1].value
+            for rank, step in zip(recordings, row, strict=True)
+            if step.backwards
+        }
+        known = {rank: value for rank, value in losses.items() if value is not None}
+        if any(map(_exchanges_before_backward, row)):
+            return None
+        if len(known) == len(recordings) and _differ(known.values()) and row[0].forwards:
+            branch = skip_branch(row[0].forwards[-1].at, row[0].backwards[-1].at)
+            tests = _tests_on(branch) if branch else []
+            return LocalExit(branch, "loss", known) if branch and _asks_for_the_infinite(tests) else None
+    return None
+
+
+def _tests_on(line: Where) -> list[ast.expr]:
+    nodes = ast.walk(parsed(line.file) or ast.Module([], []))
+    return [node.test for node in nodes if isinstance(node, ast.If) and node.lineno == line.line]
+
+
+def _exchanges_before_backward(step: TrainingStep) -> bool:
+    begins = min((forward.time for forward in step.forwards), default=math.inf)
+    ends = max((backward.time for backward in step.backwards), default=0.0)
+    return any(begins <= call.time <= ends for call in step.collectives)
 
 
 @dataclass(frozen=True)
@@ -145,7 +179,7 @@ def _ways_out(
 def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: bool) -> LocalExit | None:
     """The number of each rank's own that decides this way out."""
     tree = parsed(at.file)
-    if tree is None or at.line is None or _is_for_the_infinite(way):
+    if tree is None or at.line is None or _asks_for_the_infinite(test for test, _ in way.tests):
         return None
     assigned = list(_assignments(way.loop))
     numbers = next(iter(moment.values())).numbers
@@ -161,9 +195,9 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
     return LocalExit(Where(at.file, way.line, at.function), name, values)
 
 
-def _is_for_the_infinite(way: _Exit) -> bool:
+def _asks_for_the_infinite(tests: Iterable[ast.expr]) -> bool:
     """Whether a condition asks whether a number is finite at all."""
-    calls = (node for test, _ in way.tests for node in ast.walk(test) if isinstance(node, ast.Call))
+    calls = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Call))
     return any(called_name(call) in _FINITE for call in calls)
 
 

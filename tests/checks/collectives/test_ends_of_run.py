@@ -418,3 +418,40 @@ def test_of_two_collectives_it_is_the_one_under_a_condition_on_the_rank(
     (finding,) = told.examine_run(trace)
     assert finding.where == gathers.at
     assert judged(silent, trace) is None
+
+
+@pytest.mark.parametrize(
+    ("guard", "exchanged", "told"),
+    [
+        ("if torch.isnan(loss):", False, True),
+        ("if torch.isnan(loss):", True, False),
+        ("if loss is None:", False, False),
+    ],
+)
+def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
+    tmp_path: Path, guard: str, exchanged: bool, told: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        f"for x in loader:\n    loss = model(x)\n    {guard}\n        continue\n    loss.backward()\n"
+    )
+
+    def change(rank: int, one: Recording) -> Recording:
+        def written(step: TrainingStep) -> TrainingStep:
+            forward = replace(step.forwards[0], at=Where(str(script), 2, "<module>"))
+            backward = replace(
+                step.backwards[0], at=Where(str(script), 5, "<module>"), value=1.0 + rank, reduced=(0,)
+            )
+            between = call("all_reduce", 3, time=(forward.time + backward.time) / 2)
+            calls = (between,) if exchanged else ()
+            return replace(step, forwards=(forward,), backwards=(backward,), collectives=calls)
+
+        return replace(one, steps=tuple(map(written, one.steps)))
+
+    judgement = DECIDED.examine_run(recorded(change=change))
+    if told:
+        (finding,) = judgement
+        assert (finding.level, finding.where.line) == (Level.WARN, 3)
+        assert finding.headline == "ranks 0-1 each leave out the backward where their own loss is not finite"
+    else:
+        assert isinstance(judgement, Passed)
