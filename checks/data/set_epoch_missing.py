@@ -89,18 +89,22 @@ class SetEpochMissing(Check):
         loops = [
             (rank, loop) for rank, loop in on_each_rank(trace.training(), _loops) if len(loop.passes) > 1
         ]
-        kept = grouped(on_each_rank(trace.training(), _kept), lambda pair: pair[1].at)
-        if kept:
-            return [self._kept(loops_of_line) for loops_of_line in kept]
-        if not loops:
-            return Skipped("no DataLoader has a second training pass")
         shuffled = [(rank, loop) for rank, loop in loops if loop.shuffles]
-        if not shuffled:
-            return Skipped("the samplers that train do not shuffle")
+        kept = grouped(on_each_rank(trace.training(), _kept), lambda pair: pair[1].at)
         repeating = grouped((pair for pair in shuffled if pair[1].repeats), lambda pair: pair[1].at)
         late = grouped((pair for pair in shuffled if pair[1].is_one_late), lambda pair: pair[1].at)
+        findings = [*map(self._kept, kept), *map(self._repeats, repeating), *map(self._begins_late, late)]
+        if findings:
+            return findings
+        if not shuffled:
+            none = (
+                "the samplers that train do not shuffle"
+                if loops
+                else "no DataLoader has a second training pass"
+            )
+            return Skipped(none)
         first = shuffled[0][1]
-        return [*map(self._repeats, repeating), *map(self._begins_late, late)] or Passed(
+        return Passed(
             f"{len(first.passes)} training passes over {first.loader.dataset} have orders of their own"
         )
 
