@@ -199,7 +199,7 @@ def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileE
     return {
         peer: asked
         for peer, other in recordings.items()
-        for asked in other.asked
+        for asked in reversed(other.asked)  # the first is what counts
         if peer != rank and other.host == recordings[rank].host
         if (asked.path, asked.at) == (made.path, question.at)
         if asked.there or any((event.action, event.path) == (made.action, made.path) for event in other.files)

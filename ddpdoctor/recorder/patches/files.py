@@ -59,7 +59,9 @@ _FOR_THEIR_CALLER = (
 """Packages that write the file that their caller names."""
 _LOGGING = "logging"
 """Adds lines to files that several ranks may keep open; a file that it empties is the script's, like any other."""
-_NOT_FOR_IT = ("_ddpdoctor_recorder", "importlib", "matplotlib.font_manager", "matplotlib.texmanager")
+_NOT_FOR_IT = ("importlib", "matplotlib.font_manager", "matplotlib.texmanager")
+_RECORDER = __name__.partition(".")[0]
+"""Stands between the script and what it calls, and opens no file but records."""
 _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
@@ -201,8 +203,11 @@ class _Watch:
 
 def _asks_for_another(module: str) -> bool:
     """Whether it opens files that whoever calls it has named."""
-    return module.partition(".")[0] in sys.stdlib_module_names or any(
-        module == package or module.startswith(f"{package}.") for package in _FOR_THEIR_CALLER
+    top = module.partition(".")[0]
+    return (
+        top == _RECORDER
+        or top in sys.stdlib_module_names
+        or any(module == package or module.startswith(f"{package}.") for package in _FOR_THEIR_CALLER)
     )
 
 

@@ -191,6 +191,19 @@ def test_a_folder_that_each_rank_makes_where_it_finds_none() -> None:
     assert finding.fix == "os.makedirs(path, exist_ok=True)"
 
 
+def test_of_several_questions_of_a_rank_the_first_counts() -> None:
+    """Its workers ask again in the next epoch, behind collectives."""
+    barrier = Collective(20.0, where(14), "barrier", number=0)
+    trace = asked_then_made(collectives=(barrier,))
+    ranks = []
+    for rank in trace.ranks:
+        assert rank.recording is not None
+        again = PathAsked("/jobs/out", 30.0, where(14))
+        asked = rank.recording.events(PathAsked)
+        ranks.append(replace(rank, recording=replace(rank.recording, children=(Record.made(again, *asked),))))
+    assert len(ask(CHECK.code, Source.RUN, replace(trace, ranks=tuple(ranks)))) == 1
+
+
 def test_a_folder_of_rank_0_that_others_wait_for() -> None:
     """They ask at another line, or after a barrier at the same one."""
     assert isinstance(ask(CHECK.code, Source.RUN, asked_then_made(lambda rank: 14 + 5 * rank)), Passed)
