@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import SECONDS, ddpdoctor, environment
+from tests.support.command import SECONDS, ddpdoctor, environment, in_process
 from tests.support.processes import running_below, wait_until
 
 
@@ -94,7 +94,7 @@ def test_a_rank_that_fails_is_named_in_one_line(tmp_path, instead, expected):
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path, arguments, expected):
-    done = ddpdoctor("bench", *arguments, "-q", cwd=tmp_path)
+    done = in_process("bench", *arguments, "-q", cwd=tmp_path)
     assert done.status == 2
     assert expected in done.err
     assert done.err.count("\n") == 1

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from tests.support.command import ddpdoctor
+from tests.support.command import in_process
 from tests.support.flight import entry, ring, waiting, write_job
 from tests.support.logs import raised, summary
 
@@ -25,7 +25,7 @@ def without_rank_2(rank):
 def test_a_folder_of_dumps_and_the_dumps_themselves(tmp_path, as_json):
     folder = write_job(tmp_path / "dumps", 4, without_rank_2, as_json=as_json)
     for arguments in ([folder.name], sorted(f"{folder.name}/{file.name}" for file in folder.iterdir())):
-        done = ddpdoctor("explain", *arguments, cwd=tmp_path)
+        done = in_process("explain", *arguments, cwd=tmp_path)
         assert done.status == 1
         said = " ".join(done.out.split())
         assert (
@@ -37,14 +37,14 @@ def test_a_folder_of_dumps_and_the_dumps_themselves(tmp_path, as_json):
 
 def test_dumps_of_a_healthy_job(tmp_path):
     write_job(tmp_path / "dumps", 4, lambda rank: ring(1, 9))
-    done = ddpdoctor("explain", "dumps", cwd=tmp_path)
+    done = in_process("explain", "dumps", cwd=tmp_path)
     assert (done.status, "FAIL" in done.out) == (0, False)
 
 
 def test_what_only_tells_of_the_timeout_gives_way_to_the_dumps(tmp_path):
     write_job(tmp_path / "dumps", 4, without_rank_2)
     (tmp_path / "job.log").write_text(TIMEOUT)
-    done = ddpdoctor("explain", "job.log", "dumps", "--format", "json", cwd=tmp_path)
+    done = in_process("explain", "job.log", "dumps", "--format", "json", cwd=tmp_path)
     (finding,) = json.loads(done.out)["findings"]
     assert (finding["code"], finding["ranks"]) == ("DD301", [2])
 
@@ -52,7 +52,7 @@ def test_what_only_tells_of_the_timeout_gives_way_to_the_dumps(tmp_path):
 def test_an_exception_stands_beside_the_dumps(tmp_path):
     write_job(tmp_path / "dumps", 4, without_rank_2)
     (tmp_path / "job.log").write_text(raised(2, "ValueError", "bad sample") + summary(2))
-    done = ddpdoctor("explain", "job.log", "dumps", "--format", "json", cwd=tmp_path)
+    done = in_process("explain", "job.log", "dumps", "--format", "json", cwd=tmp_path)
     assert {one["code"] for one in json.loads(done.out)["findings"]} == {"DD301", "DD304"}
 
 
@@ -77,7 +77,7 @@ FRAME = {"name": "\x1b[2Jmain", "filename": "/jobs/\x1b]0;title\x07train.py", "l
 )
 def test_a_hostile_dump_ends_in_a_sentence_and_status_2(tmp_path, said, why):
     (tmp_path / "fr_rank_0").write_bytes(pickle.dumps(said, protocol=2))
-    done = ddpdoctor("explain", "fr_rank_0", cwd=tmp_path)
+    done = in_process("explain", "fr_rank_0", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
     assert why in done.err
     assert "\x1b" not in done.err
@@ -86,7 +86,7 @@ def test_a_hostile_dump_ends_in_a_sentence_and_status_2(tmp_path, said, why):
 
 def test_hang_refuses_it_the_same_way(tmp_path):
     (tmp_path / "fr_rank_0\x1b[31m").write_bytes(pickle.dumps(Runs(), protocol=2))
-    done = ddpdoctor("hang", "--flight-recorder", ".", "--quiet", cwd=tmp_path)
+    done = in_process("hang", "--flight-recorder", ".", "--quiet", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
     assert "it imports posix.system" in done.err
     assert "\x1b" not in done.err
@@ -99,7 +99,7 @@ def test_no_control_character_of_a_frame_reaches_the_terminal(tmp_path):
         2,
         lambda rank: [waiting(1, frames=[FRAME], operation="all\x1b[31mreduce")] if rank else ring(1, 0),
     )
-    done = ddpdoctor("explain", "dumps", cwd=tmp_path)
+    done = in_process("explain", "dumps", cwd=tmp_path)
     assert done.status == 1
     assert "\\x1b[2Jmain" in done.out
     assert all(char.isprintable() or char == "\n" for char in done.out + done.err)

@@ -1,5 +1,7 @@
-"""Runs the command as a user would, in a process of its own."""
+"""Runs the command as a user would, in a process of its own; or in this one, where it starts no process itself."""
 
+import contextlib
+import io
 import json
 import os
 import random
@@ -10,6 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from ddpdoctor.cli import run
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 600
@@ -69,6 +75,18 @@ def ddpdoctor(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, 
         **popen,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def in_process(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Done:
+    """Run a command line in this process: a command that only reads takes a tenth of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        for name, value in (env or {}).items():
+            patch.setenv(name, value)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = run(arguments)
+    return Done(status, out.getvalue(), err.getvalue())
 
 
 def free_port() -> int:
