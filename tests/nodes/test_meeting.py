@@ -31,6 +31,14 @@ def together(*come_in: Callable[[], Nodes]) -> list[Nodes | NotMet]:
     return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
 
 
+def leave(met: list[Nodes | NotMet]) -> None:
+    """All at once: who leaves waits for the others to leave, for a second at most."""
+    with ThreadPoolExecutor() as pool:
+        for nodes in met:
+            if isinstance(nodes, Nodes):
+                pool.submit(nodes.close)
+
+
 def test_all_know_all_and_the_port_is_free_for_the_job() -> None:
     port = free_port()
     met = together(*(lambda node=node: come(node, port, 3) for node in range(3)))  # type: ignore[misc]
@@ -47,8 +55,7 @@ def test_all_know_all_and_the_port_is_free_for_the_job() -> None:
         1: ("node1", b"records"),
         2: ("node2", b"records"),
     }
-    for nodes in met:
-        nodes.close()
+    leave(met)
     assert leader.lost() == first.lost() == {}
 
 
@@ -70,15 +77,16 @@ def test_hosts_without_a_number_get_the_free_ones_in_the_order_of_their_names() 
         assert isinstance(nodes, Nodes)
         assert [facts.host for facts in nodes.facts.values()] == ["node0", "iron", "node2", "zinc"]
         assert nodes.facts[nodes.here.node_rank] == nodes.here
-        nodes.close()
+    leave(met)
 
 
 def test_who_never_came_is_known_to_all_who_did() -> None:
     port = free_port()
-    for nodes in together(lambda: come(0, port, 3, WAITS), lambda: come(1, port, 3, WAITS)):
+    met = together(lambda: come(0, port, 3, WAITS), lambda: come(1, port, 3, WAITS))
+    for nodes in met:
         assert isinstance(nodes, Nodes)
         assert nodes.absent == (2,)
-        nodes.close()
+    leave(met)
 
 
 def test_without_node_0_there_is_no_meeting() -> None:
@@ -95,9 +103,7 @@ def test_two_hosts_with_one_number() -> None:
     )
     (refused,) = [str(one) for one in met if isinstance(one, NotMet)]
     assert refused == "node 0 refused this host: --node-rank 1 was given on node1 and on node1"
-    for nodes in met:
-        if isinstance(nodes, Nodes):
-            nodes.close()
+    leave(met)
 
 
 def test_another_version_is_refused() -> None:
@@ -154,10 +160,11 @@ def test_what_is_no_command_of_ours_is_left_out() -> None:
             other.sendall(b"GET / HTTP/1.1\r\nHost: somewhere.else\r\n\r\n")
         return come(1, port)
 
-    for nodes in together(lambda: come(0, port), knock):
+    met = together(lambda: come(0, port), knock)
+    for nodes in met:
         assert isinstance(nodes, Nodes)
         assert nodes.absent == ()
-        nodes.close()
+    leave(met)
 
 
 def test_the_loss_of_a_host_is_told_to_the_others() -> None:
@@ -170,8 +177,7 @@ def test_the_loss_of_a_host_is_told_to_the_others() -> None:
         time.sleep(0.05)
     assert leader.lost() == {1: "its connection closed"}
     assert second.lost() == {1: "its connection closed"}
-    for nodes in met:
-        nodes.close()
+    leave(met)
 
 
 def test_the_states_of_all_are_known_to_all() -> None:
@@ -186,8 +192,7 @@ def test_the_states_of_all_are_known_to_all() -> None:
         0: "state 0",
         1: "state 1",
     }
-    for nodes in met:
-        nodes.close()
+    leave(met)
 
 
 @pytest.mark.parametrize(
