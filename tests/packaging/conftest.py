@@ -52,12 +52,12 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", checkout, tmp_path_factory.mktemp("wheel"))
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Callable[..., Path]:
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Makes a virtual environment that sees our dependencies, and installs into it; returns its python."""
 
     def make(*install: str | Path) -> Path:
-        folder = tmp_path / "environment"
+        folder = tmp_path_factory.mktemp("environment")
         venv.create(folder, symlinks=True, with_pip=False)
         python = folder / "bin" / "python"
         # A path in a .pth file lends the dependencies; the .pth of an editable install in there stays unread.
@@ -70,9 +70,22 @@ def environment(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
+@pytest.fixture(scope="session")
+def installed(environment: Callable[..., Path], wheel: Path) -> Path:
+    """The python of an environment that has the wheel."""
+    return environment(wheel)
+
+
 def pip_install(python: Path, what: str | Path) -> None:
     """Install something of this machine, without its dependencies."""
-    options = ("--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed", "--quiet")
+    options = (
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "--ignore-installed",
+        "--no-compile",
+        "--quiet",
+    )
     editable = ("--editable",) if str(what).startswith("editable:") else ()
     target = str(what).removeprefix("editable:")
     pip = (sys.executable, "-m", "pip", "--python", python)

@@ -97,21 +97,19 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     assert not (tmp_path / "bad").exists()
 
 
-def test_the_action_fails_where_something_is_found_and_annotates_it(environment, wheel, tmp_path):
-    python = environment(wheel)
-    done = run_check(python, tmp_path, NPROC="2", BACKEND="nosuch", ARGS="--select DD013")
+def test_the_action_fails_where_something_is_found_and_annotates_it(installed, tmp_path):
+    done = run_check(installed, tmp_path, NPROC="2", BACKEND="nosuch", ARGS="--select DD013")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "::error" in done.stdout
     assert "| FAIL | DD013 |" in (tmp_path / "summary.md").read_text()
 
 
-def test_options_of_the_action_are_words_and_never_code(environment, wheel, tmp_path):
-    python = environment(wheel)
+def test_options_of_the_action_are_words_and_never_code(installed, tmp_path):
     for inputs in (
         {"ARGS": "--select $(touch bad);touch bad *"},
         {"LAUNCH": "nosuch $(touch bad) ;touch bad"},
     ):
-        assert run_check(python, tmp_path, **inputs).returncode == 2
+        assert run_check(installed, tmp_path, **inputs).returncode == 2
     assert not (tmp_path / "bad").exists()
 
 

@@ -13,25 +13,26 @@ SETTINGS = ("wheel", "sdist", "editable", "PYTHONPATH", "bare checkout")
 TRAP = 'raise ImportError("a module of the user: ddpdoctor has no business here")\n'
 
 
-@pytest.fixture
-def users_folder(tmp_path):
+@pytest.fixture(scope="module")
+def users_folder(tmp_path_factory):
     """A project with folders that are called as ours are."""
+    project = tmp_path_factory.mktemp("project")
     for name in ("checks", "sample_trainer", "tests"):
-        (tmp_path / "project" / name).mkdir(parents=True)
-        (tmp_path / "project" / name / "__init__.py").write_text(TRAP)
-    return tmp_path / "project"
+        (project / name).mkdir()
+        (project / name / "__init__.py").write_text(TRAP)
+    return project
 
 
-@pytest.fixture(params=SETTINGS)
+@pytest.fixture(scope="module", params=SETTINGS)
 def ddpdoctor(request, environment, users_folder, checkout):
     """Runs Python code with ddpdoctor in one of the settings."""
     setting = request.param
-    installed = {
-        "wheel": lambda: [request.getfixturevalue("wheel")],
-        "sdist": lambda: [request.getfixturevalue("sdist")],
-        "editable": lambda: [f"editable:{checkout}"],
+    pythons = {
+        "wheel": lambda: request.getfixturevalue("installed"),
+        "sdist": lambda: environment(request.getfixturevalue("sdist")),
+        "editable": lambda: environment(f"editable:{checkout}"),
     }
-    python = environment(*installed.get(setting, list)())
+    python = pythons.get(setting, environment)()
     cwd = checkout if setting == "bare checkout" else users_folder
     environ = {"PYTHONPATH": str(checkout)} if setting == "PYTHONPATH" else {}
     return lambda *arguments: run(python, *arguments, cwd=cwd, **environ)
