@@ -24,10 +24,6 @@ class Imagined:
     ranks: tuple[int, ...]
     """The real ranks, in order."""
 
-    def host_of(self, rank: int) -> int:
-        """The number of the simulated host of a rank."""
-        return rank // self.nproc
-
 
 @dataclass(frozen=True)
 class Launch:

@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,10 +58,6 @@ class ImaginedJob:
             "ROLE_RANK": rank,
             "ROLE_WORLD_SIZE": self.size,
         }
-
-    def real_among(self, ranks: Sequence[int]) -> tuple[int, ...]:
-        """Those of some ranks that are processes."""
-        return tuple(rank for rank in ranks if rank in self.real)
 
 
 def take_place(environ: MutableMapping[str, str], argv: list[str]) -> None:
