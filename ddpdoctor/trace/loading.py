@@ -210,11 +210,21 @@ def _side_by_side(drawn: Mapping[int, _Drawn]) -> Iterator[tuple[int, dict[int, 
 
     Where one line makes a loader for each of several tasks, each rank may go over them in an order of its own: then
     loaders belong together that are over the same data. Where no two are, the order is all there is to go by, unless
-    loaders take turns.
+    loaders take turns. Where each loader is gone over once and ranks do not have the same ones, a rank has decided for
+    itself what it goes on with: then loaders belong together that are over the same data at the same place.
     """
     if max(len({loader.index for loader, _ in passes}) for passes in drawn.values()) > 1:
         keyed = {rank: _by_identity(passes) for rank, passes in drawn.items()}
         common = set.intersection(*(set(by_key) for by_key in keyed.values()))
+        if (
+            common
+            and all(map(_is_each_new, drawn.values()))
+            and any(set(keys) > common for keys in keyed.values())
+        ):
+            for number, row in enumerate(zip(*drawn.values(), strict=False)):
+                if len({_identity(loader) for loader, _ in row}) == 1:
+                    yield number, dict(zip(drawn, row, strict=True))
+            return
         if common or any(_takes_turns(by_key) for by_key in drawn.values()):
             for key in (key for key in next(iter(keyed.values())) if key in common):
                 yield int(str(key[-1])), {rank: by_key[key] for rank, by_key in keyed.items()}
@@ -242,6 +252,11 @@ def _by_identity(drawn: _Drawn) -> dict[_Key, tuple[Loader, Pass]]:
 
 def _identity(loader: Loader) -> _Key:
     return loader.samples, loader.content, loader.batch_size, loader.sampler and loader.sampler.name
+
+
+def _is_each_new(drawn: _Drawn) -> bool:
+    """Whether each loader was gone over once, as those that are made for an epoch."""
+    return len({loader.index for loader, _ in drawn}) == len(drawn)
 
 
 def _takes_turns(drawn: _Drawn) -> bool:
