@@ -340,3 +340,37 @@ def test_the_gpu_of_the_local_rank_stays(tmp_path):
     text = 'device = f"cuda:{local_rank}"\ntorch.cuda.set_device(device)  # here\n'
     with pytest.raises(CannotPatch, match="local rank already"):
         patched("gpu_of_rank", text, tmp_path)
+
+
+def test_iterators_that_are_begun_anew_are_counted(tmp_path):
+    text = """\
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler)
+    batches = iter(loader)
+    for step in range(24):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            batches = iter(loader)  # here
+            batch = next(batches)
+    """
+    assert patched("set_epoch", text, tmp_path) == changed(
+        text,
+        ("for step", "epoch = 0\nfor step"),
+        (
+            "        batches = iter(loader)  # here",
+            "        epoch += 1\n        sampler.set_epoch(epoch)\n        batches = iter(loader)  # here",
+        ),
+    )
+
+
+def test_ranks_decide_by_a_sum_that_all_of_them_have(tmp_path):
+    text = """\
+    for epoch in range(4):
+        dist.reduce(total, dst=0)
+        loss = total.item()
+        if loss > best:  # here
+            break
+    """
+    after = patched("agree", text, tmp_path)
+    assert after == changed(text, ("dist.reduce(total, dst=0)", "dist.all_reduce(total)"))

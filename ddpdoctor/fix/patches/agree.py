@@ -7,7 +7,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import any_rank, differs_around, means, plain_if
-from ddpdoctor.fix.names import free
+from ddpdoctor.fix.names import DIST, argument, calls, free, qualified, use
 from ddpdoctor.fix.patches.reduced_metric import metrics
 from ddpdoctor.fix.source import Node, Source
 
@@ -21,6 +21,14 @@ def apply(case: Case) -> str:
     """
     source = case.source
     condition = _condition(source, case)
+    loop = source.enclosing(condition, cst.For, cst.While, cst.FunctionDef)
+    if reduced := [
+        call for call in calls(source, "reduce", within=loop) if _is_to_one(source, call, condition)
+    ]:
+        for call in reduced:
+            source.replace(call.func, use(source, f"{DIST}.all_reduce"))
+            source.remove_argument(call, argument(call, "dst", 1))
+        return "the sum on every rank, by all_reduce"
     outer = differs_around(source, condition)
     if outer is not None:
         numbers = metrics(source, outer.test)[:1]
@@ -55,6 +63,13 @@ def _condition(source: Source, case: Case) -> Node:
     if not before:
         raise CannotPatch("no condition by which a rank leaves is beside it")
     return before[-1]
+
+
+def _is_to_one(source: Source, call: Node, condition: Node) -> bool:
+    """Whether it gives a sum to one rank only, before the condition."""
+    is_before = source.line(call) < source.line(condition)
+    is_reduce = qualified(source, call.func) == f"{DIST}.reduce"
+    return is_before and is_reduce and argument(call, "dst", 1) is not None
 
 
 def _leaves(source: Source, condition: Node) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import libcst as cst
 
+from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import (
     argument,
     calls,
     dotted,
+    free,
     has_group,
     is_optional,
     may_lack_group,
@@ -19,8 +23,34 @@ from ddpdoctor.fix.source import Node, Source
 
 
 def apply(case: Case) -> str:
-    """Call ``set_epoch`` where the loop over epochs begins."""
-    return tell_epoch(case.source, case.loop)
+    """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew."""
+    source, statement = case.source, case.statement
+    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    begun = body.value if isinstance(body, cst.Assign) else None
+    if isinstance(begun, cst.Call) and dotted(begun.func) == "iter" and begun.args:
+        return _count_iterators(source, statement, begun.args[0].value)
+    return tell_epoch(source, case.loop)
+
+
+def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
+    """Count the iterators of a loader, each of which is a pass, and tell its sampler before the next."""
+    function = source.enclosing(statement, cst.FunctionDef)
+    around = list(takewhile(lambda node: node is not function, source.above(statement)))
+    loops = [node for node in around if isinstance(node, (cst.For, cst.While))]
+    if not loops or dotted(loader) is None:
+        raise CannotPatch(f"the passes that begin at line {source.line(statement)} are in no loop")
+    epoch, name = free(source, statement, "epoch"), _sampler_of(source, loader) or f"{dotted(loader)}.sampler"
+    source.insert_before(loops[-1], f"{epoch} = 0")
+    source.insert_before(statement, f"{epoch} += 1\n{name}.set_epoch({epoch})")
+    return f"{name}.set_epoch before each pass"
+
+
+def _sampler_of(source: Source, loader: Node) -> str | None:
+    """The name of the sampler that a loader is made with in the same function."""
+    made = value_of(source, loader)
+    sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
+    is_named = sampler is not None and dotted(sampler.value) and source.scope(made) is source.scope(loader)
+    return str(source.code(sampler.value)) if is_named and sampler is not None else None
 
 
 def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
@@ -91,10 +121,7 @@ def _of_value(source: Source, loop: Node, loader: Node, around: EpochLoop) -> st
         source.replace(loader, "loader")
         return "loader.sampler"
     if around.inner is loop:
-        made = value_of(source, loader)
-        sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
-        if sampler is not None and dotted(sampler.value) and source.scope(made) is source.scope(loop):
-            name: str = source.code(sampler.value)
+        if name := _sampler_of(source, loader):
             return name
     else:
         made = _assigned_at(source, around)
