@@ -90,7 +90,7 @@ class RankObserver:
         if rank.ended:
             return Observation(RankActivity.LEFT, rank.moved)
         if rank.elsewhere or not (rank.beat is None or rank.beat.main):
-            return self._by_beat(now, rank)
+            return replace(self._by_beat(now, rank), destroyed_group=rank.destroyed_group)
         fresh = rank.beat is not None and now - rank.beat.time < FRESH_SECONDS
         place = self.place(rank) if fresh else None
         if now - rank.moved < QUIET_SECONDS and not (place and place.waits):

@@ -240,5 +240,7 @@ def test_a_rank_on_another_host_is_judged_by_what_it_says(
     observer = RankObserver(os.getpid())
     assert observer.look(now, {0: rank}, ()).popitem()[1].activity is activity
     assert not observer.vanished({0: replace(rank, pid=1 << 30)})
+    left_group = replace(rank, destroyed_group=True)
+    assert observer.look(now, {0: left_group}, ()).popitem()[1].destroyed_group
     here = replace(rank, elsewhere=False, beat=replace(beat, main=False))
     assert observer.look(now, {0: here}, ()).popitem()[1].activity is activity
