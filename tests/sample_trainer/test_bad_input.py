@@ -1,16 +1,13 @@
 """What a user gets wrong: one clear line from one rank, exit status 2, and all ranks gone."""
 
-import os
 import socket
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.sample_trainer.bundled import FOLDER
-from tests.support.forked import run_forked
+from tests.support.forked import ALONE, run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +88,14 @@ def test_metrics_that_cannot_be_written_end_all_ranks(tmp_path):
     assert "failed: TrainerError" in (run / "run.json").read_text()
 
 
+def told_alone(folder: Path, *words: str, **variables: str) -> str:
+    """The last line of a process that no launcher started, with these variables."""
+    ran = run_forked(TRAINER, folder / "ran", *words, nproc=1, record=False, environ={**ALONE, **variables})
+    assert ran.statuses == (2,), ran.errors
+    (line,) = (line for line in ran.errors[0].splitlines() if "rainer" in line)
+    return line.removeprefix("trainer: ")
+
+
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
@@ -100,17 +105,7 @@ def test_metrics_that_cannot_be_written_end_all_ranks(tmp_path):
     ],
 )
 def test_a_launchers_variables_that_cannot_be_used_are_named(tmp_path, variables, said):
-    done = subprocess.run(
-        [sys.executable, str(TRAINER)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=tmp_path,
-        env={**os.environ, "RANK": "0", "WORLD_SIZE": "1", **variables},
-    )
-    assert done.returncode == 2
-    assert next(one for one in done.stderr.splitlines() if "rainer" in one).startswith(f"trainer: {said}")
+    assert told_alone(tmp_path, **{"RANK": "0", "WORLD_SIZE": "1", **variables}).startswith(said)
 
 
 def test_a_port_that_is_taken_is_named(tmp_path):
@@ -118,32 +113,16 @@ def test_a_port_that_is_taken_is_named(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, str(TRAINER), f"parallel.master_port={port}", "parallel.device=cpu"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-            cwd=tmp_path,
-        )
-    assert done.returncode == 2
-    line = f"trainer: rank 0 cannot listen at tcp://127.0.0.1:{port}: another program has that port; choose another"
-    assert [one for one in done.stderr.splitlines() if "trainer" in one] == [line]
+        line = told_alone(tmp_path, f"parallel.master_port={port}", "parallel.device=cpu")
+    assert (
+        line
+        == f"rank 0 cannot listen at tcp://127.0.0.1:{port}: another program has that port; choose another"
+    )
 
 
 def test_ranks_that_nobody_started_are_not_waited_for(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(TRAINER), "parallel.world_size=2"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(
-        "trainer: parallel.world_size is 2 and nobody started 2 ranks: use torchrun"
-    )
+    line = told_alone(tmp_path, "parallel.world_size=2")
+    assert line.startswith("parallel.world_size is 2 and nobody started 2 ranks: use torchrun")
 
 
 def test_a_dry_run_shows_what_would_be_done_on_one_rank(tmp_path):

@@ -1,9 +1,6 @@
-"""The trainer as a user runs it: alone, and on three ranks under torchrun, once each."""
+"""The trainer alone, as ``python trainer.py`` runs it, and on three ranks, once each; docs/trainer.md starts both."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +8,35 @@ import pytest
 import torch
 
 from tests.sample_trainer.bundled import FOLDER, module
+from tests.support.forked import ALONE, Ran, run_forked
 
 pytestmark = pytest.mark.slow
 
 TRAINER = FOLDER / "trainer.py"
 RANKS = 3
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
-LAUNCHER_VARIABLES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
-def train(folder: Path, *launcher: str) -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES}
-    words = ("parallel.device=cpu", "train.steps=8", "run.log_every=3", f"run.folder={folder}")
-    return subprocess.run(
-        [*launcher, str(TRAINER), *words],
-        capture_output=True,
-        text=True,
-        env=environ,
-        check=False,
-        timeout=240,
-    )
+def train(folder: Path, place: Path, **options: Any) -> Ran:
+    words = ("parallel.device=cpu", "train.steps=8", "run.log_every=3", f"run.folder={place}")
+    ran = run_forked(TRAINER, folder / "ran", *words, record=False, **options)
+    assert set(ran.statuses) == {0}, ran.errors
+    return ran
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("alone") / "new"
-    done = train(folder, sys.executable)
-    assert done.returncode == 0, done.stderr
-    return folder
+    folder = tmp_path_factory.mktemp("alone")
+    train(folder, folder / "new", nproc=1, environ=ALONE)
+    return folder / "new"
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("together")
-    done = train(folder, *TORCHRUN)
-    assert done.returncode == 0, done.stderr
+    ran = train(folder, folder / "new", nproc=RANKS)
     # Rank 0 alone logs: two epochs and two evaluations.
-    assert sum("loss" in line for line in done.stderr.splitlines()) == 4
-    return folder
+    assert [sum("loss" in line for line in errors.splitlines()) for errors in ran.errors] == [4, 0, 0]
+    return folder / "new"
 
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
@@ -69,11 +57,10 @@ def test_it_learns_without_a_launcher(alone):
 
 
 def test_a_seed_gives_the_same_run_again(alone, tmp_path):
-    done = train(tmp_path, sys.executable)
-    assert done.returncode == 0, done.stderr
+    train(tmp_path, tmp_path / "new", nproc=1, environ=ALONE)
     first, again = (
-        json.loads(next(one.glob("checkpoints/step-00000016/manifest.json")).read_text())["files"]
-        for one in (alone, tmp_path)
+        json.loads((run / "checkpoints" / "step-00000016" / "manifest.json").read_text())["files"]
+        for run in (alone, tmp_path / "new")
     )
     assert again == first  # the random generators' states are among them
 

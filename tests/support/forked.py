@@ -32,6 +32,14 @@ from ddpdoctor.trace import Trace
 from tests.support.watcher import sitecustomize as watcher
 
 ROOT = Path(__file__).parents[2]
+ALONE = dict.fromkeys(
+    [
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT"),
+        *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
+    ]
+)
+"""The environment of a process that no launcher started."""
 _LOOK_SECONDS = 0.2
 _STOPPED = (-15, -9)
 """What ends ranks that had to be stopped."""
@@ -65,7 +73,7 @@ def run_forked(
     seconds: float = SECONDS,
     hang_after: float | None = None,
     slot: int = 0,
-    environ: Mapping[str, str] | None = None,
+    environ: Mapping[str, str | None] | None = None,
     imagined: Imagined | None = None,
     **recorder: Any,
 ) -> Ran:
@@ -75,7 +83,7 @@ def run_forked(
         folder: empty, or absent; everything that is written goes there, and it is the working directory.
         record: whether the recorder is there; without it nothing is judged.
         hang_after: seconds without progress after which it is looked at, stopped and judged as one that hangs.
-        environ: variables of the ranks.
+        environ: variables of the ranks, beside those that torchrun sets or in their place; None takes one away.
         imagined: the job that the script is to see; only its real ranks run, whatever ``nproc`` is.
         slot: which process forks the ranks; each runs one script at a time.
         recorder: fields of RecorderOptions: batches, full, rehearse.

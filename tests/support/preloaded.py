@@ -111,7 +111,11 @@ def _be_rank(rank: int, port: int, request: Mapping[str, Any]) -> int:
     own.mkdir(parents=True)
     _become_process(own)
     os.chdir(request["work"])
-    os.environ.update(_environ(rank, port, request))
+    for name, value in _environ(rank, port, request).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     words = list(request["words"])
     sys.argv[:] = words
     sys.path[0] = str(Path(words[0]).parent)
@@ -138,10 +142,10 @@ def _become_process(own: Path) -> None:
     atexit._clear()
 
 
-def _environ(rank: int, port: int, request: Mapping[str, Any]) -> dict[str, str]:
+def _environ(rank: int, port: int, request: Mapping[str, Any]) -> dict[str, str | None]:
+    """The variables of a rank; None for those that are not to be set."""
     size = str(request["nproc"])
     return {
-        **request["environ"],
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",
@@ -153,6 +157,7 @@ def _environ(rank: int, port: int, request: Mapping[str, Any]) -> dict[str, str]
         "TORCHELASTIC_RUN_ID": "none",
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
+        **request["environ"],
     }
 
 
