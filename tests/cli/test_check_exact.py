@@ -7,7 +7,7 @@ import pytest
 
 from ddpdoctor.job.command import RECORD
 from ddpdoctor.model import CheckResult, Outcome
-from tests.support.command import ddpdoctor
+from tests.support.command import in_process
 from tests.support.forked import Ran, judged_again, run_forked
 
 pytestmark = pytest.mark.slow
@@ -48,24 +48,24 @@ def outcome(ran: Ran) -> CheckResult:
     return next(result for result in ran.results if result.code == "DD228")
 
 
+def compared(folder: Path, *arguments: str) -> Ran:
+    """A run of two ranks, judged by what one process on their samples came to."""
+    ran = run(folder, *arguments)
+    replayed = run(folder, *arguments, exact=str(folder / "of_2" / "run" / RECORD), nproc=1)
+    return judged_again(ran, replace(ran.trace, exact=replayed.trace.ranks[0].recording.exact))
+
+
 def test_a_right_script_has_the_gradient_of_one_process(tmp_path):
-    ran = run(tmp_path)
-    replayed = run(tmp_path, exact=str(tmp_path / "of_2" / "run" / RECORD), nproc=1)
-    judged = judged_again(ran, replace(ran.trace, exact=replayed.trace.ranks[0].recording.exact))
+    judged = compared(tmp_path)
     assert outcome(judged).outcome is Outcome.PASS
     assert "is 1 times that of one process on the same samples" in outcome(judged).text
     assert judged.findings == ()
 
 
 def test_a_factor_is_proven(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
-    options = ("--nproc", "2", "--select", "DD211,DD228", "--exact", "--ignore", "group", "--format", "json")
-    done = ddpdoctor(
-        "check", *options, "-q", "train.py", "twice", cwd=tmp_path, env={"TMPDIR": str(tmp_path)}
-    )
-    (finding,) = done.report["findings"]
-    assert finding["code"] == "DD211"
-    proof = [one["text"] for one in finding["evidence"] if one["text"].startswith("proven: ")]
+    (finding,) = compared(tmp_path, "twice").findings
+    assert finding.code == "DD211"
+    proof = [evidence.text for evidence in finding.evidence if evidence.text.startswith("proven: ")]
     assert proof[0].startswith("proven: the gradient of the first update is 2 times that of one process")
 
 
@@ -82,6 +82,6 @@ def test_what_rightly_differs_is_not_compared(tmp_path, argument, reason):
 
 
 def test_a_launch_line_cannot_be_run_in_one_process(tmp_path):
-    done = ddpdoctor("check", "--exact", "--", "torchrun", "train.py", cwd=tmp_path)
+    done = in_process("check", "--exact", "--", "torchrun", "train.py", cwd=tmp_path)
     assert (done.status, done.out) == (2, "")
     assert "--exact runs the script in a single process" in done.err

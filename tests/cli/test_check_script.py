@@ -37,8 +37,6 @@ TRAINING = """
             optimizer.step()
     dist.destroy_process_group()
 """
-RANKS = "(?:ranks 0-1|rank [01])"
-"""Those of which both fail: torchrun ends the other one where it has not come so far, on a busy machine."""
 
 
 def write(folder: Path, text: str, name: str = "train.py") -> Path:
@@ -51,14 +49,14 @@ def line_of(script: Path, text: str) -> int:
     return next(number for number, line in enumerate(script.read_text().splitlines(), 1) if text in line)
 
 
-def check(folder: Path, *words: str, options: tuple[str, ...] = (), **env: str) -> Done:
+def check(folder: Path, *words: str, options: tuple[str, ...] = (), nproc: int = 2, **env: str) -> Done:
     """Run it without the examination of host and group, in an own temporary folder."""
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
     arguments = (
         "check",
         "--nproc",
-        "2",
+        str(nproc),
         "--ignore",
         "host,group",
         "--format",
@@ -110,30 +108,30 @@ def test_own_hook_and_directory_and_a_closed_stdout_and_a_fork(tmp_path: Path) -
     raise KeyError('split')
     """,
     )
-    done = check(tmp_path, "train.py")
+    done = check(tmp_path, "train.py", nproc=1)
     headline = only_finding(done)["headline"]
-    assert re.fullmatch(rf"{RANKS} failed with KeyError \"'split'\" in the training run", headline)
+    assert headline == "rank 0 failed with KeyError \"'split'\" in the training run"
     assert only_finding(done)["where"]["line"] == 13
-    assert re.search(r"^\[rank [01]\] my own hook$", done.err, re.MULTILINE)
+    assert "my own hook\n" in done.err
 
 
 def test_an_exit_status_of_its_own(tmp_path: Path) -> None:
     write(tmp_path, f"{GROUP}    dist.barrier()\n    os._exit(5)\n")
-    finding = only_finding(check(tmp_path, "train.py"))
-    assert re.fullmatch(rf"{RANKS} ended with exit status 5 in the training run", finding["headline"])
+    finding = only_finding(check(tmp_path, "train.py", nproc=1))
+    assert finding["headline"] == "rank 0 ended with exit status 5 in the training run"
     assert finding["where"]["line"] == 8
 
 
 def test_a_syntax_error(tmp_path: Path) -> None:
     write(tmp_path, "import torch\ndef f(:\n")
-    finding = only_finding(check(tmp_path, "train.py"))
-    assert re.match(rf"{RANKS} failed with SyntaxError", finding["headline"])
+    finding = only_finding(check(tmp_path, "train.py", nproc=1))
+    assert finding["headline"].startswith("rank 0 failed with SyntaxError")
     assert (finding["where"]["file"], finding["where"]["line"]) == ("train.py", 2)
 
 
 def test_a_missing_module_before_torch_is_imported(tmp_path: Path) -> None:
     write(tmp_path, "import no_such_module_of_mine\nimport torch\n")
-    finding = only_finding(check(tmp_path, "train.py"))
+    finding = only_finding(check(tmp_path, "train.py", nproc=1))
     assert "ModuleNotFoundError \"No module named 'no_such_module_of_mine'\"" in finding["headline"]
     assert finding["where"]["line"] == 1
 
@@ -141,22 +139,22 @@ def test_a_missing_module_before_torch_is_imported(tmp_path: Path) -> None:
 def test_an_argument_that_the_script_needs(tmp_path: Path) -> None:
     parse = "import argparse\nimport torch\np = argparse.ArgumentParser()\np.add_argument('data')\np.parse_args()\n"
     write(tmp_path, parse)
-    finding = only_finding(check(tmp_path, "train.py"))
-    assert re.fullmatch(rf"{RANKS} ended with exit status 2 in the training run", finding["headline"])
+    finding = only_finding(check(tmp_path, "train.py", nproc=1))
+    assert finding["headline"] == "rank 0 ended with exit status 2 in the training run"
     assert "the following arguments are required: data" in finding["evidence"][0]["text"]
     assert "ARGS..." in finding["fix"]
 
 
 def test_no_process_group_is_no_bill_of_health(tmp_path: Path) -> None:
     write(tmp_path, "import torch\nprint('hello')\n")
-    done = check(tmp_path, "train.py")
+    done = check(tmp_path, "train.py", nproc=1)
     assert (done.status, done.codes()) == (2, set())
     assert any("initialized no process group" in note for note in done.report["notes"])
 
 
 def test_a_script_that_asks_for_a_gpu_gets_the_hint(tmp_path: Path) -> None:
     write(tmp_path, GROUP + "    torch.nn.Linear(2, 2).cuda()\n")
-    done = check(tmp_path, "train.py", CUDA_VISIBLE_DEVICES="")
+    done = check(tmp_path, "train.py", nproc=1, CUDA_VISIBLE_DEVICES="")
     assert done.status == 1
     assert any("ddpdoctor check --rehearse" in note for note in done.report["notes"])
 
