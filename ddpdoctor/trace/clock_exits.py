@@ -6,12 +6,17 @@ import ast
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.source_loops import exit_branches
-from ddpdoctor.trace.syntax import called_name, enclosing_function, own_nodes, parsed
+from ddpdoctor.trace.syntax import (
+    computed_from,
+    enclosing_function,
+    is_named,
+    may_be_exchanged,
+    own_nodes,
+    parsed,
+)
 
 _CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "now", "utcnow"}
 _MODULES = {"time", "datetime"}
-_HARMLESS = {"print", "round", "float", "int", "bool", "max", "min", "abs", "str", "info", "debug", "write"}
-"""Calls that a number may be given to without becoming the same on all ranks."""
 
 
 def clock_exit(update: Where | None) -> Where | None:
@@ -25,25 +30,14 @@ def clock_exit(update: Where | None) -> Where | None:
         return None
     branches = exit_branches(update)
     scope = enclosing_function(tree, update.line)
-    names = _from_clock(scope)
-    if _may_be_exchanged(scope, names):
+    names = computed_from(scope, reads_clock)
+    if may_be_exchanged(scope, names, reads_clock):
         return None
     constants = _constants(tree) | _constants(scope)
     conditions = (node for node in own_nodes(scope) if isinstance(node, ast.If | ast.While))
     timed = (node for node in conditions if _is_over(node.test, names, constants))
     line = next((node.lineno for node in timed if node.lineno in branches), None)
     return Where(update.file, line, update.function) if line else None
-
-
-def _from_clock(scope: ast.AST) -> set[str]:
-    """Names that are computed from the time; not those that hold a time, such as when it began."""
-    names: set[str] = set()
-    assigned = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
-    for _ in range(3):
-        for node in assigned:
-            if any(reads_clock(part) or _is_named(part, names) for part in ast.walk(node.value)):
-                names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    return names
 
 
 def reads_clock(node: ast.AST) -> bool:
@@ -56,23 +50,6 @@ def reads_clock(node: ast.AST) -> bool:
         last = getattr(owner, "attr", getattr(owner, "id", ""))
         return function.attr in _CLOCKS and last in _MODULES
     return isinstance(function, ast.Name) and function.id in _CLOCKS - {"now", "utcnow"}
-
-
-def _is_named(node: ast.AST, names: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in names
-
-
-def _may_be_exchanged(scope: ast.AST, names: set[str]) -> bool:
-    """Whether a function that nobody here knows is given something that was computed from the time."""
-    for node in own_nodes(scope):
-        if isinstance(node, ast.Call) and not reads_clock(node):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            parts = [part for argument in given for part in ast.walk(argument)]
-            if called_name(node) not in _HARMLESS and any(
-                _is_named(p, names) or reads_clock(p) for p in parts
-            ):
-                return True
-    return False
 
 
 def _constants(tree: ast.AST) -> set[str]:
@@ -98,7 +75,7 @@ def _is_number(node: ast.AST) -> bool:
 def _is_fixed(node: ast.AST, constants: set[str]) -> bool:
     if isinstance(node, ast.BinOp):
         return _is_fixed(node.left, constants) and _is_fixed(node.right, constants)
-    return _is_number(node) or _is_named(node, constants)
+    return _is_number(node) or is_named(node, constants)
 
 
 def _is_over(test: ast.expr, names: set[str], constants: set[str]) -> bool:
@@ -106,6 +83,6 @@ def _is_over(test: ast.expr, names: set[str], constants: set[str]) -> bool:
     if not isinstance(test, ast.Compare) or len(test.comparators) != 1:
         return False
     sides = (test.left, test.comparators[0])
-    timed = [any(reads_clock(part) or _is_named(part, names) for part in ast.walk(side)) for side in sides]
+    timed = [any(reads_clock(part) or is_named(part, names) for part in ast.walk(side)) for side in sides]
     fixed = [_is_fixed(side, constants) for side in sides]
     return (timed[0] and fixed[1]) or (timed[1] and fixed[0])

@@ -5,19 +5,22 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.trace.syntax import called_name, enclosing_function, lines, own_nodes, parsed
+from ddpdoctor.trace.syntax import (
+    called_name,
+    computed_from,
+    enclosing_function,
+    is_named,
+    lines,
+    may_be_exchanged,
+    own_nodes,
+    parsed,
+)
 
 _METRIC = re.compile(r"loss|acc|correct|right|hit|score|err|nll|ppl|metric", re.IGNORECASE)
-_HARMLESS = {
-    *("print", "info", "debug", "format", "write", "append", "len", "range", "enumerate", "str"),
-    *("float", "int", "round", "item", "detach", "cpu", "clone", "max", "min", "abs", "exp", "sqrt"),
-}
-"""Calls after which a number is as local as before."""
-_DEPTH = 3
-"""Assignments between a sum and what is printed of it."""
 
 
 def left_local(loop: Where | None, calls: Sequence[Collective]) -> tuple[str, str] | None:
@@ -37,12 +40,16 @@ def left_local(loop: Where | None, calls: Sequence[Collective]) -> tuple[str, st
     scope = enclosing_function(tree, loop.line)
     if isinstance(scope, ast.Module) or not all(_is_inside(call.at, loop.file, scope) for call in calls):
         return None
-    sums = {sum_: _made_of(scope, sum_) for sum_ in _sums(scope, loop.line)}
-    given, away = set(_given(scope)), set(_given_away(scope))
-    reduced = any(made & given for made in sums.values())
-    local = [sum_ for sum_, made in sums.items() if not made & given and made & away]
-    word = _METRIC.search(local[0]) if local else None
-    return (local[0], word[0]) if reduced and word else None
+    away, reduced, local = set(_given_away(scope)), False, None
+    for name in _sums(scope, loop.line):
+        is_sum = partial(is_named, names=(name,))
+        made = {name, *computed_from(scope, is_sum)}
+        if may_be_exchanged(scope, made, is_sum):
+            reduced = True
+        elif made & away:
+            local = local or name
+    word = _METRIC.search(local or "")
+    return (local, word[0]) if reduced and local and word else None
 
 
 def _is_inside(at: Where | None, file: str, scope: ast.stmt) -> bool:
@@ -59,24 +66,6 @@ def _sums(scope: ast.AST, line: int) -> Iterator[str]:
             and _METRIC.search(node.target.id)
         ):
             yield node.target.id
-
-
-def _made_of(scope: ast.AST, name: str) -> set[str]:
-    """A variable, and those that are computed from it."""
-    made = {name}
-    assigned = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
-    for _ in range(_DEPTH):
-        for node in assigned:
-            if made & set(_names(node.value)):
-                made |= {target for part in node.targets for target in _names(part)}
-    return made
-
-
-def _given(scope: ast.AST) -> Iterator[str]:
-    """Variables that the function gives to others, which might exchange them."""
-    for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call)):
-        if called_name(call) not in _HARMLESS:
-            yield from _names(*call.args, *(keyword.value for keyword in call.keywords))
 
 
 def _given_away(scope: ast.AST) -> Iterator[str]:

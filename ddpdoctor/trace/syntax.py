@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TypeAlias
@@ -13,6 +13,26 @@ from ddpdoctor.model import Where
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 """What has variables and lines of its own."""
+HARMLESS = {
+    *(
+        "print",
+        "info",
+        "debug",
+        "write",
+        "format",
+        "str",
+        "len",
+        "range",
+        "enumerate",
+        "float",
+        "int",
+        "bool",
+    ),
+    *("round", "max", "min", "abs", "item", "detach", "cpu", "clone", "exp", "sqrt"),
+}
+"""Calls that a number may be given to without becoming the same on all ranks."""
+_DEPTH = 3
+"""Assignments between an expression and a variable that is computed from it."""
 LARGEST = 1 << 20
 """Bytes of a file that is read, and so more than its lines."""
 
@@ -69,3 +89,30 @@ def calls_on(at: Where | None, name: str) -> bool:
         return False
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == at.line)
     return any(getattr(call.func, "id", "") == name for call in calls)
+
+
+def computed_from(scope: ast.AST, origin: Callable[[ast.AST], bool]) -> set[str]:
+    """The variables of a function that are computed from such expressions."""
+    names: set[str] = set()
+    assigned = [node for node in own_nodes(scope) if isinstance(node, ast.Assign)]
+    for _ in range(_DEPTH):
+        for node in assigned:
+            if any(origin(part) or is_named(part, names) for part in ast.walk(node.value)):
+                targets = (part for target in node.targets for part in getattr(target, "elts", [target]))
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def may_be_exchanged(scope: ast.AST, names: Collection[str], origin: Callable[[ast.AST], bool]) -> bool:
+    """Whether a function that nobody here knows is given such variables or expressions."""
+    for call in (node for node in own_nodes(scope) if isinstance(node, ast.Call) and not origin(node)):
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        parts = [part for argument in given for part in ast.walk(argument)]
+        if called_name(call) not in HARMLESS and any(is_named(part, names) or origin(part) for part in parts):
+            return True
+    return False
+
+
+def is_named(node: ast.AST, names: Collection[str]) -> bool:
+    """Whether it is one of these variables."""
+    return isinstance(node, ast.Name) and node.id in names
