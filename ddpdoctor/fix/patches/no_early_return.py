@@ -7,14 +7,14 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import plain_if, rank_guard
+from ddpdoctor.fix.names import DIST, qualified
 from ddpdoctor.fix.source import Node, Source
 
 
 def apply(case: Case) -> str:
     """Put what the other ranks skip by an early return under a condition for those that do it."""
     source = case.source
-    waits = (entry.where.line for entry in case.finding.evidence if entry.where)
-    statement = source.statement_at(next(waits, case.line))
+    statement = _where_others_wait(case)
     block = source.block(statement)
     before = block[: block.index(statement)]
     leaves = [node for node in before if isinstance(node, cst.If) and _only_returns(source, node)]
@@ -28,6 +28,31 @@ def apply(case: Case) -> str:
     for other in skipped[1:]:
         source.indent_only(other)
     return "no rank returns before the others"
+
+
+def _where_others_wait(case: Case) -> Node:
+    """The statement at the line; where that is the return, the one behind it in which the others wait."""
+    source, statement = case.source, case.statement
+    if not isinstance(statement, cst.If):
+        return statement
+    block = source.block(statement)
+    behind = block[block.index(statement) + 1 :]
+    line = next((entry.where.line for entry in case.finding.evidence if entry.where), None)
+    if line is not None:
+        waits = [other for other in behind if source.line(other) <= line <= source.last_line(other)]
+    else:
+        waits = [
+            other
+            for other in behind
+            if any(_is_of_group(source, call) for call in source.all(cst.Call, within=other))
+        ]
+    if not waits:
+        raise CannotPatch("what the others wait in is not behind the return")
+    return waits[0]
+
+
+def _is_of_group(source: Source, call: Node) -> bool:
+    return (qualified(source, call.func) or "").startswith(f"{DIST}.")
 
 
 def _only_returns(source: Source, node: Node) -> bool:
