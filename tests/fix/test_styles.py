@@ -374,3 +374,22 @@ def test_ranks_decide_by_a_sum_that_all_of_them_have(tmp_path):
     """
     after = patched("agree", text, tmp_path)
     assert after == changed(text, ("dist.reduce(total, dst=0)", "dist.all_reduce(total)"))
+
+
+def test_a_dictionary_that_a_function_returns_is_reduced_by_its_entries(tmp_path):
+    text = """\
+    def evaluate():
+        return {"loss": loss, "accuracy": correct / total, "path": path}
+    metrics = evaluate()
+    if dist.get_rank() == 0:
+        print(metrics)  # here
+    """
+    after = patched("reduced_metric", text, tmp_path)
+    assert after.count("dist.all_reduce(") == 2
+    assert 'metrics["loss"] = metrics_loss_mean.item() / dist.get_world_size()\n' in after
+
+
+def test_workers_do_not_wait_for_ranks(tmp_path):
+    text = "class Data:\n    def __getitem__(self, i):\n        torch.save(i, 'a.pt')  # here\n"
+    with pytest.raises(CannotPatch, match="DataLoader workers"):
+        patched("write_on_rank_0", text, tmp_path)

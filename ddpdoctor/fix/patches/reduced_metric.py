@@ -9,7 +9,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import mean, means, rank_guard
-from ddpdoctor.fix.names import assignments, dotted, free
+from ddpdoctor.fix.names import assignments, callee, dotted, free, value_of
 from ddpdoctor.fix.source import Node, Source
 
 _NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
@@ -43,23 +43,37 @@ def apply(case: Case) -> str:
 def metrics(source: Source, within: Node) -> list[str]:
     """The variables of metrics, and entries of dictionaries of metrics: of a condition, or of what is printed."""
     names = [node for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
-    numbers = [_number(source, name) for name in names]
+    numbers = [number for name in names for number in _numbers(source, name)]
     return [
-        number
-        for number in dict.fromkeys(filter(None, numbers))
-        if _NUMBERS.search(number) and not _OTHERS.search(number)
+        number for number in dict.fromkeys(numbers) if _NUMBERS.search(number) and not _OTHERS.search(number)
     ]
 
 
-def _number(source: Source, name: Node) -> str | None:
-    """``loss``, or ``metrics["loss"]`` where the variable has entries; None where it has attributes."""
+def _numbers(source: Source, name: Node) -> list[str]:
+    """``loss``, or ``metrics["loss"]`` where the variable has entries; none where it has attributes."""
     around = next(source.above(name))
     if isinstance(around, cst.Subscript) and around.value is name:
         key = around.slice[0].slice if len(around.slice) == 1 else None
         is_entry = isinstance(key, cst.Index) and isinstance(key.value, cst.SimpleString)
-        return str(source.code(around)) if is_entry else None
-    is_whole = not isinstance(around, cst.Attribute) or around.value is not name
-    return str(name.value) if is_whole else None
+        return [source.code(around)] if is_entry else []
+    if isinstance(around, cst.Attribute) and around.value is name:
+        return []
+    return [f"{name.value}[{key}]" for key in _keys(source, name)] or [name.value]
+
+
+def _keys(source: Source, name: Node) -> list[str]:
+    """The keys of the dictionary that the function returns whose value a variable has."""
+    value = value_of(source, name)
+    called = callee(source, value) if isinstance(value, cst.Call) else None
+    for function in source.all(cst.FunctionDef):
+        for leave in source.all(cst.Return, within=function) if function.name.value == called else ():
+            if isinstance(leave.value, cst.Dict):
+                return [
+                    source.code(entry.key)
+                    for entry in leave.value.elements
+                    if isinstance(entry, cst.DictElement)
+                ]
+    return []
 
 
 def _is_assigned(source: Source, name: Node) -> bool:

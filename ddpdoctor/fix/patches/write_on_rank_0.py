@@ -14,6 +14,9 @@ from ddpdoctor.fix.source import Node, Source
 
 _IS_THERE = re.compile(r"exists|is_?file|is_?dir", re.IGNORECASE)
 
+_OF_WORKERS = ("__getitem__", "__getitems__", "__iter__", "collate_fn", "worker_init_fn")
+"""What DataLoader workers call."""
+
 
 def apply(case: Case) -> str:
     """Put the statement that writes under rank 0, with a barrier behind it."""
@@ -48,6 +51,10 @@ def written(source: Source, statement: Node) -> Node:
         raise CannotPatch("the line is no statement that uses a file")
     for around in source.above(statement):
         if isinstance(around, cst.FunctionDef):
+            if around.name.value in _OF_WORKERS:
+                raise CannotPatch(
+                    "DataLoader workers write it, which are no ranks and cannot wait for each other"
+                )
             break
         opens = isinstance(around, cst.With) and "open(" in source.code(around.items[0].item)
         asks = isinstance(around, cst.If) and _IS_THERE.search(source.code(around.test))
