@@ -8,7 +8,6 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import call_sites, calls, dotted, parameter_of, passed, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.model import Where
 
 DDP = "DistributedDataParallel"
 TORCH_DDP = f"torch.nn.parallel.{DDP}"
@@ -20,12 +19,9 @@ def wraps(case: Case) -> list[tuple[Source, Node]]:
     Raises:
         CannotPatch: there are none.
     """
-    places: dict[tuple[str, int | None], Where] = {}
-    for rank in case.trace.ranks:
-        for wrapper in rank.recording.wrappers if rank.recording else ():
-            if wrapper.at and not wrapper.library:
-                places[wrapper.at.file, wrapper.at.line] = wrapper.at
-    if places:
+    wrappers = [wrapper for recording in case.recordings.values() for wrapper in recording.wrappers]
+    made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
+    if places := {(place.file, place.line): place for place in made}:
         return [case.call_at(place, DDP) for place in places.values()]
     inside = [(case.source, call) for call in calls(case.source, DDP)]
     if not inside:
