@@ -7,7 +7,7 @@ import pytest
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.patches import patch_of
-from ddpdoctor.model import Where
+from ddpdoctor.model import Kind, Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -393,3 +393,11 @@ def test_workers_do_not_wait_for_ranks(tmp_path):
     text = "class Data:\n    def __getitem__(self, i):\n        torch.save(i, 'a.pt')  # here\n"
     with pytest.raises(CannotPatch, match="DataLoader workers"):
         patched("write_on_rank_0", text, tmp_path)
+
+
+def test_what_is_written_before_any_process_group_is_written_on_each_host(tmp_path):
+    text = f"{IMPORTS}open('names.txt', 'w')  # here\n"
+    (tmp_path / "train.py").write_text(text)
+    finding = replace(finding_at(text), about=Kind.PATH.of("names.txt"))
+    title = patch_of("write_on_each_host")(Case(finding, NOTHING, Project(tmp_path)))
+    assert title == "written on one rank of each host, with a barrier behind it"
