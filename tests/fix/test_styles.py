@@ -374,6 +374,8 @@ def test_ranks_decide_by_a_sum_that_all_of_them_have(tmp_path):
     """
     after = patched("agree", text, tmp_path)
     assert after == changed(text, ("dist.reduce(total, dst=0)", "dist.all_reduce(total)"))
+    logged = text.replace("total.item()", "own.item()")
+    assert "dist.reduce(total, dst=0)" in patched("agree", logged, tmp_path)
 
 
 def test_a_dictionary_that_a_function_returns_is_reduced_by_its_entries(tmp_path):

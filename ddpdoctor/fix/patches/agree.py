@@ -7,7 +7,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import any_rank, differs_around, means, plain_if
-from ddpdoctor.fix.names import DIST, argument, calls, free, qualified, use
+from ddpdoctor.fix.names import DIST, argument, assignments, calls, dotted, free, qualified, use
 from ddpdoctor.fix.patches.reduced_metric import metrics
 from ddpdoctor.fix.source import Node, Source
 
@@ -66,10 +66,16 @@ def _condition(source: Source, case: Case) -> Node:
 
 
 def _is_to_one(source: Source, call: Node, condition: Node) -> bool:
-    """Whether it gives a sum to one rank only, before the condition."""
-    is_before = source.line(call) < source.line(condition)
-    is_reduce = qualified(source, call.func) == f"{DIST}.reduce"
-    return is_before and is_reduce and argument(call, "dst", 1) is not None
+    """Whether it gives a sum to one rank only, by which the condition or one around it decides."""
+    tensor = dotted(call.args[0].value) if call.args else None
+    is_reduce = qualified(source, call.func) == f"{DIST}.reduce" and argument(call, "dst", 1) is not None
+    if tensor is None or not is_reduce or source.line(call) > source.line(condition):
+        return False
+    tests = [node.test for node in (condition, *source.above(condition)) if isinstance(node, cst.If)]
+    names = {name.value for test in tests for name in source.all(cst.Name, within=test)}
+    values = [value for target, value in assignments(source, condition) if dotted(target) in names]
+    used = {name.value for value in values for name in source.all(cst.Name, within=value)}
+    return tensor.partition(".")[0] in names | used
 
 
 def _leaves(source: Source, condition: Node) -> bool:
