@@ -1,8 +1,8 @@
 """What the recorder's own code takes of a training step, measured from inside: microseconds, not a difference of runs.
 
 The job is recorded as `ddpdoctor watch` does it. Around each thing that the recorder has patched, and around what it
-calls, stands a clock of the thread's CPU time; what lies between the two is the recorder's, and a microsecond of the
-clock's own for each patch. So the speed of the machine matters, and what else it does hardly. Steps last ten
+calls, stands a clock of the thread's CPU time; what lies between the two is the recorder's, once what the
+clocks take is left out. So the speed of the machine matters, and what else it does hardly. Steps last ten
 milliseconds: code that runs once in that time finds the caches cold, and takes three times as long as in a loop of its
 own. What is left out: the background thread.
 Models of several numbers of parameters run one after the other, with ReLU, Dropout, AdamW, clipping and a scheduler.
@@ -40,7 +40,7 @@ schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1000)
 samples = 64 * batches
 data = TensorDataset(torch.randn(1, width).expand(samples, width), torch.randint(0, 10, (samples,)))
 loader = DataLoader(data, batch_size=64, sampler=DistributedSampler(data))
-now, spent, taken_by = time.thread_time_ns, [0], {}
+now, spent, clocks, taken_by = time.thread_time_ns, [0], [0], {}
 
 
 def around(owner, name):
@@ -64,6 +64,7 @@ def around(owner, name):
             ours = now() - began - theirs[0]
             spent[0] += ours
             own[0] += ours
+            clocks[0] += 1
 
     cell.cell_contents = inner
     setattr(owner, name, outer)
@@ -82,11 +83,15 @@ def around_calls():
     def from_sequential(self, *args):
         data = args[0]
         for module in self:
+            if not hasattr(type(module).__call__, "__ddpdoctor__"):
+                data = module(data)
+                continue
             inner[0], began = 0, now()
             data = module(data)
             ours = now() - began - inner[0]
             spent[0] += ours
             own[0] += ours
+            clocks[0] += 1
         return data
 
     nn.Module.__call__ = timed
@@ -101,8 +106,26 @@ def around_hooks(hooks, name):
             ours = now() - began
             spent[0] += ours
             own[0] += ours
+            clocks[0] += 1
         hooks[key] = timed
 
+
+class Nothing:
+    # What the clocks themselves take, between two steps where the caches are as cold: a patch that does nothing.
+    def call(self):
+        pass
+
+
+def pass_through(original):
+    def patch(*args, **kwargs):
+        return original(*args, **kwargs)
+
+    return patch
+
+
+Nothing.call = pass_through(Nothing.call)
+around(Nothing, "call")
+nothing, clock = Nothing(), taken_by.pop("call")
 
 iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 for owner, name in (
@@ -116,7 +139,7 @@ hooks = sys.modules["torch.optim.optimizer"]
 around_hooks(hooks._global_optimizer_pre_hooks, "before the update")
 around_hooks(hooks._global_optimizer_post_hooks, "after the update")
 
-costs, walls, epoch = [], [], 0
+costs, walls, empty, epoch = [], [], [], 0
 while len(costs) < steps:
     loader.sampler.set_epoch(epoch)
     epoch, began = epoch + 1, now()
@@ -126,11 +149,21 @@ while len(costs) < steps:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        costs.append(spent[0] / 1e3)
+        costs.append((spent[0] / 1e3, clocks[0]))
         walls.append((now() - began) / 1e6)
-        spent[0], began = 0, now()
+        for own in taken_by.values():
+            own.append(own[0])
+            own[0] = 0
+        clock[0] = 0
+        nothing.call()
+        empty.append(clock[0] / 1e3)
+        spent[0], clocks[0], began = 0, 0, now()
+own_clock = statistics.median(empty)
+print(f"  each of them with {own_clock:.1f} us of the clock, which the results leave out")
+costs = [cost - count * own_clock for cost, count in costs]
 for name, own in taken_by.items():
-    print(f"  {name:<18} {own[0] / 1e3 / len(costs):6.1f} us a step on average")
+    taken = [nanoseconds / 1e3 for nanoseconds in own[1:]]
+    print(f"  {name:<18} {statistics.median(taken):6.1f} us in most steps, {statistics.mean(taken):6.1f} on average")
 late = sorted(costs[len(costs) // 4 :])
 print(f"{len(list(model.parameters()))} parameters, a step of {statistics.median(walls):.1f} ms; with the first quarter"
       f" of the run {statistics.mean(costs):.0f} us a step, without it:")

@@ -258,19 +258,23 @@ class Passes:
         except Exception:  # noqa: BLE001 - of the script's sampler; the pass was to end here
             now.indices = None
 
-    @guarded
     def asked(self, now: Pass) -> None:
         """The loop asks for a batch: the steps since the last one were of this pass."""
         if now.taken and self.session.steps > now.given:
             first, now.trained = not now.trained, now.trained + self.session.steps - now.given
             now.given = self.session.steps
-            if first and now.event is not None:
-                now.event.steps = now.trained
-                self.session.event(now.event)
+            if first:
+                self._tell_first_steps(now)
+
+    @guarded
+    def _tell_first_steps(self, now: Pass) -> None:
+        if now.event is not None:
+            now.event.steps = now.trained
+            self.session.event(now.event)
 
     def took(self, now: Pass, waited: float, batch: Any) -> None:
         """The loop was given a batch, after so many seconds."""
-        for other in self.open.values():
+        for other in self.open.values() if len(self.open) > 1 else ():
             if other is not now and other.until is None:
                 other.until = self.session.steps
         now.given, now.until = self.session.steps, None
@@ -279,7 +283,10 @@ class Passes:
         now.taken = taken = now.taken + 1
         if taken <= now.looked_at or taken & (taken - 1) == 0:
             self._tell_batch(now, batch)
-        self.draws.begin()
+        if self.draws.training.quiet:
+            self.draws.forget()
+        else:
+            self.draws.begin()
 
     @guarded
     def _tell_batch(self, now: Pass, batch: Any) -> None:

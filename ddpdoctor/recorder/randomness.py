@@ -131,6 +131,10 @@ class StepDraws:
         self._updated = None
         self._since = places(self.session.torch, _STEP) if wanted else None
 
+    def forget(self) -> None:
+        """The same where nothing is looked at."""
+        self._since = self._updated = None
+
     def enter(self, at: Where | None) -> None:
         """A forward begins; where the script takes no batches, what was drawn before may be its data."""
         self.look(at, inside=False)

@@ -103,7 +103,10 @@ class Training:
         self._until: dict[str, float] = {}
         """The same as it was when the training step began."""
         self._updated_at: float | None = None
-        self._began = self._told_at = time.monotonic()
+        self._wakes = 0
+        """Until how many training steps they are counted only."""
+        self._began = time.monotonic()
+        self._tells_at = self._began + _PROGRESS_SECONDS
 
     @classmethod
     def of(cls, session: Session) -> Training:
@@ -139,6 +142,7 @@ class Training:
         if self._firsts < _MOST_FIRSTS:
             self._firsts += 1
             self._first = self.session.steps
+            self._wakes = 0
 
     def open_step(self) -> None:
         """Begin the next training step: the first forward, loss or backward after an update."""
@@ -165,6 +169,8 @@ class Training:
         self.session.steps += 1
         self.session.thread = threading.get_ident()
         now = time.monotonic()
+        if self.session.steps < self._wakes and now < self._tells_at:
+            return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited
         if self._updated_at is not None:
@@ -172,11 +178,12 @@ class Training:
         self._updated_at = now
         self._until = totals.copy()
         self.quiet = not self.session.detailed and not is_detailed(self.number)
+        self._wakes = self._first + next_detailed(self.number) if self.quiet else 0
         phases = None
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
             phases = {name: round(seconds, 6) for name, seconds in spent.items() if seconds}
-        if now - self._told_at > max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began)):
+        if now >= self._tells_at:
             self.tell_progress()
         return self.session.steps - 1, phases
 
@@ -186,7 +193,8 @@ class Training:
 
     def tell_progress(self) -> None:
         """Write down how far it has come."""
-        self._told_at = time.monotonic()
+        now = time.monotonic()
+        self._tells_at = now + max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began))
         done = self.session.steps, self.session.backwards, self.collectives
         self.session.event(Progress(*done))
 
@@ -216,6 +224,12 @@ class Ration:
 def is_detailed(step: int) -> bool:
     """The first training steps, and then eight in each doubling of their number."""
     return step < IN_FULL or step % (1 << (step.bit_length() - 4)) == 0
+
+
+def next_detailed(step: int) -> int:
+    """The first training step from this one on that is detailed."""
+    every = 1 << max(0, step.bit_length() - 4)
+    return step if is_detailed(step) else step - step % every + every
 
 
 def is_digested(step: int) -> bool:

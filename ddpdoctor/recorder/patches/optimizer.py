@@ -102,7 +102,10 @@ class _Optimizers:
     def end(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
         if self.training.quiet and not self.under_way:
-            self.training.close_step(self._know(optimizer).index)
+            known = self.by_id.get(id(optimizer))
+            if known is None or known.ref() is not optimizer:
+                known = self._know(optimizer)
+            self.training.close_step(known.index)
             return
         position = len(self.under_way) - 1
         while position >= 0 and self.under_way[position].optimizer is not optimizer:

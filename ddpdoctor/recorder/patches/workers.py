@@ -47,17 +47,20 @@ def _watch_fetcher(session: Session, original: Callable[..., Any]) -> Callable[.
 @guarded
 def _watch_fetch(session: Session, fetcher: Any) -> None:
     """Note what loading in the main process draws; the sampler has drawn before."""
-    left = iter(range(_BATCHES))
+    left, original = iter(range(_BATCHES)), fetcher.fetch
 
     def begin(*_: Any) -> Any:
-        return None if next(left, None) is None else randomness.places(session.torch, randomness.LOADING)
+        if next(left, None) is None:
+            fetcher.fetch = original
+            return None
+        return randomness.places(session.torch, randomness.LOADING)
 
     def end(before: Any, _: Any, error: BaseException | None) -> None:
         if error is None:
             now = randomness.places(session.torch, randomness.LOADING)
             session.shared[randomness.LOADED] = randomness.moved(before, now)
 
-    fetcher.fetch = watch(session.torch, begin, end)(fetcher.fetch)
+    fetcher.fetch = watch(session.torch, begin, end)(original)
 
 
 class _Worker:
