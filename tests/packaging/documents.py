@@ -43,7 +43,9 @@ def blocks_of(document: str, language: str) -> list[str]:
 def users_environ(python: Path = Path(sys.executable)) -> dict[str, str]:
     """An environment in which `ddpdoctor` and `python` are those beside this interpreter.
 
-    With a port of its own: several tests at once would take the default one from each other.
+    With a port of its own: several tests at once would take the default one from each other. One thread in each
+    process, as torchrun has it: more would spin where other tests run.
     """
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": os.environ.get("HOME", "/"), "MASTER_PORT": str(free_port())}
+    home, port = os.environ.get("HOME", "/"), str(free_port())
+    return {"PATH": path, "HOME": home, "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}

@@ -9,6 +9,8 @@ import pytest
 from tests.packaging.documents import ROOT, Block, blocks, blocks_of, users_environ
 
 NOT_RUN = "not run here: "
+HOST_ALONE = "only the host here: "
+"""Marks a check that differs by its options from one that runs whole."""
 PRINTED = "printed"
 """Marks lines that the command before them prints, some of many."""
 COMMANDS = blocks("bash", "console", "sh", "shell")
@@ -30,10 +32,18 @@ def test_a_command_in_the_documents_works_as_it_stands(document, checkout):
         if block.mark == PRINTED:
             assert [line for line in block.text.splitlines() if same(line) not in same(printed)] == []
         elif block in RUN:
-            done = run(block, checkout)
+            done = run(block, host_alone(checkout) if block.mark.startswith(HOST_ALONE) else checkout)
             expected = int(block.mark.removeprefix("exit ")) if block.mark.startswith("exit ") else 0
             assert done.returncode == expected, block.text + done.stdout + done.stderr
             printed = done.stdout
+
+
+def host_alone(checkout: Path) -> Path:
+    """A folder in which a check examines the host alone."""
+    folder = checkout / "host-alone"
+    folder.mkdir(exist_ok=True)
+    (folder / "pyproject.toml").write_text('[tool.ddpdoctor]\nselect = ["host"]\n')
+    return folder
 
 
 def same(text: str) -> str:
@@ -41,8 +51,8 @@ def same(text: str) -> str:
     return " ".join(layout(text))
 
 
-def test_a_command_that_is_not_run_here_says_why():
-    reasons = [block.mark.removeprefix(NOT_RUN) for block in COMMANDS if block.mark.startswith(NOT_RUN)]
+def test_a_command_that_is_not_run_whole_says_why():
+    reasons = [block.mark.partition(": ")[2] for block in COMMANDS if ": " in block.mark]
     assert all(len(reason.split()) > 2 for reason in reasons)
 
 
