@@ -15,14 +15,13 @@ from tests.support.command import Done, check, free_port
 pytestmark = pytest.mark.slow
 
 
-def only(done: Done, code: str, instances: int = 1) -> dict[str, object]:
-    """The first finding, where only its check has any above info, this many, and the exit status says so."""
+def only(done: Done, code: str) -> dict[str, object]:
+    """The one finding above info, where the exit status says so."""
     assert done.err == ""
     assert done.codes() == {code}, done.out
     assert done.status == done.report["exit_status"] == 1
-    findings = [one for one in done.report["findings"] if one["code"] == code]
-    assert len(findings) == instances
-    return dict(findings[0])
+    (finding,) = (finding for finding in done.report["findings"] if finding["code"] == code)
+    return dict(finding)
 
 
 def test_a_listener_on_the_master_port(tmp_path: Path) -> None:
@@ -34,16 +33,17 @@ def test_a_listener_on_the_master_port(tmp_path: Path) -> None:
     assert "pid" in str(finding["headline"])
 
 
-@pytest.mark.parametrize(
-    ("code", "variables", "instances"),
-    [
-        ("DD001", {"RANK": "3"}, 1),
-        ("DD004", {"MASTER_ADDR": "nosuch.invalid"}, 1),
-        ("DD009", {"NCCL_SOKET_IFNAME": "eth0", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, 2),
-    ],
-)
-def test_a_variable(code: str, variables: dict[str, str], instances: int, tmp_path: Path) -> None:
-    only(check("--nproc", "2", cwd=tmp_path, env=variables), code, instances)
+def test_a_master_address_that_does_not_resolve(tmp_path: Path) -> None:
+    only(check("--nproc", "2", cwd=tmp_path, env={"MASTER_ADDR": "nosuch.invalid"}), "DD004")
+
+
+def test_variables_beside_which_the_group_works(tmp_path: Path) -> None:
+    """In one launch: an exported rank, a misspelt variable and one that slows down."""
+    variables = {"RANK": "3", "NCCL_SOKET_IFNAME": "eth0", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    done = check("--nproc", "2", cwd=tmp_path, env=variables)
+    assert (done.status, done.err) == (1, "")
+    assert done.codes() == {"DD001", "DD009"}, done.out
+    assert [finding["code"] for finding in done.report["findings"]].count("DD009") == 2
 
 
 def test_a_number_of_ranks_that_another_launch_exported(tmp_path: Path) -> None:
@@ -68,30 +68,26 @@ def test_an_open_files_limit_of_64(tmp_path: Path) -> None:
     only(check("--nproc", "2", cwd=tmp_path, preexec_fn=limit), "DD015")
 
 
-@pytest.mark.parametrize("backend", ["mpi", "nccl", "nonsense"])
-def test_a_backend_that_is_not_there(backend: str, tmp_path: Path) -> None:
-    only(check("--nproc", "2", "--backend", backend, cwd=tmp_path), "DD013")
+def test_a_backend_that_is_not_there(tmp_path: Path) -> None:
+    only(check("--nproc", "2", "--backend", "mpi", cwd=tmp_path), "DD013")
 
 
-@pytest.fixture(params=["ro", "size=16k"])
-def bad_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A read-only and a full filesystem."""
+@pytest.fixture
+def read_only_folder(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("mounting a tmpfs needs root")
     try:
-        if request.param != "ro":
-            (folder / "full").write_bytes(b"0" * 16 * 1024)
         yield folder
     finally:
         subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.root
-def test_a_checkpoint_folder_that_is_full_or_read_only(bad_folder: Path, tmp_path: Path) -> None:
-    only(check("--nproc", "2", "--checkpoint-dir", str(bad_folder), cwd=tmp_path), "DD019")
+def test_a_checkpoint_folder_that_is_read_only(read_only_folder: Path, tmp_path: Path) -> None:
+    only(check("--nproc", "2", "--checkpoint-dir", str(read_only_folder), cwd=tmp_path), "DD019")
 
 
 @pytest.mark.parametrize(
@@ -108,12 +104,8 @@ def test_a_rank(code: str, body: str, says: str, tmp_path: Path) -> None:
 
 
 def test_a_rank_that_never_joins(tmp_path: Path) -> None:
-    """Three ways to stay away, at once: the other ranks do nothing but wait."""
-    bodies = (
-        faults.SPINNING_ALL_REDUCE,
-        faults.STOPPED_IN_ALL_REDUCE,
-        faults.IGNORING_SIGTERM,
-    )
+    """Two ways to stay away, at once: the other rank does nothing but wait."""
+    bodies = (faults.SPINNING_ALL_REDUCE, faults.STOPPED_IN_ALL_REDUCE)
     with ThreadPoolExecutor() as pool:
         checks = [
             pool.submit(
@@ -133,7 +125,7 @@ def assert_rank_1_is_named(folder: Path, body: str, code: str, says: str) -> Non
     temporary = folder / "tmp"
     temporary.mkdir(parents=True)
     env = {**faults.break_torch(folder / "site", body), "TMPDIR": str(temporary)}
-    done = check("--nproc", "3", cwd=folder, env=env)
+    done = check("--nproc", "2", cwd=folder, env=env)
     finding = only(done, code)
     assert says in str(finding["headline"])
     assert finding["ranks"] == [1]
@@ -142,5 +134,5 @@ def assert_rank_1_is_named(folder: Path, body: str, code: str, says: str) -> Non
 
 def test_a_rank_whose_weights_differ(tmp_path: Path) -> None:
     env = faults.break_torch(tmp_path / "site", faults.NO_WEIGHT_SYNC, faults.UTILS)
-    finding = only(check("--nproc", "3", cwd=tmp_path, env=env), "DD206")
+    finding = only(check("--nproc", "2", cwd=tmp_path, env=env), "DD206")
     assert "differ" in str(finding["headline"])

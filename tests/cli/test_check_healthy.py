@@ -33,7 +33,7 @@ GROUP = (
 )
 
 
-@pytest.mark.parametrize("nproc", [1, 8])
+@pytest.mark.parametrize("nproc", [1, 5])
 def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
     done = check("--nproc", str(nproc), cwd=tmp_path)
     assert done.codes() == set(), done.out
