@@ -32,7 +32,7 @@ each = pytest.mark.parametrize(
 
 @each
 def test_nothing_is_found_in_it(file, tmp_path):
-    words = ("--config", str(file), "train.epochs=2", "train.steps=5", "data.held_out=0.01", "run.folder=out")
+    words = ("--config", str(file), "train.epochs=2", "train.steps=3", "data.held_out=0.01", "run.folder=out")
     ran = run_forked(FOLDER / "trainer.py", tmp_path / "ran", *words)
     assert ran.statuses == (0, 0), ran.errors
     assert [one.headline for one in ran.findings if one.level is not Level.INFO] == []
