@@ -21,6 +21,7 @@ START_SECONDS = 120.0
 CASES = {
     "right": {},
     "not_sharded": {"DD101": ""},
+    "blocks": {"DD307": "rank 1 on node"},
 }
 """The beginning of the headline of each finding above info, by code."""
 
@@ -66,7 +67,8 @@ def wrong(cluster: RayCluster, fault: str, expected: dict[str, str]) -> str:
     """What is wrong with the report on a program; empty where it is as expected."""
     report = cluster.folder / "report.json"
     report.unlink(missing_ok=True)
-    check = ("check", "--select", "run", "--quiet", "--format", "json", "--output", str(report))
+    limit = ("--timeout", "90") if fault == "blocks" else ()
+    check = ("check", "--select", "run", "--quiet", *limit, "--format", "json", "--output", str(report))
     words = [sys.executable, "-m", "ddpdoctor", *check, "--", sys.executable, str(SCRIPT), fault]
     process = cluster.bed.start(0, words, cluster.folder, cluster.environ)
     out, err = process.communicate(timeout=SECONDS)

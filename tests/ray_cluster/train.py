@@ -1,6 +1,7 @@
 """TorchTrainer on a running cluster, a worker on each host; with an argument a wrong one: the fault of that name."""
 
 import sys
+import threading
 from pathlib import Path
 
 import ray
@@ -23,7 +24,9 @@ def loop(config: dict) -> None:
     for epoch in range(2):
         if config["fault"] != "not_sharded":
             data.sampler.set_epoch(epoch)
-        for batch, targets in data:
+        for step, (batch, targets) in enumerate(data):
+            if config["fault"] == "blocks" and step == 2 and ray.train.get_context().get_world_rank() == 1:
+                threading.Semaphore(0).acquire()
             optimizer.zero_grad()
             nn.functional.mse_loss(model(batch), targets).backward()
             optimizer.step()
