@@ -48,6 +48,8 @@ class Heartbeat:
         thread = self._session.thread or main
         thread = thread if thread in stacks else main
         frame = stacks.get(thread)
+        # This frame is in it, and it in this frame: what the script lets go of would live on in its frames.
+        del stacks
         frames = _innermost(frame)
         place = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
         if counts != self._counted or len(self._places) > _MOST_PLACES:
@@ -56,12 +58,14 @@ class Heartbeat:
         if place not in self._places:
             self._places.add(place)
             self._moved = now
-        stack = [_plain(frame) for frame in reversed(frames)]
+        at, stack = self._own(frame), [_plain(frame) for frame in reversed(frames)]
+        del frame
+        frames.clear()
         values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
         values["main"] = thread == main
         if now - self._moved > _STILL:  # the exceptions of a run that goes on are nobody's business
             values["handles"] = handled(thread, self._session.sites.is_foreign)
-        self._write({**values, "at": self._own(frame), "stack": stack})
+        self._write({**values, "at": at, "stack": stack})
 
     def _counts(self) -> dict[str, Any]:
         session = self._session

@@ -1,11 +1,38 @@
 """Where a process says that it is."""
 
+import gc
 import threading
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from ddpdoctor.hang.heartbeats import NOW, read_heartbeat
 from ddpdoctor.recorder.heartbeat import Heartbeat
+
+
+def session_in(folder: Path) -> Any:
+    writer = SimpleNamespace(folder=str(folder), name="10-a")
+    sites = SimpleNamespace(is_foreign=lambda file: not file.endswith("test_heartbeat.py"))
+    counts = {"steps": 1, "backwards": 1, "shared": {}, "waited": 0.0}
+    return SimpleNamespace(writer=writer, sites=sites, thread=None, **counts)
+
+
+def test_what_a_function_holds_is_let_go_of_when_it_returns(tmp_path: Path) -> None:
+    heartbeat = Heartbeat(session_in(tmp_path))
+
+    def iterates() -> weakref.ref[Any]:
+        iterator = set[int]()
+        background = threading.Thread(target=heartbeat.tick)
+        background.start()
+        background.join()
+        return weakref.ref(iterator)
+
+    gc.disable()
+    try:
+        assert iterates()() is None
+    finally:
+        gc.enable()
 
 
 def test_the_thread_that_trains_is_told_while_it_is_there(tmp_path: Path) -> None:
@@ -15,11 +42,8 @@ def test_the_thread_that_trains_is_told_while_it_is_there(tmp_path: Path) -> Non
         here.set()
         goes_on.wait()
 
-    writer = SimpleNamespace(folder=str(tmp_path), name="10-a")
-    sites = SimpleNamespace(is_foreign=lambda file: not file.endswith("test_heartbeat.py"))
-    counts = {"steps": 1, "backwards": 1, "shared": {}, "waited": 0.0}
-    session = SimpleNamespace(writer=writer, sites=sites, thread=None, **counts)
-    heartbeat, file = Heartbeat(session), tmp_path / f"10-a{NOW}"  # type: ignore[arg-type]
+    session = session_in(tmp_path)
+    heartbeat, file = Heartbeat(session), tmp_path / f"10-a{NOW}"
     thread = threading.Thread(target=trains_beside_the_main_thread)
     thread.start()
     here.wait()
