@@ -50,7 +50,9 @@ class Straggler(Check):
         times = {rank: typical(step, phase) for rank, step in steps.items()}
         slow = max(times, key=lambda rank: times[rank])
         others = median(times[rank] for rank in times if rank != slow)
-        lost, count = times[slow] - others, len(steps[slow])
+        # Other processes of the machine may have had the CPU: that tells of them, and not of the rank.
+        lost = times[slow] - others - typical(steps[slow], "cpu_wait")
+        count = len(steps[slow])
         if lost < max(LEAST_SECONDS, LEAST_SHARE * typical(steps[slow], "total")):
             return None
         if _share_slowest(steps, slow, phase, lost) < IN_STEPS:

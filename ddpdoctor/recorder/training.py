@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -173,6 +174,7 @@ class Training:
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited
+        totals["cpu_wait"] = _waited_for_cpu()
         if self._updated_at is not None:
             totals["total"] += now - self._updated_at
         self._updated_at = now
@@ -219,6 +221,18 @@ class Ration:
         self._left -= size
         self._taken += 1
         return True
+
+
+def _waited_for_cpu() -> float:
+    """Seconds in which this thread could run and no CPU was free; 0 where the system does not tell."""
+    try:
+        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+    except OSError:
+        return 0.0
+    try:
+        return int(os.read(file, 100).split()[1]) / 1e9
+    finally:
+        os.close(file)
 
 
 def is_detailed(step: int) -> bool:

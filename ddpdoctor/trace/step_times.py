@@ -17,6 +17,7 @@ FEWEST_STEPS = 5
 """Steps from which a median means something."""
 WAITS = ("backward", "collective", "step")
 """Phases in which a rank may wait for others; what is left is its own work."""
+_NO_PHASES = ("total", "cpu_wait")
 Steps = Mapping[int, list[TrainingStep]]
 
 
@@ -57,7 +58,7 @@ def own_time(step: TrainingStep, phase: str) -> float:
     """Seconds of a phase; ``other`` is what is in no phase: the script's own code between them."""
     if phase != "other":
         return step.phases.get(phase, 0.0)
-    known = sum(seconds for name, seconds in step.phases.items() if name != "total")
+    known = sum(seconds for name, seconds in step.phases.items() if name not in _NO_PHASES)
     return max(0.0, step.phases["total"] - known)
 
 

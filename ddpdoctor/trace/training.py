@@ -39,7 +39,8 @@ class TrainingStep:
     collectives: tuple[Collective, ...] = ()
     """Those that the script itself issued, up to the optimizer's step."""
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective`` and, as ``total``, between updates."""
+    """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective`` and, as ``total``, between updates;
+    as ``cpu_wait``, those in which the training thread could run and had no CPU."""
     joined: bool = False
     """Whether a Join was active, under which ranks differ by design."""
 

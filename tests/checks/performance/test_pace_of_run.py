@@ -29,6 +29,13 @@ def timed(phases: Callable[[int, int], Mapping[str, float]], steps: int = 20, **
     return recorded(change=change, **fields)
 
 
+def test_a_rank_that_has_no_cpu_is_no_straggler() -> None:
+    """Other processes of the machine have it meanwhile."""
+    slow = {"forward": 0.06, "backward": 0.04, "cpu_wait": 0.045}
+    trace = timed(lambda rank, i: slow if rank else {"forward": 0.01, "backward": 0.09, "cpu_wait": 0.0})
+    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
+
+
 def test_a_right_run_passes() -> None:
     trace = timed(lambda rank, i: {"forward": 0.03, "backward": 0.05, "data": 0.001})
     for which in (STRAGGLER, OFTEN, INPUT):
