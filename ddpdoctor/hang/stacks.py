@@ -20,6 +20,9 @@ PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _C10D = "torch/distributed/distributed_c10d.py"
+_FUTURES, _THREADING = "/concurrent/futures/", "/threading.py"
+_INNERMOST = 4
+"""Frames of the standard library between what a script calls to wait for threads and the lock behind it."""
 _LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
 """Python's own files and torch's: while they wait they look at the clock now and then, and count."""
 
@@ -41,7 +44,8 @@ class MainThread:
     stack: tuple[Frame, ...]
     """Outermost frame first."""
     values: str = ""
-    """The local variables of its frames, as py-spy writes them: of a script that goes on, some change."""
+    """The local variables of its frames, and of those of threads for which it waits, as py-spy writes them: of a
+    script that goes on, some change."""
     peer: int | None = None
     """The rank that its call of torch.distributed names: where a message goes to or comes from, or a collective."""
 
@@ -78,11 +82,24 @@ def take_native(pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
 
 def _try_one(pid: int, options: Sequence[str]) -> MainThread | StacksUnavailable:
     try:
-        frames = main_thread(dump(pid, "--locals", *options), pid)
+        threads = dump(pid, "--locals", *options)
     except StacksUnavailable as why:
         return why
-    of_script = (frame for frame in frames if not _LIBRARIES.search(frame["filename"]))
-    return MainThread(_python(frames), str([frame.get("locals") for frame in of_script]), peer_of(frames))
+    frames = main_thread(threads, pid)
+    working = [frames, *(thread.get("frames", ()) for thread in threads if _waits_for_threads(frames))]
+    of_script = (frame for each in working for frame in each if not _LIBRARIES.search(frame["filename"]))
+    values = str([(frame["line"], frame.get("locals")) for frame in of_script])
+    return MainThread(_python(frames), values, peer_of(frames))
+
+
+def _waits_for_threads(frames: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a thread waits for what others of its process have to finish: results of a pool, or their end."""
+    innermost = frames[:_INNERMOST]
+    return any(
+        _FUTURES in frame["filename"]
+        or (frame["filename"].endswith(_THREADING) and frame["name"] in ("join", "_wait_for_tstate_lock"))
+        for frame in innermost
+    )
 
 
 def peer_of(frames: Sequence[Mapping[str, Any]]) -> int | None:

@@ -36,3 +36,23 @@ def test_the_rank_that_a_call_names(arguments, peer):
     call = frame("gather", "/lib/site-packages/torch/distributed/distributed_c10d.py", **arguments)
     inner = frame("broadcast", "/lib/site-packages/torch/distributed/distributed_c10d.py")
     assert stacks.peer_of([inner, call, script]) == peer
+
+
+@pytest.mark.parametrize(("waits", "moves"), [("result", True), ("acquire", False)])
+def test_a_rank_that_waits_for_its_pool_goes_on_as_its_threads_do(monkeypatch, waits, moves):
+    """Of one that waits for a lock, nobody knows which thread will release it."""
+    library = "/usr/lib/python3.11"
+    calls = {"result": f"{library}/concurrent/futures/_base.py", "acquire": f"{library}/logging/__init__.py"}
+    waiting = [
+        frame("wait", f"{library}/threading.py"),
+        frame(waits, calls[waits]),
+        frame("main", "train.py"),
+    ]
+
+    def values(number):
+        pool = [frame("download", "train.py", i=number), frame("run", f"{library}/threading.py")]
+        threads = [{"os_thread_id": 8, "frames": pool}, {"os_thread_id": 7, "frames": waiting}]
+        monkeypatch.setattr(stacks, "dump", lambda *arguments: threads)
+        return stacks.look_into([7])[7].values
+
+    assert (values("1") != values("2")) is moves
