@@ -13,6 +13,7 @@ from ddpdoctor.check import reports
 from ddpdoctor.model import Evidence, Finding, Judgement, Level, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.redact import quote
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
@@ -92,14 +93,17 @@ class NewGroupOrder(StandstillCheck):
 
     @reports(GroupCircle)
     def _group_circle(self, cause: GroupCircle) -> Finding:
+        share_members = len({members for members, _ in cause.groups.values()}) == 1
         shown = {
-            rank: f"ranks {fold_ranks(group)}" for rank, group in list(cause.groups.items())[:_MOST_RANKS]
+            rank: (f"group {quote(name)} of " if share_members else "") + f"ranks {fold_ranks(members)}"
+            for rank, (members, name) in list(cause.groups.items())[:_MOST_RANKS]
         }
         chain = ", ".join(f"rank {rank} for {group}" for rank, group in shown.items())
-        waits = (Evidence(f"in a collective of {group}", (rank,)) for rank, group in shown.items())
+        waits = by_state({rank: f"in a collective of {group}" for rank, group in shown.items()})
         return self.fail(
             f"{who(cause.culprits)} wait for each other in the collectives of different groups: {chain}",
-            why="Each of these collectives waits for a member that is in a collective of another group, in a circle.",
+            why="Each of these collectives waits for a member that is in a collective of another group, in a circle."
+            + (" torch names groups in the order in which new_group made them." if share_members else ""),
             fix="use the groups in the order in which they were created, on every rank; or start all collectives with "
             "async_op=True, and wait for them afterwards",
             **{**cause_fields(cause), "evidence": (*waits, *cause.states)},

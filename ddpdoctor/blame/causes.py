@@ -153,8 +153,8 @@ class MessageCircle(Cause):
 class GroupCircle(Cause):
     """Ranks wait for each other in the collectives of groups that share ranks."""
 
-    groups: Mapping[int, tuple[int, ...]]
-    """The members, by the rank that waits in it."""
+    groups: Mapping[int, tuple[tuple[int, ...], str]]
+    """The members and the name, by the rank that waits in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,8 @@ class Standing:
     """What it did last, for a sentence, where no more is known."""
     group: tuple[int, ...] | None = None
     """The members of the group in whose collective it waits; None for every rank."""
+    group_name: str = ""
+    """The name of that group, where it is known: groups may have equal members."""
     peer: int | None = None
     """The other end of the message in which it waits."""
     number: int | None = None
@@ -91,7 +93,9 @@ class Standing:
             return Meeting(
                 self.group, what=what, end=End(what, self.rank, -1 if self.peer is None else self.peer)
             )
-        return Meeting(self.group, self.number, what, more=(kind, self.place.peer, *self.tensor))
+        return Meeting(
+            self.group, self.number, what, more=(kind, self.group_name, self.place.peer, *self.tensor)
+        )
 
     @property
     def stuck_worker(self) -> Process | None:

@@ -229,7 +229,12 @@ class Standings:
 
     def _groups_in_a_circle(self, ranks: Sequence[int]) -> Cause | None:
         """Groups that share ranks, used in different orders."""
-        groups = {rank: group for rank in ranks if (group := self.ranks[rank].group) is not None}
+        standings = {rank: self.ranks[rank] for rank in ranks}
+        groups = {
+            rank: (standing.group, standing.group_name)
+            for rank, standing in standings.items()
+            if standing.group is not None
+        }
         if len(groups) < len(ranks) or len(set(groups.values())) < 2:
             return None
         return self.tell(GroupCircle, ranks, groups=groups)

@@ -77,7 +77,9 @@ def _with_call(standing: Standing, recording: Recording, place: Place) -> Standi
         return standing
     tensor = (call.shape, call.dtype) if call.shape and call.operation in OF_ONE_SIZE else ()
     peer = standing.peer if call.peer is None else call.peer
-    return replace(standing, group=call.group, peer=peer, number=call.number, tensor=tensor)
+    return replace(
+        standing, group=call.group, group_name=call.group_name, peer=peer, number=call.number, tensor=tensor
+    )
 
 
 def _failed(traced: RankTrace | None, process: Process | None) -> bool:

@@ -223,8 +223,9 @@ def test_a_ring_in_which_everybody_receives_first():
     assert (found.code, found.culprits) == ("DD302", (0, 1, 2, 3))
 
 
-def in_group(rank: int, size: int, members: tuple[int, ...]) -> Recording:
-    return running(rank, size, collectives=(call("all_reduce", 70, 4.5, 0, group=members, ended=False),))
+def in_group(rank: int, size: int, members: tuple[int, ...], name: str = "") -> Recording:
+    waits = call("all_reduce", 70, 4.5, 0, group=members, group_name=name, ended=False)
+    return running(rank, size, collectives=(waits,))
 
 
 def test_groups_that_are_used_in_a_circle():
@@ -233,6 +234,14 @@ def test_groups_that_are_used_in_a_circle():
     found = judged(standstill({rank: collective("all_reduce", 70) for rank in range(3)}), own)
     assert (found.code, found.culprits) == ("DD309", (0, 1, 2))
     assert "rank 0 for ranks 0-1, rank 1 for ranks 1-2, rank 2 for ranks 0, 2" in found.headline
+
+
+def test_groups_of_equal_members_that_are_used_in_different_orders():
+    names = {0: "2", 1: "1", 2: "1"}
+    recordings = {rank: in_group(rank, 3, (0, 1, 2), name) for rank, name in names.items()}
+    cause = judged(standstill({rank: collective("all_reduce", 70) for rank in range(3)}), recordings)
+    assert (cause.code, cause.culprits) == ("DD309", (0, 1, 2))
+    assert "rank 0 for group '2' of ranks 0-2, rank 1 for group '1' of ranks 0-2" in cause.headline
 
 
 def test_only_the_group_that_waits_is_followed():

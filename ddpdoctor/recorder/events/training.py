@@ -247,6 +247,8 @@ class Collective(Event):
     """Whether the call came to an end; that it did not is known of a line's first call only."""
     id: int = 0
     """Which one it is of all that this process issued."""
+    group_name: str = ""
+    """Of a group that is not the default one, as torch names it, on every rank alike; groups may have equal members."""
 
 
 @dataclass(slots=True)

@@ -105,6 +105,8 @@ class _Collectives:
         members = None if call.group is None else self.torch.distributed.get_process_group_ranks(call.group)
         group = None if members is None else tuple(members)
         about = {"number": call.number, "ended": False, "id": call.id, **fields}
+        if group is not None:
+            about["group_name"] = getattr(call.group, "group_name", "")
         return Collective(call.began, call.at, call.name, group, **about)
 
     def tell_open(self) -> None:
