@@ -14,21 +14,9 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 """What has variables and lines of its own."""
 HARMLESS = {
-    *(
-        "print",
-        "info",
-        "debug",
-        "write",
-        "format",
-        "str",
-        "len",
-        "range",
-        "enumerate",
-        "float",
-        "int",
-        "bool",
-    ),
-    *("round", "max", "min", "abs", "item", "detach", "cpu", "clone", "exp", "sqrt"),
+    *("print", "info", "debug", "write", "format", "str", "len", "range", "enumerate"),
+    *("float", "int", "bool", "round", "max", "min", "abs"),
+    *("item", "detach", "cpu", "clone", "exp", "sqrt"),
 }
 """Calls that a number may be given to without becoming the same on all ranks."""
 _DEPTH = 3
