@@ -19,7 +19,7 @@ def train(accelerator: Accelerator) -> None:
             accelerator.backward(nn.functional.mse_loss(model(batch).squeeze(1), targets))
             optimizer.step()
         if accelerator.is_main_process:
-            accelerator.save_state()  # expect: DD302 fix: save_state
+            accelerator.save_state()  # expect: DD303 ranks 0 fix: save_state
 
 
 if __name__ == "__main__":

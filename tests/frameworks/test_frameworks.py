@@ -1,6 +1,7 @@
 """Scripts of frameworks through the whole command; those whose framework is not installed are skipped."""
 
 import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,7 +41,7 @@ def test_what_a_script_of_a_framework_says(script: Path, tmp_path: Path) -> None
 
 
 def check(script: Path, folder: Path, *, by_itself: bool) -> Done:
-    launch = ("--", "python", str(script)) if by_itself else ("--nproc", "2", *apart(), str(script))
+    launch = ("--", sys.executable, str(script)) if by_itself else ("--nproc", "2", *apart(), str(script))
     options = ("--ignore", "host,group", "--format", "json", "--quiet")
     # Ray makes sockets below it, whose paths must be short.
     with TemporaryDirectory(dir="/tmp") as temporary:
