@@ -121,9 +121,14 @@ class HostsBed:
     def _write_hosts(self, number: int) -> None:
         folder = _ETC / self.namespace(number)
         folder.mkdir(parents=True, exist_ok=True)
-        usual = "".join(f"{address} node{other}\n" for other, address in enumerate(self.addresses))
+        instead = self._resolves.get(number, "")
+        usual = "".join(
+            f"{address} node{other}\n"
+            for other, address in enumerate(self.addresses)
+            if f"node{other}" not in instead.split()
+        )
         (folder / "resolv.conf").write_text("")  # a lookup ends at once, and not after its time limit
-        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{self._resolves.get(number, '')}{usual}")
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{instead}{usual}")
 
     def _take_down(self) -> None:
         for number in range(self.count):
