@@ -61,7 +61,7 @@ def _sizes(sizes: Any) -> str:
 def _dtypes(dtypes: Any) -> str:
     if len(dtypes) > _MOST_TENSORS or any(dtype.__class__ is not str or len(dtype) > 64 for dtype in dtypes):
         raise TypeError("a type of elements is none")
-    return str(dtypes)
+    return str(list(dtypes))  # of a text, too, its characters as repr writes them
 
 
 def number(values: Values) -> int:
