@@ -213,7 +213,7 @@ class CollectiveNotJoined(StandstillCheck):
 
 def _joined(trace: Trace) -> bool:
     """Whether some rank was in a process group, or nothing was recorded."""
-    recordings = [rank.recording for rank in trace.ranks if rank.recording is not None]
+    recordings = list(trace.recorded.values())
     return not recordings or any(recording.group_events("init") for recording in recordings)
 
 

@@ -1,5 +1,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
@@ -118,11 +119,7 @@ class LocalDecision(StandstillCheck):
             "next all-reduce. The run that was looked at ended before that.",
             fix="stop = torch.tensor([float(stop)])     # this rank's decision\n"
             "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
-            ranks=tuple(way_out.values),
-            where=way_out.at,
-            evidence=by_state(way_out.values, lambda value: f"{way_out.name} = {value:.6g}"),
-            confidence=Confidence.LIKELY,
-            about=Kind.LINE.of(f"{way_out.at.file}:{way_out.at.line}"),
+            **_fields(way_out),
         )
 
     def _by_infinite_loss(self, skip: LocalExit) -> Finding:
@@ -132,11 +129,7 @@ class LocalDecision(StandstillCheck):
             "for it in the backward. In the run that was looked at, every loss was finite.",
             fix="bad = (~torch.isfinite(loss)).float()    # this rank's decision\n"
             "dist.all_reduce(bad, op=dist.ReduceOp.MAX)\nif bad.item():        # the same on every rank\n    continue",
-            ranks=tuple(skip.values),
-            where=skip.at,
-            evidence=by_state(skip.values, lambda value: f"loss = {value:.6g}"),
-            confidence=Confidence.LIKELY,
-            about=Kind.LINE.of(f"{skip.at.file}:{skip.at.line}"),
+            **_fields(skip),
         )
 
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:
@@ -181,6 +174,17 @@ class LocalDecision(StandstillCheck):
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
         headline = f"{who(cause.culprits)} {skipped}, {others}"
         return self.fail(headline, why=_WHY_SKIPPED, fix=_FIX_SKIPPED, **cause_fields(cause))
+
+
+def _fields(way_out: LocalExit) -> dict[str, Any]:
+    """Of a finding about a condition that a number of each rank's own decides."""
+    return {
+        "ranks": tuple(way_out.values),
+        "where": way_out.at,
+        "evidence": by_state(way_out.values, lambda value: f"{way_out.name} = {value:.6g}"),
+        "confidence": Confidence.LIKELY,
+        "about": Kind.LINE.of(f"{way_out.at.file}:{way_out.at.line}"),
+    }
 
 
 def _calls(recording: Recording) -> str:

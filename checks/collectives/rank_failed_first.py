@@ -276,7 +276,7 @@ def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:
 
 def _failed_on_file_of_another(first: RankTrace, trace: Trace) -> bool:
     """Whether it failed to load a checkpoint of another rank, or names a file that another rank changed."""
-    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
+    recordings = trace.recorded
     traceback, message = (first.failure.traceback, first.failure.message) if first.failure else ("", "")
     errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
     loading = any(error is not None and error.splitlines()[0] in traceback for error in errors)

@@ -19,7 +19,6 @@ from ddpdoctor.fix.names import callee, calls, is_optional
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Finding, Kind, Where
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
 
 _INIT = "init_process_group"
 _INSTALLED = ("site-packages", "dist-packages")
@@ -133,11 +132,6 @@ class Case:
         recordings = [*(rank.recording for rank in self.trace.ranks), *self.trace.others]
         names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
         return [self.project.source(name) for name in names if self.project.path(name).is_file()]
-
-    @property
-    def recordings(self) -> dict[int, Recording]:
-        """What the recorder saw, by rank; empty where it saw nothing."""
-        return {rank.rank: rank.recording for rank in self.trace.ranks if rank.recording is not None}
 
     @property
     def line(self) -> int:

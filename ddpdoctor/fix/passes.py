@@ -159,7 +159,7 @@ def _from_outside(source: Source, name: str, call: Node) -> str:
 def loops_over(case: Case, loader: Where) -> list[tuple[Source, Node]]:
     """The loops of the run in which the DataLoader that was made at this line trained."""
     places: list[Where] = []
-    for recording in case.recordings.values():
+    for recording in case.trace.recorded.values():
         for pass_ in recording.training_passes:
             made = recording.loader(pass_.loader)
             if made and made.at and pass_.at and _same(made.at, loader) and pass_.at not in places:

@@ -115,31 +115,25 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
     yield _losses(before, after)
 
 
-def _recordings(trace: Trace) -> dict[int, Recording]:
-    return {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
-
-
 def _trains(trace: Trace) -> bool:
-    return any(recording.step_count for recording in _recordings(trace).values())
+    return any(recording.step_count for recording in trace.recorded.values())
 
 
 def _training(before: Trace, after: Trace) -> str | None:
-    stopped = [
-        rank
-        for rank, recording in _recordings(before).items()
-        if recording.step_count and not getattr(_recordings(after).get(rank), "step_count", 0)
-    ]
+    stopped = _without(before, after, lambda recording: recording.step_count > 0)
     return f"rank {stopped[0]} of the changed copy does not train" if stopped else None
 
 
 def _wrapping(before: Trace, after: Trace) -> str | None:
     """A rank that wrapped a model still wraps one."""
-    left = [
-        rank
-        for rank, recording in _recordings(before).items()
-        if recording.wrappers and not getattr(_recordings(after).get(rank), "wrappers", ())
-    ]
+    left = _without(before, after, lambda recording: bool(recording.wrappers))
     return f"rank {left[0]} of the changed copy wraps no model" if left else None
+
+
+def _without(before: Trace, after: Trace, does: Callable[[Recording], bool]) -> list[int]:
+    """The ranks that do something no more."""
+    still = {rank for rank, recording in after.recorded.items() if does(recording)}
+    return [rank for rank, recording in before.recorded.items() if does(recording) and rank not in still]
 
 
 def _parameters(before: Trace, after: Trace) -> str | None:
@@ -147,7 +141,7 @@ def _parameters(before: Trace, after: Trace) -> str | None:
     first, second = (
         {
             (parameter.key, parameter.shape)
-            for recording in _recordings(trace).values()
+            for recording in trace.recorded.values()
             for wrapper in recording.wrappers
             if not wrapper.failed
             for parameter in wrapper.parameters
@@ -163,9 +157,7 @@ def _samples(before: Trace, after: Trace) -> str | None:
     if not first or not second:
         return None
     left_out = sum(
-        (loader.batch_size or 1)
-        for recording in _recordings(after).values()
-        for loader in recording.loaders[:1]
+        (loader.batch_size or 1) for recording in after.recorded.values() for loader in recording.loaders[:1]
     )
     lost = len(first) - len(second)
     return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
@@ -181,13 +173,13 @@ def _infinite(trace: Trace) -> list[int]:
     """The ranks that took gradients of a loss that is not finite."""
     return [
         rank
-        for rank, recording in _recordings(trace).items()
+        for rank, recording in trace.recorded.items()
         if any(backward.finite is False for backward in recording.backwards)
     ]
 
 
 def _seen(trace: Trace) -> set[int]:
     """The samples of the first pass in which each rank trains."""
-    passes: Mapping[int, Recording] = _recordings(trace)
+    passes: Mapping[int, Recording] = trace.recorded
     first = (next(iter(recording.training_passes), None) for recording in passes.values())
     return {index for pass_ in first if pass_ is not None for index in pass_.indices or ()}

@@ -26,5 +26,5 @@ def in_one_process(proof: Proof, before: Trace, after: Trace) -> Proof:
 
 def _losses(trace: Trace) -> list[str | None]:
     """The digests of the losses of which gradients were taken, in their order."""
-    recordings = [rank.recording for rank in trace.ranks if rank.recording is not None]
+    recordings = list(trace.recorded.values())
     return [backward.loss for recording in recordings for backward in recording.backwards]

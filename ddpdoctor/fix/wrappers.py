@@ -19,7 +19,7 @@ def wraps(case: Case) -> list[tuple[Source, Node]]:
     Raises:
         CannotPatch: there are none.
     """
-    wrappers = [wrapper for recording in case.recordings.values() for wrapper in recording.wrappers]
+    wrappers = [wrapper for recording in case.trace.recorded.values() for wrapper in recording.wrappers]
     made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
     if places := {(place.file, place.line): place for place in made}:
         return [case.call_at(place, DDP) for place in places.values()]

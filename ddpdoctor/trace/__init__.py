@@ -167,13 +167,18 @@ class Trace:
         wrapped = (wrapper.library for recording in recordings for wrapper in recording.wrappers)
         return next(filter(None, map(framework_of, wrapped)), None)
 
+    @property
+    def recorded(self) -> dict[int, Recording]:
+        """What the recorder saw, by rank; empty where it saw nothing."""
+        return {rank.rank: rank.recording for rank in self.ranks if rank.recording is not None}
+
     def recordings(self) -> dict[int, Recording]:
         """What the recorder saw, by rank.
 
         Raises:
             NotMeasured: it saw no process group.
         """
-        recordings = {rank.rank: rank.recording for rank in self.ranks if rank.recording is not None}
+        recordings = self.recorded
         if not any(recording.groups for recording in recordings.values()):
             raise NotMeasured("the script initialized no process group")
         return recordings

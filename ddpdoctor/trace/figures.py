@@ -40,7 +40,7 @@ def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
 
 def _places(trace: Trace) -> Section | None:
     """On which host and device each rank ran, equal ones once."""
-    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
+    recordings = trace.recorded
     places = by_value({rank: _place(recording) for rank, recording in recordings.items()})
     if not places:
         return None

@@ -49,7 +49,7 @@ class RecordedJob(Standings):
     def __init__(self, trace: Trace) -> None:
         super().__init__(standings(trace), trace.standstill or Standstill(), out_of_time=trace.out_of_time)
         self.imagined = trace.imagined is not None
-        self.recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording is not None}
+        self.recordings = trace.recorded
 
     def by_dumps(self) -> Cause | None:
         """What flight recorders tell, of which one says nothing without the others."""

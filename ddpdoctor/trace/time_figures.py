@@ -49,7 +49,7 @@ _ENDING = 0.15
 
 def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> Strips | None:
     """What each rank did and when; None where nothing was recorded."""
-    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
+    recordings = trace.recorded
     shown = chosen(sorted(recordings), culprits)
     waits = _waits(recordings)
     spans = {

@@ -60,7 +60,7 @@ def events(trace: Trace) -> Iterator[dict[str, Any]]:
     standstill = trace.standstill
     flight = standstill.flight if standstill else {}
     processes = standstill.ranks if standstill else {}
-    recordings = {rank.rank: rank.recording for rank in trace.ranks if rank.recording}
+    recordings = trace.recorded
     for rank in sorted({*recordings, *flight, *processes}):
         yield from _rank(rank, recordings.get(rank), flight.get(rank), processes.get(rank))
 

@@ -52,7 +52,7 @@ def _trains(case: Case, source: Source, function: Node) -> bool:
 
 def _places(case: Case) -> list[Where]:
     """Where the ranks made wrappers and trained."""
-    recordings = case.recordings.values()
+    recordings = case.trace.recorded.values()
     made = [wrapper.at for recording in recordings for wrapper in recording.wrappers]
     passes = [pass_.at for recording in recordings for pass_ in recording.training_passes]
     return list(dict.fromkeys(filter(None, (*made, *passes))))

@@ -12,7 +12,7 @@ from ddpdoctor.fix.wrappers import wraps
 
 def apply(case: Case) -> str:
     """``device_ids=[local_rank] if torch.cuda.is_available() else None``."""
-    wrappers = [wrapper for recording in case.recordings.values() for wrapper in recording.wrappers]
+    wrappers = [wrapper for recording in case.trace.recorded.values() for wrapper in recording.wrappers]
     if wrappers and not any(wrapper.failed for wrapper in wrappers):
         raise CannotPatch("it is not known which GPU is meant: the one of the module, or that of device_ids")
     changed = False

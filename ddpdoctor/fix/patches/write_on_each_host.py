@@ -19,7 +19,7 @@ def apply(case: Case) -> str:
     source = case.source
     statement = written(source, case.statement)
     paths = [subject.name for subject in case.finding.about if subject.kind is Kind.PATH]
-    results = paths and all(is_of_training(case.recordings, path) for path in paths)
+    results = paths and all(is_of_training(case.trace.recorded, path) for path in paths)
     if results or _OF_RANK_0.search(source.code(statement)):
         return under(source, statement, is_rank_0(source, statement), "rank 0")
     return under(source, statement, is_local_rank_0(source, statement), "one rank of each host")
