@@ -13,6 +13,7 @@ from typing import TypeAlias
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
+from ddpdoctor.trace.assignments import Assignment, assignments, dotted
 from ddpdoctor.trace.clock_exits import reads_clock
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import skip_branch
@@ -181,7 +182,7 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
     tree = parsed(at.file)
     if tree is None or at.line is None or _asks_for_the_infinite(test for test, _ in way.tests):
         return None
-    assigned = list(_assignments(way.loop))
+    assigned = list(assignments(way.loop))
     numbers = next(iter(moment.values())).numbers
     if _is_shut(way, numbers, {assignment.name for assignment in assigned}):
         return None
@@ -201,73 +202,6 @@ def _asks_for_the_infinite(tests: Iterable[ast.expr]) -> bool:
     return any(called_name(call) in _FINITE for call in calls)
 
 
-@dataclass(frozen=True)
-class _Assignment:
-    """A variable, or an object that a call may change, and what it depends on."""
-
-    name: str
-    line: int
-    value: ast.expr | None
-    """None where a loop takes it from what it goes over."""
-    conditions: tuple[ast.expr, ...]
-
-
-def _assignments(loop: ast.For | ast.While) -> Iterator[_Assignment]:
-    yield from _in_body([*loop.body], ())
-    if isinstance(loop, ast.For):
-        for name in _targets(loop.target):
-            yield _Assignment(name, loop.lineno, None, ())
-
-
-def _in_body(body: Iterable[ast.stmt], conditions: tuple[ast.expr, ...]) -> Iterator[_Assignment]:
-    for node in body:
-        if isinstance(node, ast.If):
-            yield from _in_body((*node.body, *node.orelse), (*conditions, node.test))
-        elif isinstance(node, ast.For):
-            for name in _targets(node.target):
-                yield _Assignment(name, node.lineno, None, conditions)
-            yield from _in_body((*node.body, *node.orelse), conditions)
-        elif isinstance(node, ast.While):
-            yield from _in_body((*node.body, *node.orelse), conditions)
-        elif isinstance(node, ast.With):
-            yield from _in_body(node.body, conditions)
-        elif isinstance(node, ast.Try):
-            handled = chain.from_iterable(handler.body for handler in node.handlers)
-            yield from _in_body((*node.body, *handled, *node.orelse, *node.finalbody), conditions)
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for name in chain.from_iterable(map(_targets, targets)):
-                yield _Assignment(name, node.lineno, node.value, conditions)
-        yield from _changed_by_calls(node, conditions)
-
-
-def _changed_by_calls(node: ast.stmt, conditions: tuple[ast.expr, ...]) -> Iterator[_Assignment]:
-    """Objects that are called with a number, as ``stopper(loss)`` or ``stopper.step(loss)``, or compare with it."""
-    if isinstance(node, ast.Expr | ast.Assign | ast.Return):
-        for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
-            owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
-            given = [argument for argument in call.args if _dotted(argument)]
-            if (name := _dotted(owner)) and given:
-                yield _Assignment(name, node.lineno, ast.Tuple(given, ast.Load()), conditions)
-
-
-def _targets(target: ast.expr) -> Iterator[str]:
-    if isinstance(target, ast.Tuple | ast.List):
-        for part in target.elts:
-            yield from _targets(part)
-    elif name := _dotted(target):
-        yield name
-
-
-def _dotted(node: ast.expr) -> str | None:
-    """``a`` or ``a.b``."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}"
-    return None
-
-
 def _names(node: ast.AST) -> Iterator[str]:
     """The variables that an expression reads, those that it gives to a function apart."""
     if isinstance(node, ast.Call):
@@ -275,7 +209,7 @@ def _names(node: ast.AST) -> Iterator[str]:
             for part in (node.func, *node.args):
                 yield from _names(part.value if isinstance(part, ast.Attribute) else part)
         return
-    name = _dotted(node) if isinstance(node, ast.expr) else None
+    name = dotted(node) if isinstance(node, ast.expr) else None
     if name is not None:
         yield name
         return
@@ -283,7 +217,7 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield from _names(child)
 
 
-def _origins(way: _Exit, names: Iterable[str], assigned: Sequence[_Assignment]) -> set[str]:
+def _origins(way: _Exit, names: Iterable[str], assigned: Sequence[Assignment]) -> set[str]:
     """What the variables of a condition are made of inside the loop, and what decides whether they are."""
     origins = {name for test, _ in way.tests for name in _called(test)}
     waiting = {*names, *origins}
@@ -305,14 +239,14 @@ def _called(test: ast.expr) -> Iterator[str]:
     """Numbers that a condition gives to an object's call: ``stopper(loss)``."""
     for call in (node for node in ast.walk(test) if isinstance(node, ast.Call)):
         for argument in call.args:
-            if name := _dotted(argument):
+            if name := dotted(argument):
                 yield name
 
 
 def _differing(
     names: Iterable[str],
     moment: Mapping[int, _Held],
-    assigned: Sequence[_Assignment],
+    assigned: Sequence[Assignment],
     way: _Exit,
     line: int,
 ) -> tuple[str, dict[int, float]] | None:
@@ -328,7 +262,7 @@ def _differing(
     return None
 
 
-def _is_as_read(changes: Iterable[_Assignment], way: _Exit, line: int) -> bool:
+def _is_as_read(changes: Iterable[Assignment], way: _Exit, line: int) -> bool:
     """Whether a variable still holds at this line, in the next turn, what the condition has read in the one before."""
     is_own_test = isinstance(way.loop, ast.While) and way.line == way.loop.lineno
     inner = [
@@ -343,7 +277,7 @@ def _is_as_read(changes: Iterable[_Assignment], way: _Exit, line: int) -> bool:
     )
 
 
-def _is_of_clock(change: _Assignment) -> bool:
+def _is_of_clock(change: Assignment) -> bool:
     return change.value is not None and any(reads_clock(node) for node in ast.walk(change.value))
 
 
@@ -384,7 +318,7 @@ def _truth(part: ast.expr, numbers: Numbers) -> bool | None:
         return None if inner is None else not inner
     if isinstance(part, ast.Compare) and len(part.ops) == 1:
         return _compared(part, numbers)
-    name = _dotted(part)
+    name = dotted(part)
     if name is None or name not in numbers:
         # What is no number, and not None, is there.
         return True if isinstance(part, ast.Name) else None
@@ -394,11 +328,11 @@ def _truth(part: ast.expr, numbers: Numbers) -> bool | None:
 def _compared(part: ast.Compare, numbers: Numbers) -> bool | None:
     operator, right = part.ops[0], part.comparators[0]
     if isinstance(right, ast.Constant) and right.value is None and isinstance(operator, ast.Is | ast.IsNot):
-        name = _dotted(part.left)
+        name = dotted(part.left)
         return (name in numbers and numbers[name] is None) is isinstance(operator, ast.Is) if name else None
     if not isinstance(right, ast.Constant) or not isinstance(right.value, int | float):
         return None
-    value = numbers.get(_dotted(part.left) or "")
+    value = numbers.get(dotted(part.left) or "")
     if value is None:
         return None
     sign = (value > right.value) - (value < right.value)
