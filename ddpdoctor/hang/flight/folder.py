@@ -22,7 +22,8 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 
 MEMORY = 4 << 30
-"""Bytes of address space for a process that reads dumps."""
+"""Bytes of address space for a process that reads dumps, above what it has got from its parent: torch's libraries for
+GPUs alone may take more than that."""
 PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """The variables that say where dumps go, each followed by the rank; the second is the older name."""
 SECONDS = 30
@@ -135,8 +136,14 @@ def _read_some(jobs: list[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]
 def _prepare() -> None:
     """Bound this process's memory; dumps have no cycles, and looking for some takes half the time of reading."""
     gc.disable()
-    _limit(resource.RLIMIT_AS, MEMORY)
+    _limit(resource.RLIMIT_AS, _address_space() + MEMORY)
     _limit(resource.RLIMIT_CORE, 0)
+
+
+def _address_space() -> int:
+    """Bytes of this process's address space."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
 
 
 def _limit(what: int, most: int) -> None:

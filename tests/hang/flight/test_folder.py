@@ -1,12 +1,13 @@
 """Where dumps lie, what their names tell, and which of several counts."""
 
+import mmap
 import os
 import pickle
 from pathlib import Path
 
 import pytest
 
-from ddpdoctor.hang.flight.folder import PLACES, place_in, read_folder
+from ddpdoctor.hang.flight.folder import MEMORY, PLACES, place_in, read_folder
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
 from tests.support.flight import dump, ring, waiting, write_job
 
@@ -44,6 +45,14 @@ def test_what_the_variable_holds_is_a_place_too(tmp_path):
         place = place_in({variable: str(tmp_path / "dumps" / "nccl_trace_rank_")})
         assert sorted(read_folder(place).ranks) == [0, 1, 2]
     assert place_in({}) is None
+
+
+def test_what_the_parent_has_mapped_is_no_memory_of_a_dump(tmp_path):
+    """A torch for GPUs maps more than MEMORY before a dump is read."""
+    large = dump(ring(1, 3), {}) | {"comment": "x" * (32 << 20)}
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(large))
+    with mmap.mmap(-1, 2 * MEMORY, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ):
+        assert sorted(read_folder(tmp_path).ranks) == [0]
 
 
 def test_of_two_dumps_of_one_rank_the_newer_counts(tmp_path):
