@@ -5,11 +5,15 @@ Standard library only.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+_LARGEST = 64 << 20
+"""Bytes of a file that is read for its checksum."""
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -45,6 +49,16 @@ def written_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+def checksum(path: Path) -> str:
+    """Of a file's content; empty where there is no such file, and of a large one."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LARGEST:
+            return ""
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    except (OSError, ValueError):  # a name that no file can have
+        return ""
 
 
 class GrowingFile:

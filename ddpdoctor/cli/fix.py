@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,9 @@ from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.fix import unavailable
 from ddpdoctor.fix.shadow import Shadow
-from ddpdoctor.fix.write import Refused, changed_since, write_all
+from ddpdoctor.fix.write import Refused, write_all
 from ddpdoctor.job.command import Job
-from ddpdoctor.job.job_folder import began_at, read_job, read_trace, working_directory
+from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.launch import Launch
@@ -136,7 +137,7 @@ class Fixing:
         if not result.texts:
             return "--apply: nothing was written, since no patch was proven"
         before = {path: path.read_bytes() for path in result.texts}
-        stale = [path for path in result.texts if changed_since(path, began_at(folder))]
+        stale = [path for path in result.texts if not is_as_it_ran(folder, path)]
         try:
             if stale:
                 raise Refused(f"{quote(str(stale[0]))} changed since the run")
@@ -173,7 +174,7 @@ class _Proofs:
             before,
             self.working,
             self._run,
-            since=self.since,
+            as_it_ran=partial(is_as_it_ran, self.folder),
             alone=self._alone if self.job.recorder.exact else None,
             asked=_codes(self.request.options.select),
             tell=self.progress.stage,

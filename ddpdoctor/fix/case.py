@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import libcst as cst
 
-from ddpdoctor.files import written_at
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
 from ddpdoctor.fix.names import callee, calls, is_optional
@@ -30,7 +28,7 @@ class Project:
     Args:
         folder: the working directory of the run, to which findings' files are relative.
         texts: what stands in files that differ from what is on disk.
-        since: when the run began, in seconds since the epoch: what was written later is not what ran.
+        as_it_ran: whether a file has the content that it had in the run.
         real: the user's own file in place of one of a copy.
     """
 
@@ -38,10 +36,10 @@ class Project:
         self,
         folder: Path,
         texts: Mapping[Path, bytes] | None = None,
-        since: float = math.inf,
+        as_it_ran: Callable[[Path], bool] = lambda _: True,
         real: Callable[[str], str] = str,
     ) -> None:
-        self.folder, self.since, self._real = folder, since, real
+        self.folder, self._as_it_ran, self._real = folder, as_it_ran, real
         self.texts = texts or {}
         self._sources: dict[Path, Source] = {}
         self._may_lack_group = False
@@ -74,7 +72,7 @@ class Project:
         path = self.path(file)
         if path not in self._sources:
             _refuse_installed(path)
-            if path not in self.texts and written_at(path) > self.since:
+            if path not in self.texts and path.exists() and not self._as_it_ran(path):
                 raise CannotPatch(f"{path.name} changed since the run")
             self._sources[path] = Source(path, self.texts.get(path))
         self._sources[path].may_lack_group = self._may_lack_group

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,7 +49,7 @@ class Prover:
 
     Args:
         folder: the working directory of the run.
-        since: when the run began, in seconds since the epoch.
+        as_it_ran: whether a file has the content that it had in the run.
         alone: runs the job in a single process, likewise; None where no proof is to say what that does.
         asked: the codes of the checks that were asked for: these get a patch for information, too.
         tell: is told in a clause what is done.
@@ -62,13 +61,13 @@ class Prover:
         folder: Path,
         run: Run,
         *,
-        since: float = math.inf,
+        as_it_ran: Callable[[Path], bool] = lambda _: True,
         alone: Callable[[Mapping[Path, bytes]], Trace] | None = None,
         asked: Collection[str] = (),
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self._before, self._folder, self._run, self._since, self._tell = before, folder, run, since, tell
-        self._alone, self._asked = alone, asked
+        self._before, self._folder, self._run, self._tell = before, folder, run, tell
+        self._as_it_ran, self._alone, self._asked = as_it_ran, alone, asked
         self._state = _State({}, before)
         self._patches: dict[int, Patch] = {}
         self._singles: dict[frozenset[tuple[Path, bytes]], Trace] = {}
@@ -203,7 +202,7 @@ class Prover:
     # -- texts --------------------------------------------------------------------------------------------
 
     def _project(self, texts: Mapping[Path, bytes], real: Callable[[str], str] = str) -> Project:
-        return Project(self._folder, texts, self._since, real)
+        return Project(self._folder, texts, self._as_it_ran, real)
 
     def _pairs(
         self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]

@@ -9,17 +9,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ddpdoctor.files import written_at
 from ddpdoctor.redact import quote
 
 
 class Refused(Exception):
     """The files are left as they are; the message says why, in a clause."""
-
-
-def changed_since(path: Path, since: float) -> bool:
-    """Whether a file was written after this moment, in seconds since the epoch."""
-    return written_at(path) > since
 
 
 def write_all(texts: Mapping[Path, bytes], before: Mapping[Path, bytes], *, force: bool = False) -> None:

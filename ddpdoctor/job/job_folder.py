@@ -13,7 +13,7 @@ from pathlib import Path
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
-from ddpdoctor.files import read_json, write_json
+from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import torchrun
@@ -28,7 +28,7 @@ from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 
-JOB, ENDING = "job.json", "ending.json"
+JOB, ENDING, SOURCES = "job.json", "ending.json", "sources.json"
 STANDSTILL = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
@@ -74,6 +74,24 @@ def write_job(folder: Path, job: Job, launch: Launch) -> None:
 def write_ending(folder: Path, stopped: Stopped) -> None:
     """Note how it ended."""
     write_json(folder / ENDING, asdict(stopped))
+
+
+def write_sources(folder: Path, trace: Trace) -> None:
+    """Note the content of the files in which something was recorded, without those that were written meanwhile."""
+    recordings = [*trace.recorded.values(), *trace.others]
+    records = (record for recording in recordings for record in (recording.record, *recording.children))
+    files = {Path(file) for record in records for file in record.sources}
+    contents = {str(file): checksum(file) for file in files if written_at(file) <= began_at(folder)}
+    write_json(folder / SOURCES, contents)
+
+
+def is_as_it_ran(folder: Path, file: Path) -> bool:
+    """Whether a file has the content with which it ran in the job of this folder.
+
+    One in which nothing was recorded has, where it was not written since the job was started.
+    """
+    content = (read_json(folder / SOURCES) or {}).get(str(file))
+    return checksum(file) == content if content else written_at(file) <= began_at(folder)
 
 
 def read_job(folder: Path) -> tuple[Job, Launch] | None:

@@ -14,7 +14,7 @@ from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, START_SECONDS
 from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
-from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job
+from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job, write_sources
 from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
@@ -157,7 +157,9 @@ class JobRun:
         status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
         left_behind = tuple(ended.left_behind.values())
         write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at))
-        return read_trace(self.folder)
+        trace = read_trace(self.folder)
+        write_sources(self.folder, trace)
+        return trace
 
     # -- while it runs ------------------------------------------------------------------------------------
 

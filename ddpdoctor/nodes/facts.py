@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import time
 from collections.abc import Iterable, Mapping
@@ -10,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpdoctor import __version__
+from ddpdoctor.files import checksum
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.secret import is_secret
 
 _COMPARED = ("NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_DISTRIBUTED_", "UCX_", "FI_")
 """How the names of variables begin that ranks have to share."""
-_LARGEST_FILE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         mtus={known.name: mtu for known in usable if (mtu := _mtu(host, known.name))},
         resolves=host.system.resolve(host.hostname),
         variables=_variables(host.environ),
-        files={word: digest for word in words if (digest := _checksum(word))},
+        files={word: digest for word in words if (digest := checksum(Path(word)))},
     )
 
 
@@ -113,14 +112,3 @@ def _variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environ.items())
         if name.startswith(_COMPARED) and not is_secret(name, value)
     }
-
-
-def _checksum(word: str) -> str:
-    """Of a file; empty where the word names none, or a large one."""
-    try:
-        path = Path(word)
-        if not path.is_file() or path.stat().st_size > _LARGEST_FILE:
-            return ""
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except (OSError, ValueError):
-        return ""

@@ -49,7 +49,10 @@ class Record:
             if begins is not None and begins[1] <= until:
                 self._lines[begins[0]].append((position, line))
                 self.last = max(self.last, begins[1])
+        self.sources: set[str] = set()
+        """The files, by absolute paths, in which something was recorded."""
         for _, place in self._read(Site):
+            self.sources.add(place.file)
             self._sites[place.number] = Where(
                 short_path(place.file), place.line, place.function, columns=place.columns
             )

@@ -91,7 +91,7 @@ def test_information_is_no_new_finding(finding, tmp_path):
 
 
 def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding, tmp_path):
-    result, runs = proven(finding, tmp_path, lambda _: Ran(ENDED, ()), since=1.0)
+    result, runs = proven(finding, tmp_path, lambda _: Ran(ENDED, ()), as_it_ran=lambda _: False)
     assert (result.findings[0].patch, runs) == (None, 0)
     assert result.refusals == (f"no patch for {CODE} at train.py:2: train.py changed since the run",)
 

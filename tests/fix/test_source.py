@@ -66,7 +66,7 @@ def test_installed_packages_are_left_alone(tmp_path):
 def test_what_changed_since_the_run_is_refused(tmp_path):
     (tmp_path / "train.py").write_text(LOOP)
     with pytest.raises(CannotPatch, match="changed since the run"):
-        Project(tmp_path, since=1.0).source("train.py")
+        Project(tmp_path, as_it_ran=lambda _: False).source("train.py")
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """What a job's folder says, read back as a Trace: on folders as a run leaves them."""
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,22 @@ from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import STANDSTILL, Stopped, began_at, read_trace, write_ending, write_job
+from ddpdoctor.job.job_folder import (
+    STANDSTILL,
+    Stopped,
+    began_at,
+    is_as_it_ran,
+    read_trace,
+    write_ending,
+    write_job,
+    write_sources,
+)
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.options import RecorderOptions
+from ddpdoctor.recorder.where import Site
 from ddpdoctor.redact import mask_files
 from tests.support import records
 
@@ -231,3 +242,37 @@ def test_masking_the_folder_leaves_when_the_job_began(tmp_path):
     assert 0 < began <= time.time()
     mask_files(tmp_path, {})  # writes the file again, after the run
     assert began_at(tmp_path) == began
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """The folder of a run of a script, and the script."""
+    script, folder = tmp_path / "train.py", tmp_path / "run"
+    script.write_text("as it ran")
+    os.utime(script, (1, 1))
+    folder.mkdir()
+    run = Run(folder)
+    run.record(0, Site(str(script), 1, "main", 0), exit_())
+    write_sources(folder, run.trace())
+    return folder, script
+
+
+def test_a_file_that_was_written_again_with_the_same_content_is_as_it_ran(ran):
+    folder, script = ran
+    script.write_text("as it ran")
+    os.utime(script, (began_at(folder) + 9, began_at(folder) + 9))
+    assert is_as_it_ran(folder, script)
+
+
+def test_another_content_is_not_what_ran_whatever_its_time(ran):
+    folder, script = ran
+    script.write_text("edited")
+    os.utime(script, (1, 1))
+    assert not is_as_it_ran(folder, script)
+
+
+def test_a_file_that_is_written_while_the_job_runs_is_not_what_ran(ran):
+    folder, script = ran
+    os.utime(script, (began_at(folder) + 9, began_at(folder) + 9))
+    write_sources(folder, read_trace(folder))
+    assert not is_as_it_ran(folder, script)
