@@ -1,22 +1,25 @@
+import re
+
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
-_REJECTED = (
-    r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag ')"
-    r"(?P<option>(?:--)?local[-_]rank)\b"
-)
+_OPTION = r"(?P<option>(?:--)?local[-_]rank)\b"
+_REJECTED = rf"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '){_OPTION}"
+_REQUIRED = rf"(?:arguments are required:.*?|Missing option ['\"]?(?:-\w['\"]? / ['\"]?)?){_OPTION}"
 
 
 class LocalRankArgument(Check):
-    """The launcher passes the script --local-rank, which the script does not accept.
+    """The script and its launcher disagree about the option --local-rank.
 
     What it finds:
-        A script whose argument parser rejects --local-rank or --local_rank.
+        A script whose argument parser rejects --local-rank or --local_rank, or requires it where the launcher passes
+        no option.
 
     Why it matters:
         torch.distributed.launch appends the local rank to the script's arguments, with a hyphen since torch 2.0 and
-        with an underscore before. A parser that knows the other spelling, or neither, ends every rank at once.
+        with an underscore before; torchrun appends nothing. A parser that knows the other spelling or neither, or that
+        requires the option under torchrun, ends every rank at once.
 
     Example:
         parser.add_argument("--local_rank", type=int)
@@ -32,9 +35,20 @@ class LocalRankArgument(Check):
     code = "DD007"
     title = "the script accepts the local rank as the launcher passes it"
     patches = ("local_rank_option",)
-    log_words = ("unrecognized arguments", "o such option", "Unknown command line flag")
+    log_words = (
+        "unrecognized arguments",
+        "o such option",
+        "Unknown command line flag",
+        "arguments are required",
+        "Missing option",
+    )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_REJECTED)
-        headline = f"the script did not know the option {reason.match['option']} that the launcher gave it"
+        reason = log.reason(_REJECTED, _REQUIRED)
+        option = reason.match["option"]
+        headline = (
+            f"the script requires the option {option}, which the launcher did not give it"
+            if re.search(_REQUIRED, reason.match[0])
+            else f"the script did not know the option {option} that the launcher gave it"
+        )
         return self.fail(headline, **log_fields(reason))

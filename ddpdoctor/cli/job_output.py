@@ -16,7 +16,7 @@ from ddpdoctor.logs.input_files import streams
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.logs.secondary_errors import first_death
-from ddpdoctor.model import Role
+from ddpdoctor.model import Role, Where
 from ddpdoctor.trace import Trace
 
 
@@ -45,7 +45,20 @@ def with_output(
         if verdict.findings and verdict.names_cause and not _came_after(verdict, log, trace)
     ]
     codes = tuple(verdict.code for verdict in named if verdict.failed)
-    return [*(_explained(verdict, codes) for verdict in verdicts), *named]
+    ends = (finding for verdict in verdicts if not verdict.names_cause for finding in verdict.findings)
+    place = next((finding.where for finding in ends if finding.where), None)
+    return [
+        *(_explained(verdict, codes) for verdict in verdicts),
+        *(_placed(verdict, place) for verdict in named),
+    ]
+
+
+def _placed(verdict: Verdict, place: Where | None) -> Verdict:
+    """The verdict at the script's line at which a rank ended, where the output names no line."""
+    return replace(
+        verdict,
+        findings=tuple(replace(finding, where=finding.where or place) for finding in verdict.findings),
+    )
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:

@@ -6,7 +6,7 @@ from ddpdoctor import registry
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.job.torchrun import ERR
 from ddpdoctor.judge import Verdict, judge, merge
-from ddpdoctor.model import Source
+from ddpdoctor.model import Finding, Source
 from ddpdoctor.trace import RankTrace
 from tests.support.traces import CLOSED_BY_PEER, broken, failed
 
@@ -21,16 +21,21 @@ local_rank: 0 (pid: 71) of binary: /usr/bin/python3
 
 
 def judged(folder: Path, printed: str, *ranks: RankTrace) -> list[str]:
+    return [finding.code for finding in findings(folder, printed, *ranks)]
+
+
+def findings(folder: Path, printed: str, *ranks: RankTrace) -> tuple[Finding, ...]:
     (folder / ERR).write_text(printed)
     trace = broken(*(ranks or (REFUSED,)))
     exception = [check for check in registry.select(Source.RUN) if check.code == "DD304"]
     verdicts: list[Verdict] = judge(Source.RUN, exception, trace, print)
     merged = merge(with_output(verdicts, trace, [folder], registry.select(Source.LOG), print))
-    return [finding.code for finding in merged.findings]
+    return merged.findings
 
 
 def test_a_cause_that_was_printed_stands_for_the_exception(tmp_path):
-    assert judged(tmp_path, DUPLICATE) == ["DD801"]
+    (cause,) = findings(tmp_path, DUPLICATE)
+    assert (cause.code, cause.where and cause.where.line) == ("DD801", 12)
 
 
 def test_an_exception_stands_where_the_output_names_no_cause(tmp_path):

@@ -13,6 +13,15 @@ NAMED = [
         "Usage: train.py [OPTIONS]\nError: No such option: --local-rank\n",
         "the script did not know the option --local-rank that the launcher gave it",
     ),
+    (
+        "usage: train.py [-h] --local_rank LOCAL_RANK\n"
+        "train.py: error: the following arguments are required: --data, --local_rank\n",
+        "the script requires the option --local_rank, which the launcher did not give it",
+    ),
+    (
+        "Usage: train.py [OPTIONS]\nError: Missing option '--local-rank'.\n",
+        "the script requires the option --local-rank, which the launcher did not give it",
+    ),
 ]
 
 test_it_is_named = names("DD007", NAMED)
@@ -21,6 +30,7 @@ test_what_is_another_matter_is_not = leaves_alone(
     "DD007",
     [
         "train.py: error: unrecognized arguments: --lr 3\n",
+        "train.py: error: the following arguments are required: --data\n",
     ],
 )
 
