@@ -1,21 +1,27 @@
+import ast
+import re
+
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Judgement, Passed, Role, Skipped
+from ddpdoctor.model import Judgement, Passed, Role, Skipped, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.syntax import FUNCTIONS, called_name, calls_of, modules_of, parsed
 
 _WARNING = r"destroy_process_group\(\) was not called before program exit|process group has NOT been destroyed before"
+_ENDS = re.compile(r"(?i)destroy|clean_?up|shut_?down|tear_?down|finali[sz]e|import_module|__import__")
+"""Names of functions of unread modules that may destroy the process group, or load modules that do."""
 
 
 class NotShutDown(Check):
     """A script ends without destroying its process group.
 
     What it finds:
-        Ranks that reached the end of the script without calling destroy_process_group, and NCCL's warning about it
-        in the output of a job that did not fail. What happens to a process after the end of its script, for instance
-        an abort in gloo, is not reported.
+        Ranks that reached the end of the script without calling destroy_process_group, or a script that was cut short
+        and nowhere calls it; and NCCL's warning about it in the output of a job that did not fail. What happens to a
+        process after the end of its script, for instance an abort in gloo, is not reported.
 
     Why it matters:
         The group is destroyed with the interpreter, in an undefined order: NCCL warns, may wait for ranks that have
@@ -41,7 +47,7 @@ class NotShutDown(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         ended = {rank: recording for rank, recording in trace.recordings().items() if _ended(recording)}
         if not ended:
-            raise NotMeasured(trace.broken or "the script was stopped before its end")
+            return self._as_written(trace)
         joined = {
             rank: recording.group_events("init")
             for rank, recording in ended.items()
@@ -54,6 +60,15 @@ class NotShutDown(Check):
             ranks=tuple(joined),
             where=next(iter(joined.values()))[0].at,
         )
+
+    def _as_written(self, trace: Trace) -> Judgement:
+        """Of a script that was stopped before its end: whether its files destroy the group at all."""
+        joined = {rank: recording.group_events("init") for rank, recording in trace.recordings().items()}
+        init = next((events[0].at for events in joined.values() if events), None)
+        script = next(iter(trace.recordings().values())).script
+        if trace.broken or init is None or not _lacks_the_call(script, init):
+            raise NotMeasured(trace.broken or "the script was stopped before its end")
+        return self.info("no file of the script calls destroy_process_group", ranks=tuple(joined), where=init)
 
     def examine_log(self, log: Log) -> Judgement:
         lines = log.find(_WARNING)
@@ -69,3 +84,15 @@ def _ended(recording: Recording) -> bool:
     """Whether its script ended by itself and without an exception."""
     left = recording.exit
     return left is not None and left.how in ("returned", "exit") and recording.raised is None
+
+
+def _lacks_the_call(script: str, init: Where) -> bool:
+    """Whether the script makes the process group itself, and nothing in its files looks like the end of one."""
+    files = [tree for tree in map(parsed, modules_of(script)) if tree is not None]
+    made = parsed(init.file)
+    if made not in files or init.line not in calls_of(made, "init_process_group"):
+        return False
+    calls = {called_name(node) for tree in files for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    defined = {node.name for tree in files for node in ast.walk(tree) if isinstance(node, FUNCTIONS)}
+    names = {getattr(node, "attr", getattr(node, "id", "")) for tree in files for node in ast.walk(tree)}
+    return "destroy_process_group" not in names and not any(_ENDS.search(name) for name in calls - defined)

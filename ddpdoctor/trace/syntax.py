@@ -35,6 +35,34 @@ def parsed(file: str) -> ast.Module | None:
         return None
 
 
+def modules_of(script: str) -> Iterator[str]:
+    """The files that a script consists of: itself, and the modules beside and below it that it imports."""
+    folder, files, unread = Path(script).parent, {script}, [script]
+    while unread:
+        file = unread.pop()
+        yield file
+        new = {str(path) for path in _imported(Path(file), folder) if path.is_file()} - files
+        files |= new
+        unread.extend(new)
+
+
+def _imported(file: Path, folder: Path) -> Iterator[Path]:
+    """Where a file's imports may lie, seen from the script's folder."""
+    tree = parsed(str(file))
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Import):
+            names = [(folder, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            root = file.parents[node.level - 1] if 0 < node.level <= len(file.parents) else folder
+            module = f"{node.module}." if node.module else ""
+            names = [(root, module[:-1]), *((root, f"{module}{alias.name}") for alias in node.names)]
+        else:
+            continue
+        for root, name in names:
+            path = root.joinpath(*name.split("."))
+            yield from (path.with_suffix(".py"), path / "__init__.py")
+
+
 def lines(*nodes: ast.stmt | ast.excepthandler) -> range:
     """The lines from the first to the last of these, which stand one behind the other."""
     return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1) if nodes else range(0)

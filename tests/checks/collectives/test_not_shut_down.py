@@ -1,0 +1,49 @@
+"""A script that was cut short: whether its files destroy the process group is read in them."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor import registry
+from ddpdoctor.judge import judge
+from ddpdoctor.model import Source, Where
+from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from tests.support.recordings import recorded, replace
+
+CHECK = [check for check in registry.select(Source.RUN) if check.code == "DD310"]
+SCRIPT = "import torch.distributed as dist\nfrom parts.setup import *\n\n\ndist.init_process_group('gloo')\n"
+
+
+def headlines(folder: Path, script: str, module: str = "") -> list[str]:
+    (folder / "parts").mkdir()
+    (folder / "train.py").write_text(script)
+    (folder / "parts" / "setup.py").write_text(module)
+    file = str(folder / "train.py")
+    made = GroupEvent("init", 0.0, Where(file, 5, "<module>"), "gloo", 0, 2)
+    trace = recorded(
+        change=lambda _, it: replace(it, script=file, groups=(made,), exit=Exit("shortened", 9.0))
+    )
+    (verdict,) = judge(Source.RUN, CHECK, trace, print)
+    return [finding.headline for finding in verdict.findings]
+
+
+def test_no_file_of_it_destroys_the_group(tmp_path):
+    assert headlines(tmp_path, SCRIPT) == ["no file of the script calls destroy_process_group"]
+
+
+@pytest.mark.parametrize(
+    ("end", "module"),
+    [
+        ("dist.destroy_process_group()\n", ""),
+        ("leave()\n", "def leave():\n    dist.destroy_process_group()\n"),
+        ("atexit.register(dist.destroy_process_group)\n", ""),
+        ("library.cleanup()\n", ""),
+    ],
+    ids=["called", "in a module", "handed on", "in a module that is not read"],
+)
+def test_it_is_or_may_be_destroyed(tmp_path, end, module):
+    assert headlines(tmp_path, SCRIPT + end, module) == []
+
+
+def test_a_framework_made_the_group(tmp_path):
+    assert headlines(tmp_path, SCRIPT.replace("dist.init_process_group('gloo')", "Accelerator()")) == []
