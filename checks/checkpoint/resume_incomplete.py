@@ -50,7 +50,7 @@ class ResumeIncomplete(Check):
 
     code = "DD405"
     title = "training that resumes restores what was saved"
-    patches = ("resume_epoch", "restore_state")
+    patches = ("out_of_rank_guard", "resume_epoch", "restore_state")
     explained_by = ("DD403",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -120,6 +120,16 @@ def import_name(source: Source, parent: str, name: str) -> None:
     _import_statement(source, parent, f"from {parent} import {name}")
 
 
+def define(source: Source, code: str) -> None:
+    """A new function at the top level: before the first that is there, else behind the imports."""
+    places = (cst.FunctionDef, cst.ClassDef)
+    first = next((node for node in source.tree.body if isinstance(node, places)), None)
+    if first is not None:
+        source.insert_before(first, f"{code}\n\n")
+    else:
+        source.insert_after(_imports(source)[-1], f"\n\n{code}\n")
+
+
 def _import_statement(source: Source, module: str, line: str) -> None:
     """A new import in its alphabetical place: of the standard library before the others, else among them."""
     statements = _imports(source)
@@ -200,6 +210,8 @@ def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
         name = dotted(target)
         if name and "." not in name and _is_from_group(source, value, function):
             return name
+    if parameter := _passed_from_group(source, at, function):
+        return parameter
     own_class = source.enclosing(at, cst.ClassDef)
     for node in source.all(cst.Assign, within=own_class) if own_class is not None else ():
         for target, value in pairs(node):
@@ -213,6 +225,20 @@ def _from_group(source: Source, at: Node, function: str, alone: str) -> str:
             return f"{function_name}()"
     call = f"{use(source, f'{DIST}.{function}')}()"
     return f"({call} if {has_group(source)} else {alone})" if alone and may_lack_group(source) else call
+
+
+def _passed_from_group(source: Source, at: Node, wanted: str) -> str | None:
+    """The parameter for which a caller of this function passes its rank, or the number of ranks."""
+    function = source.enclosing(at, cst.FunctionDef)
+    if function is None:
+        return None
+    sites = call_sites(source, function)
+    for number, parameter in enumerate(function.params.params):
+        given = [value for site in sites if (value := passed(source, site, function, number)) is not None]
+        if given and all(_is_from_group(source, value_of(source, v) or v, wanted) for v in given):
+            name: str = parameter.name.value
+            return name
+    return None
 
 
 def free(source: Source, at: Node, name: str) -> str:

@@ -91,8 +91,8 @@ def _is_numbered(node: Node) -> bool:
 
 
 def iterated(source: Source, loop: Node) -> Node:
-    """What a loop iterates, behind ``enumerate``, progress bars and a second name for it."""
-    loader = _behind_bars(loop.iter)
+    """What a loop or a ``yield from`` iterates, behind ``enumerate``, progress bars and a second name for it."""
+    loader = _behind_bars(loop.iter if isinstance(loop, cst.For) else loop.body[0].value.value.item)
     value = value_of(source, loader) if isinstance(loader, cst.Name) else None
     other = _behind_bars(value) if value is not None else None
     is_alias = other is not None and dotted(other) not in (None, dotted(loader))

@@ -142,7 +142,7 @@ class Prover:
             self._patches.setdefault(id(finding), patch)
         if refusals and id(finding) not in self._patches:
             place = f" at {finding.where.file}:{finding.where.line}" if finding.where else ""
-            self._refusals.append(f"no patch for {finding.code}{place}: {refusals[0]}")
+            self._refusals.append(f"no patch for {finding.code}{place}: {'; '.join(dict.fromkeys(refusals))}")
 
     def _now(self, finding: Finding) -> Finding | None:
         """The finding as it is in the last run, with the lines that it has there."""

@@ -154,8 +154,8 @@ class Source:
         self._edits.append(Edit(begin, begin, self._lines(code, self.margin(statement))))
 
     def _first_line(self, statement: Node) -> int:
-        """The line in which a statement begins, with the comments right above it."""
-        first = self.line(statement)
+        """The line in which a statement begins, with its decorators and the comments right above it."""
+        first = self.line((getattr(statement, "decorators", None) or [statement])[0])
         for line in reversed(statement.leading_lines):
             if line.comment is None:
                 break

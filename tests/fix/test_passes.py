@@ -3,6 +3,10 @@
 import pytest
 
 from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case, Project
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.trace import Trace
+from tests.fix.cases import finding_at
 from tests.fix.test_one_process import HEAD, added
 
 PASS = "for x in loader:  # here\n"
@@ -41,6 +45,78 @@ def indented(levels):
 )
 def test_the_loop_that_counts_epochs_tells_its_number(text, lines, tmp_path):
     assert added("set_epoch", text, tmp_path) == lines
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (
+            "def forever(loader):\n    epoch = 0\n    while True:\n        yield from loader  # here\n"
+            "        epoch += 1\n",
+            "loader.sampler.set_epoch(epoch)",
+        ),
+        (
+            "loader = DataLoader(data, batch_sampler=sampler)\nfor epoch in range(3):\n    for x in loader:  # here\n"
+            "        step(x)\n",
+            "sampler.set_epoch(epoch)",
+        ),
+        (
+            "loader = DataLoader(data, batch_sampler=Buckets(data))\nfor epoch in range(3):\n"
+            "    for x in loader:  # here\n        step(x)\n",
+            "loader.batch_sampler.set_epoch(epoch)",
+        ),
+    ],
+)
+def test_what_is_told_its_epoch(text, lines, tmp_path):
+    assert added("set_epoch", text, tmp_path) == lines
+
+
+def test_a_generator_of_epochs_replaces_cycle(tmp_path):
+    (tmp_path / "train.py").write_text(CYCLED)
+    project = Project(tmp_path)
+    patch_of("set_epoch")(Case(finding_at(CYCLED), Trace(()), project))
+    ((_, after),) = project.after(project.take()).items()
+    assert after.decode() == ENDLESS
+
+
+CYCLED = """\
+from itertools import cycle
+
+import torch
+
+
+@torch.no_grad()
+def evaluate(loader):
+    return sum(x.sum() for x in loader)
+
+
+def train(loader):
+    batches = cycle(loader)  # here
+    for _ in range(9):
+        step(next(batches))
+"""
+ENDLESS = """\
+from itertools import count
+
+import torch
+
+
+def endless(loader):
+    for epoch in count():
+        loader.sampler.set_epoch(epoch)
+        yield from loader
+
+
+@torch.no_grad()
+def evaluate(loader):
+    return sum(x.sum() for x in loader)
+
+
+def train(loader):
+    batches = endless(loader)  # here
+    for _ in range(9):
+        step(next(batches))
+"""
 
 
 def test_a_loop_over_other_things_counts_no_epochs(tmp_path):

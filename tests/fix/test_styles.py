@@ -403,3 +403,73 @@ def test_what_is_written_before_any_process_group_is_written_on_each_host(tmp_pa
     finding = replace(finding_at(text), about=Kind.PATH.of("names.txt"))
     title = patch_of("write_on_each_host")(Case(finding, NOTHING, Project(tmp_path)))
     assert title == "written on one rank of each host, with a barrier behind it"
+
+
+def test_a_log_file_has_rank_0_by_its_name_in_the_function(tmp_path):
+    text = """\
+    def get_logger(folder, rank):
+        logger = logging.getLogger("train")
+        logger.addHandler(logging.FileHandler(folder + "/train.log", mode="w"))  # here
+        return logger
+    class Runner:
+        def __init__(self, folder):
+            self.rank = dist.get_rank()
+            self.log = get_logger(folder, self.rank)
+    """
+    handler = '    logger.addHandler(logging.FileHandler(folder + "/train.log", mode="w"))  # here\n'
+    after = changed(text, (handler, f"    if rank == 0:\n    {handler}"))
+    assert patched("write_on_each_host", text, tmp_path) == after
+
+
+def test_every_generator_that_the_script_seeds_is_seeded_by_the_rank(tmp_path):
+    text = """\
+    import random
+    import numpy as np
+    def seed_all(seed):
+        random.seed(seed)
+    dist.init_process_group("gloo")
+    seed_all(7)
+    np.random.seed(3)
+    model = DDP(Net())
+    train(model)  # here
+    """
+    wrap = "model = DDP(Net())\n"
+    seeds = """\
+torch.manual_seed(torch.initial_seed() + dist.get_rank())
+random.seed((torch.initial_seed() + dist.get_rank()) % 2**32)
+np.random.seed(3 + dist.get_rank())
+"""
+    assert patched("rank_seed", text, tmp_path) == changed(text, (wrap, wrap + seeds))
+
+
+def test_a_timeout_that_has_a_name_keeps_it(tmp_path):
+    text = """\
+    import datetime
+    TIMEOUT = datetime.timedelta(seconds=6)
+    dist.init_process_group("gloo", timeout=TIMEOUT)
+    dist.barrier()  # here
+    """
+    after = changed(text, ("timedelta(seconds=6)", "timedelta(hours=2)"))
+    assert patched("group_timeout", text, tmp_path) == after
+
+
+def test_a_seed_that_has_a_name_loses_its_rank(tmp_path):
+    text = """\
+    rank = dist.get_rank()
+    seed = 42 + rank
+    torch.manual_seed(seed)
+    sampler = DistributedSampler(data, seed=seed)  # here
+    """
+    assert patched("equal_seed", text, tmp_path) == changed(text, ("seed=seed", "seed=42"))
+
+
+def test_an_optimizer_that_is_restored_is_not_restored_again(tmp_path):
+    text = """\
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    state = torch.load(path)
+    net.load_state_dict(state["model"])  # here
+    optimizer.load_state_dict(state["optimizer"])
+    """
+    with pytest.raises(CannotPatch, match="saved and restored already"):
+        patched("restore_state", text, tmp_path)

@@ -8,7 +8,7 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, calls, qualified, use
+from ddpdoctor.fix.names import argument, callee, calls, qualified, use, value_of
 from ddpdoctor.fix.source import Node, Source
 
 _BY_RANK = re.compile(r"\s*[+*]\s*(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?$")
@@ -41,7 +41,7 @@ def apply(case: Case) -> str:
 
 def _strip(source: Source, seed: Node) -> bool:
     """Take the rank out of a seed."""
-    code = source.code(seed)
+    code = source.code(value_of(source, seed) or seed)
     plain = _BY_RANK.sub("", code)
     if re.fullmatch(r"(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?", code):
         plain = "0"

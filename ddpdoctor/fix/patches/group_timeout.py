@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, use
+from ddpdoctor.fix.names import argument, calls, use, value_of
 
 
 def apply(case: Case) -> str:
@@ -18,6 +18,6 @@ def apply(case: Case) -> str:
             if given is None:
                 source.add_argument(call, f"timeout={timeout}")
             else:
-                source.replace(given.value, timeout)
+                source.replace(value_of(source, given.value) or given.value, timeout)
         return "a timeout of two hours for the process group"
     raise CannotPatch("init_process_group is called in another file")

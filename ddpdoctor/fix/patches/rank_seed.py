@@ -6,17 +6,36 @@ import libcst as cst
 
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import rank, use
+from ddpdoctor.fix.names import qualified, rank, use
+from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import wraps
+
+_OTHERS = ("random.seed", "numpy.random.seed")
+"""Seeds of the generators beside torch's."""
 
 
 def apply(case: Case) -> str:
-    """``torch.manual_seed`` behind the wrap."""
+    """Behind the wrap, the seed that the line sets; else ``torch.manual_seed``, and the others that the file sets."""
     source, call = wraps(case)[-1]
     statement = source.statement(call)
-    seed = f"{use(source, 'torch.initial_seed')}() + {rank(source, statement, plain=True)}"
-    line = f"{use(source, 'torch.manual_seed')}({seed})"
+    seeds = [call for call in source.all(cst.Call) if qualified(source, call.func) in _OTHERS and call.args]
+    at_line = [seed for seed in seeds if source is case.source and source.line(seed) == case.line]
+    lines = [] if at_line else [f"{use(source, 'torch.manual_seed')}({_of_torch(source, statement)})"]
+    lines += dict.fromkeys(_again(source, statement, seed) for seed in at_line or seeds)
+    line = "\n".join(lines)
     # A wrap needs a process group, so that its branch has one.
     is_either = source.enclosing(call, cst.IfExp, cst.SimpleStatementLine) is not statement
     source.insert_after(statement, with_group(source, line) if is_either else line)
     return "random numbers of each rank behind the wrap"
+
+
+def _of_torch(source: Source, at: Node) -> str:
+    return f"{use(source, 'torch.initial_seed')}() + {rank(source, at, plain=True)}"
+
+
+def _again(source: Source, at: Node, seed: Node) -> str:
+    """A seed as it is set, with the rank; by that of torch where it is set in another function."""
+    value = seed.args[0].value
+    if isinstance(value, cst.Integer) or source.scope(seed) is source.scope(at):
+        return f"{source.code(seed.func)}({source.code(value)} + {rank(source, at, plain=True)})"
+    return f"{use(source, qualified(source, seed.func) or '')}(({_of_torch(source, at)}) % 2**32)"

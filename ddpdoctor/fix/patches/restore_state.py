@@ -86,6 +86,8 @@ def _save_optimizer(source: Source, saved: Node, entries: dict[str, str]) -> dic
     owner = source.code(assigned_to(source, made[0]))
     quote = next(iter(entries))[0]
     key = f"{quote}optimizer{quote}"
+    if key in entries:
+        raise CannotPatch("the optimizer is saved and restored already")
     end = source.span(saved.elements[-1])[1]
     source.replace_span(end, end, f", {key}: {owner}.state_dict()")
     return {key: owner}

@@ -11,11 +11,14 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import (
     argument,
     calls,
+    define,
     dotted,
     free,
     has_group,
     is_optional,
     may_lack_group,
+    qualified,
+    use,
     value_of,
 )
 from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
@@ -23,13 +26,49 @@ from ddpdoctor.fix.source import Node, Source
 
 
 def apply(case: Case) -> str:
-    """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew."""
+    """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew.
+
+    ``itertools.cycle`` keeps the batches of its first pass: a generator of epochs replaces it.
+    """
     source, statement = case.source, case.statement
+    for call in source.on_line(case.line, cst.Call):
+        if qualified(source, call.func) == "itertools.cycle":
+            return _replace_cycle(source, call)
     body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     begun = body.value if isinstance(body, cst.Assign) else None
     if isinstance(begun, cst.Call) and dotted(begun.func) == "iter" and begun.args:
         return _count_iterators(source, statement, begun.args[0].value)
-    return tell_epoch(source, case.loop)
+    value = body.value if isinstance(body, cst.Expr) else None
+    is_pass = isinstance(value, cst.Yield) and isinstance(value.value, cst.From)
+    return tell_epoch(source, statement if is_pass else case.loop)
+
+
+def _replace_cycle(source: Source, call: Node) -> str:
+    """A generator that goes through a loader again and again, and tells its sampler the epoch."""
+    loader = call.args[0].value
+    if dotted(loader) is None:
+        raise CannotPatch(f"the loader that line {source.line(call)} cycles has no name")
+    line = f"loader.{_kind(source, loader)}.set_epoch(epoch)"
+    condition = _condition(source, source.tree)
+    told = f"if {condition}:\n\t\t\t{line}" if condition else line
+    name = free(source, source.tree.body[0], "endless")
+    define(
+        source,
+        f"def {name}(loader):\n\tfor epoch in {_count_of(source, call)}():\n\t\t{told}\n\t\tyield from loader",
+    )
+    source.replace(call.func, name)
+    return "a generator that calls set_epoch, in place of itertools.cycle"
+
+
+def _count_of(source: Source, cycle: Node) -> str:
+    """``itertools.count``, as the file may write it; in the import, it replaces ``cycle`` where that is used once."""
+    names = [node for node in source.all(cst.Name) if node.value == source.code(cycle.func)]
+    if len(names) == 2 and isinstance(
+        source.enclosing(names[0], cst.ImportFrom, cst.FunctionDef), cst.ImportFrom
+    ):
+        source.replace(names[0], "count")
+        return "count"
+    return use(source, "itertools.count")
 
 
 def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
@@ -39,7 +78,10 @@ def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
     loops = [node for node in around if isinstance(node, (cst.For, cst.While))]
     if not loops or dotted(loader) is None:
         raise CannotPatch(f"the passes that begin at line {source.line(statement)} are in no loop")
-    epoch, name = free(source, statement, "epoch"), _sampler_of(source, loader) or f"{dotted(loader)}.sampler"
+    epoch, name = (
+        free(source, statement, "epoch"),
+        _sampler_of(source, loader) or f"{dotted(loader)}.{_kind(source, loader)}",
+    )
     source.insert_before(loops[-1], f"{epoch} = 0")
     source.insert_before(statement, f"{epoch} += 1\n{name}.set_epoch({epoch})")
     return f"{name}.set_epoch before each pass"
@@ -48,9 +90,14 @@ def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
 def _sampler_of(source: Source, loader: Node) -> str | None:
     """The name of the sampler that a loader is made with in the same function."""
     made = value_of(source, loader)
-    sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
-    is_named = sampler is not None and dotted(sampler.value) and source.scope(made) is source.scope(loader)
-    return str(source.code(sampler.value)) if is_named and sampler is not None else None
+    return _in_call(source, made) if made and source.scope(made) is source.scope(loader) else None
+
+
+def _in_call(source: Source, made: Node) -> str | None:
+    """The name of the sampler that a DataLoader is made with; None of anything else."""
+    is_call = isinstance(made, cst.Call)
+    sampler = argument(made, "sampler") or argument(made, "batch_sampler") if is_call else None
+    return source.code(sampler.value) if sampler is not None and dotted(sampler.value) else None
 
 
 def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
@@ -61,16 +108,10 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
     """
     around = epoch_loop(source, loop)
     loader = iterated(source, loop)
-    made = _loader_call(source, loader)
-    if sampler:
-        name = sampler
-    elif made is not None:
-        name = _of_call(source, made, around)
-    else:
-        name = _of_value(source, loop, loader, around)
+    name = sampler or _in_call(source, loader) or _of_value(source, loop, loader, around)
     _take_away(source, name, around)
     line = f"{name}.set_epoch({around.epoch()})"
-    condition = _condition(source, around)
+    condition = _condition(source, around.loop)
     if condition:
         line = f"if {condition}:\n\t{line}"
     if isinstance(loader, (cst.Name, cst.Attribute)) and not _is_made_inside(source, around):
@@ -80,8 +121,8 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
     return f"{name}.set_epoch before each pass"
 
 
-def _condition(source: Source, around: EpochLoop) -> str:
-    """When there is a DistributedSampler, as the loop may ask for it; empty where there always is one."""
+def _condition(source: Source, at: Node) -> str:
+    """When there is a DistributedSampler, as may be asked for it here; empty where there always is one."""
     made = calls(source, "DistributedSampler")
     if not any(is_optional(source, call) or _is_either(source, call) for call in made) and (
         made or not may_lack_group(source)
@@ -89,7 +130,7 @@ def _condition(source: Source, around: EpochLoop) -> str:
         return ""
     for call in made:
         outer = source.enclosing(call, cst.If, cst.FunctionDef)
-        if isinstance(outer, cst.If) and source.scope(call) is source.scope(around.loop):
+        if isinstance(outer, cst.If) and source.scope(call) is source.scope(at):
             test: str = source.code(outer.test)
             return test
     return has_group(source)
@@ -100,16 +141,12 @@ def _is_either(source: Source, call: Node) -> bool:
     return source.enclosing(call, cst.IfExp, cst.SimpleStatementLine).__class__ is cst.IfExp
 
 
-def _loader_call(source: Source, loader: Node) -> Node | None:
-    """The call of DataLoader, where the loop makes it."""
-    return loader if isinstance(loader, cst.Call) and argument(loader, "sampler") else None
-
-
-def _of_call(source: Source, made: Node, around: EpochLoop) -> str:
-    sampler = argument(made, "sampler")
-    assert sampler is not None
-    name: str = source.code(sampler.value)
-    return name
+def _kind(source: Source, loader: Node) -> str:
+    """What a DataLoader has that is told the epoch: its ``batch_sampler`` where it was given one."""
+    made = value_of(source, loader)
+    loaders = [made] if isinstance(made, cst.Call) else calls(source, "DataLoader")
+    given = loaders and all(argument(call, "batch_sampler") for call in loaders)
+    return "batch_sampler" if given else "sampler"
 
 
 def _of_value(source: Source, loop: Node, loader: Node, around: EpochLoop) -> str:
@@ -123,12 +160,9 @@ def _of_value(source: Source, loop: Node, loader: Node, around: EpochLoop) -> st
     if around.inner is loop:
         if name := _sampler_of(source, loader):
             return name
-    else:
-        made = _assigned_at(source, around)
-        sampler = argument(made, "sampler") if isinstance(made, cst.Call) else None
-        if sampler is not None and dotted(sampler.value):
-            return str(source.code(sampler.value))
-    return f"{around.loader}.sampler"
+    elif name := _in_call(source, _assigned_at(source, around)):
+        return name
+    return f"{around.loader}.{_kind(source, loader)}"
 
 
 def _assigned_at(source: Source, around: EpochLoop) -> Node | None:
