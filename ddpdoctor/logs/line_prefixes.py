@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ddpdoctor.text import uncoloured
@@ -11,11 +12,11 @@ _LABEL = re.compile(
     r"""
       \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
     | (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \d{4})?   # with --timestamp-output
-      \[1,(?P<mpi>\d{1,6})\]<std(?:out|err)>:?\s?                        # mpirun --tag-output
-    | \[1,mpirank:(?P<sagemaker>\d{1,6}),[^\]\s]+\]<std(?:out|err)>:\s?   # SageMaker's mpirun
+      \[(?:prterun-[^\]@\s]{1,80}@)?1,(?:mpirank:)?(?P<mpi>\d{1,6})      # mpirun --tag-output, SageMaker's mpirun
+      (?:,(?P<algo>[^\]\s]{1,80}))?\]<std(?:out|err)>:?\s?
     | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|\t|$)                              # srun --label
     | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
-    | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=\d+[^)]*)\)\s?             # Ray, vLLM
+    | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=(?P<pid>\d+)(?:,\ ip=(?P<ip>[\w.:]+))?[^)]*)\)\s?   # Ray, vLLM
     | \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
     | \[(?P<tag>\d{1,6})\]\s(?=\S+:\d+:\d+\ \[)                            # mpirun's kin, before NCCL's own
@@ -24,7 +25,7 @@ _LABEL = re.compile(
     | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{1,80}\ [^\s:\[]{1,80}\[\d+\]:\s   # journalctl, syslog
     | \d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d(?:[.,]\d+)?\s            # loggers, in front of each line
       (?=Traceback|\s|\[rank|[\w.]+(?:Error|Exception)\b)
-    | \[pod/[^\]\s]+\]\s                                                 # kubectl logs --prefix
+    | \[pod/(?P<pod>[^\]\s/]+)[^\]\s]*\]\s                               # kubectl logs --prefix
     | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
       (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
@@ -39,8 +40,10 @@ _LONGEST_PREFIX = 120
 _IS_PREFIX = re.compile(r"(?=.*\d)(?!.*(?:%\||it/s|[{\"]))\S.*[\s\]:>|)-]$")
 """Of what stands before a traceback: not a progress bar, and not the key of an object in JSON."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
-_NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b")
-_RANKS = ("rank", "mpi", "sagemaker", "task", "lightning", "actor", "tag")
+_NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b|^\[(\d{1,6})\] $")
+"""In words, or as Intel MPI and MPICH label the lines of each rank."""
+_RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
+_HOSTS = ("host", "node", "algo", "pod", "ip")
 
 
 @dataclass(frozen=True)
@@ -51,24 +54,31 @@ class Labelled:
     label: str = ""
     """What stood before it, as far as it tells one process from another."""
     rank: int | None = None
+    host: str = ""
+    """The host, container or pod that the labels name."""
 
 
 def strip(raw: str) -> Labelled:
     """The line as its process wrote it, and which process that was as far as the labels tell."""
     text = uncoloured(raw)
-    label, rank = "", None
+    process, rank, host = "", None, ""
     for _ in range(_MOST_LABELS):
         match = _LABEL.match(text)
         if match is None:
             break
-        number = next((match[name] for name in _RANKS if match[name] is not None), None)
-        if number is not None:
+        number = _first(match, _RANKS)
+        if number:
             rank = int(number)
-            label = label or f"{match.lastgroup}{number}"  # the innermost is not on every line
-        elif match["host"] or match["node"]:
-            label = label or match["host"] or match["node"]
+            process = process or f"{match.lastgroup}{number}"  # the innermost is not on every line
+        process = process or match["pid"] or ""
+        host = host or _first(match, _HOSTS)
         text = text[match.end() :]
-    return Labelled(text, label, rank)
+    return Labelled(text, f"{host} {process}".strip(), rank, host)
+
+
+def _first(match: re.Match[str], names: Iterable[str]) -> str:
+    """What the first of these groups holds that holds anything."""
+    return next((match[name] for name in names if match[name] is not None), "")
 
 
 class Prefixes:
@@ -92,4 +102,5 @@ class Prefixes:
             return labelled
         rest, rank = strip(text[match.end() :]), _NAMES_RANK.search(match[0])
         label = rest.label or _TIME.sub("", match[0]).strip()
-        return Labelled(rest.text, label, int(rank[1]) if rank and rest.rank is None else rest.rank)
+        number = next(filter(None, rank.groups())) if rank and rest.rank is None else rest.rank
+        return Labelled(rest.text, label, None if number is None else int(number), rest.host)

@@ -189,6 +189,8 @@ class Log:
     hung: Line | None = None
     """The line by which a person, a scheduler or a supervisor says that nothing more came."""
     last: Line | None = None
+    host_of: Mapping[int, str] = field(default_factory=dict)
+    """By rank, the host, container or pod that a launcher's summary, a prefix or NCCL names for it."""
 
     def find(self, *patterns: str) -> tuple[Line, ...]:
         """The lines in which any of these regular expressions is found, in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ddpdoctor.logs.log import Ended, Line, Progress, Wait
@@ -49,6 +49,14 @@ WORDS = (
     "a dump signal",
     "Process name: [[",
     "Exit code:",
+    "MPI_ABORT",
+    "with errorcode",
+    "RUNNING AT",
+    "EXIT CODE",
+    "EXIT STRING",
+    "KILLED BY SIGNAL",
+    "died from signal",
+    "crashed with",
 )
 """Words of the lines that are read here."""
 
@@ -70,12 +78,20 @@ _WINDOWS = {0xC000_0005: signal.SIGSEGV, 0xC000_001D: signal.SIGILL, 0xC000_013A
 _ELASTIC = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
 )
-_SUMMARY_HOST = re.compile(r"^\s*host\s+: (?P<host>\S+)")
-_SUMMARY_RANK = re.compile(r"^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_SUMMARY_CODE = re.compile(r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
-_MPI_RANK = re.compile(r"^\s*Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]")
-_MPI_LOST = re.compile(r"noticed that process rank (?P<rank>\d+) with PID .{1,200} exited on$")
-_MPI_CODE = re.compile(r"^\s*Exit code:\s+(?P<code>\d+)$|^signal (?P<signal>\d+) \(")
+_WHO = re.compile(
+    r"^\s*host\s+: (?P<host>\S+)|^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
+    r"|^\s*Process name: \[\[\d+,\d+\],(?P<rank_1>\d+)\]"
+    r"|noticed that process rank (?P<rank_2>\d+) with PID .{1,200} exited on$"
+    r"|^MPI_ABORT was invoked on rank (?P<rank_3>\d+)"
+    r"|^=\s+(?:RANK (?P<rank_4>\d+) )?PID (?P<pid>\d+) RUNNING AT (?P<host_1>\S+)"
+)
+"""What torchrun, Open MPI and Hydra (MPICH, Intel MPI) write of a process in the lines above its exit code."""
+_HOW = re.compile(
+    r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)|^\s*Exit code:\s+(?P<code_1>\d+)$"
+    r"|^signal (?P<signal>\d+) \(|^with errorcode (?P<code_2>\d+)\."
+    r"|^=\s+(?:EXIT CODE: (?P<code_3>\d+)|KILLED BY SIGNAL: (?P<signal_1>\d+))"
+    r"|EXIT STRING: .{1,60} \(signal (?P<signal_2>\d+)\)"
+)
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
     re.compile(
@@ -83,11 +99,15 @@ _OTHERS = (
         rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))"
     ),
     re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
+    re.compile(
+        r"(?:^(?P<host>\S+): )?\b[Rr]ank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? "
+        r"(?:died from signal (?P<signal>\d+)|(?:exited|crashed) with (?:exit )?code (?P<code>-?\d+))"
+    ),
     re.compile(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
     re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
     re.compile(r"(?:process rank (?P<rank>\d+) with PID .{1,200}?)?exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
-    re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<compose>\d+)$"),
+    re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<code_1>\d+)$"),
     re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
     re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
 )  # fmt: skip
@@ -126,9 +146,8 @@ class Ends:
     progress: dict[int | None, Progress] = field(default_factory=dict)
     world_size: int | None = None
     stopped: set[int] = field(default_factory=set)
-    _host: str = ""
-    _rank: tuple[int, int] | None = None
-    _mpi_rank: int | None = None
+    _who: dict[str, str] = field(default_factory=dict)
+    """What a launcher's summary has told of the process whose end comes next."""
 
     def feed(self, line: Line) -> None:
         """Take one line."""
@@ -153,25 +172,15 @@ class Ends:
             self.progress[line.rank] = Progress(line, done, total, _seconds(bar["elapsed"]))
 
     def _take_summary(self, line: Line) -> None:
-        """The summaries of torchrun and mpirun say rank and exit code in lines of their own."""
-        host, rank = _SUMMARY_HOST.match(line.text), _SUMMARY_RANK.match(line.text)
-        if host:
-            self._host = host["host"]
-        if rank:
-            self._rank = int(rank["rank"]), int(rank["local"])
-        code = _SUMMARY_CODE.match(line.text)
-        mpi_rank, mpi_code = _MPI_RANK.match(line.text), _MPI_CODE.match(line.text)
-        mpi_rank = mpi_rank or _MPI_LOST.search(line.text)
-        if mpi_rank:
-            self._mpi_rank = int(mpi_rank["rank"])
-        if mpi_code and self._mpi_rank is not None:
-            self._keep(Ended(_code(mpi_code.groupdict()), line, self._mpi_rank))
-            self._mpi_rank = None
-        if code and self._rank:
-            self._keep(
-                Ended(_status(int(code["code"])), line, *self._rank, pid=int(code["pid"]), host=self._host)
-            )
-            self._rank = None
+        """The summaries of launchers say which process it was, and how it ended, in lines of their own."""
+        if who := _WHO.search(line.text):
+            self._who |= _fields(who)
+        how = _HOW.search(line.text) if "rank" in self._who or "pid" in self._who else None
+        if how is None:
+            return
+        self._keep(_ended(line, self._who | _fields(how)))
+        if "EXIT CODE" not in line.text:  # Hydra's may be a signal's number, which the next line tells
+            self._who.clear()
 
     def _keep(self, ended: Ended) -> None:
         """One entry for each process: the launcher's line, then with the rank that its summary adds."""
@@ -181,7 +190,10 @@ class Ends:
             ended
             if known is None
             else replace(
-                known, rank=known.rank if ended.rank is None else ended.rank, host=ended.host or known.host
+                known,
+                code=min(ended.code, 0) or known.code,
+                rank=known.rank if ended.rank is None else ended.rank,
+                host=ended.host or known.host,
             )
         )
 
@@ -223,34 +235,33 @@ def _rank_of(line: Line) -> int | None:
 
 
 def _ends(line: Line) -> Iterator[Ended]:
-    elastic = _ELASTIC.search(line.text)
-    if elastic:
-        yield Ended(_status(int(elastic["code"])), line, None, int(elastic["local"]), int(elastic["pid"]))
-        return
-    for pattern in _OTHERS:
+    for pattern in (_ELASTIC, *_OTHERS):
         match = pattern.search(line.text)
         if match:
-            fields = {name: value for name, value in match.groupdict().items() if value is not None}
-            ranks = (
-                _tasks(fields["tasks"])
-                if "tasks" in fields
-                else [int(fields["rank"]) if "rank" in fields else None]
-            )
-            pid = int(fields["pid"]) if "pid" in fields else None
-            for rank in ranks:
-                yield Ended(_code(fields), line, rank, pid=pid, host=fields.get("host", ""))
+            fields = _fields(match)
+            for rank in _tasks(fields["tasks"]) if "tasks" in fields else [None]:
+                yield _ended(line, fields if rank is None else {**fields, "rank": str(rank)})
             return
 
 
-def _code(fields: dict[str, str]) -> int:
+def _fields(match: re.Match[str]) -> dict[str, str]:
+    """What its groups hold, by their names without the number that tells alternatives apart."""
+    return {name.partition("_")[0]: value for name, value in match.groupdict().items() if value is not None}
+
+
+def _ended(line: Line, fields: Mapping[str, str]) -> Ended:
+    rank, local, pid = (int(fields[name]) if name in fields else None for name in ("rank", "local", "pid"))
+    return Ended(_code(fields), line, rank, local, pid, fields.get("host", ""))
+
+
+def _code(fields: Mapping[str, str]) -> int:
     """The exit status as Python has it: shells and Slurm write 137 for signal 9."""
     if "name" in fields:
         name = fields["name"]
         return -int(SIGNALS[name] if name in SIGNALS else getattr(signal, name, 0))
     if fields.get("signal"):
         return -int(fields["signal"])
-    code = int(fields.get("code") or fields.get("compose") or 1)
-    return _status(code)
+    return _status(int(fields.get("code", 1)))
 
 
 def _status(code: int) -> int:

@@ -93,6 +93,7 @@ class _Reading:
         self._ends = Ends()
         self._nccl: dict[str, list[str]] = defaultdict(list)
         self._hung: Line | None = None
+        self._hosts: dict[int, str] = {}
         self._launches = Launches()
         self._prefixes = Prefixes()
         self._characters = 0
@@ -113,6 +114,8 @@ class _Reading:
         labelled = self._prefixes.strip(raw)
         rank = at.rank if labelled.rank is None else labelled.rank
         line = Line(labelled.text, at.number, at.file, rank, at.position)
+        if labelled.host and rank is not None:
+            self._hosts.setdefault(rank, labelled.host)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
         if _OF_ENDS in groups:
             self._ends.feed(line)
@@ -140,6 +143,8 @@ class _Reading:
         if match is None:
             return
         process = match[1] or ""
+        if process and line.rank is not None:
+            self._hosts.setdefault(line.rank, process.partition(":")[0])
         known = process in self._nccl or len(self._nccl) < MOST_PROCESSES
         if known and len(self._nccl[process]) < MOST_NCCL_LINES:
             self._nccl[process].append(line.text)
@@ -150,10 +155,11 @@ class _Reading:
         training = tuple(self._located(place, raw) for place, raw in scanner.training)
         for place, raw in scanner.bars:
             self._ends.feed_bar(self._located(place, raw))
+        ended = tuple(self._ends.ended.values())
         log = Log(
             lines=tuple(self._lines),
             raised=tuple(self._tracebacks.finish()),
-            ended=tuple(self._ends.ended.values()),
+            ended=ended,
             stopped=frozenset(self._ends.stopped),
             waits=tuple(self._ends.waits.values()),
             reached=dict(self._ends.reached),
@@ -164,6 +170,10 @@ class _Reading:
             training=training,
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
+            host_of={
+                **self._hosts,
+                **{end.rank: end.host for end in ended if end.rank is not None and end.host},
+            },
         )
         alone = all(map(was_left_alone, log.raised))
         survived = (
@@ -194,8 +204,16 @@ def _parts(raw: bytes) -> Iterator[str]:
     shown = _unescaped(message[1], whole) if message else whole
     for line in (*shown.rstrip("\n").split("\n"), *_unescaped(stack, "").splitlines()):
         for drawn in line.split("\r"):
-            for text in _RUN_TOGETHER.split(drawn):
+            for text in _apart(drawn):
                 yield text[:LONGEST_TEXT]
+
+
+def _apart(line: str) -> list[str]:
+    """The lines of ranks that ran together; what stands before the first label may be a label, too."""
+    first, *others = _RUN_TOGETHER.split(line)
+    if others and len(line_prefixes.strip(first + others[0]).text) <= len(others[0]):
+        return [first + others[0], *others[1:]]
+    return [first, *others]
 
 
 def _unescaped(text: str, otherwise: str) -> str:

@@ -7,12 +7,13 @@ an exception are both causes, so the earlier of them wins, and the name where bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import Verdict, drop_symptoms, judge
 from ddpdoctor.logs.log import Log
-from ddpdoctor.model import Finding, Level, Role, Source
+from ddpdoctor.model import Evidence, Finding, Level, Role, Source
 
 _ORDER = (
     {Role.SYSTEM},
@@ -71,8 +72,27 @@ def _is_beside(finding: Finding, cause: Finding) -> bool:
 
 
 def examine(log: Log, checks: Iterable[Check], on_error: Callable[[str], None]) -> list[Verdict]:
-    """What the checks say of a job's output, without symptoms."""
-    return without_symptoms(judge(Source.LOG, checks, log, on_error))
+    """What the checks say of a job's output, without symptoms, and with the hosts of the ranks."""
+    return [
+        _with_hosts(verdict, log) for verdict in without_symptoms(judge(Source.LOG, checks, log, on_error))
+    ]
+
+
+def _with_hosts(verdict: Verdict, log: Log) -> Verdict:
+    """The verdict, whose findings tell on which hosts their ranks ran, as far as the output names them."""
+    if not log.host_of:
+        return verdict
+    findings = (
+        replace(finding, evidence=(*_hosts_of(finding.ranks, log), *finding.evidence))
+        for finding in verdict.findings
+    )
+    return replace(verdict, findings=tuple(findings))
+
+
+def _hosts_of(ranks: Iterable[int], log: Log) -> Iterator[Evidence]:
+    hosts = {rank: log.host_of[rank] for rank in ranks if rank in log.host_of}
+    for host in sorted({*hosts.values()}):
+        yield Evidence(f"on host {host}", tuple(rank for rank in hosts if hosts[rank] == host))
 
 
 def words(checks: Iterable[Check]) -> list[str]:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.support.logs import explained, raised
+from ddpdoctor.model import Evidence
+from tests.support.logs import explained, raised, summary
 
 RAISED = raised(1, "KeyError", "'cat'").replace("[rank1]: ", "")
 LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4021\n"
@@ -50,6 +51,37 @@ def test_a_message_of_several_lines_is_read_behind_it(name):
 
 def test_a_rank_that_the_prefix_names_is_known():
     assert explained(prefixed("rank in words", RAISED))[0].ranks == (1,)
+
+
+@pytest.mark.parametrize("prefix", ["[1] ", "[prterun-gpu-7-4711@1,1]<stderr>: "])
+def test_a_rank_in_the_label_of_mpi_is_known(prefix):
+    assert explained("".join(prefix + line + "\n" for line in RAISED.splitlines()))[0].ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "host"),
+    [
+        ("worker-1: [rank1]: ", "worker-1"),
+        ("[1,mpirank:1,algo-2]<stderr>:", "algo-2"),
+        ("[pod/train-worker-1/pytorch] [rank1]: ", "train-worker-1"),
+        ("(TrainWorker pid=7, ip=10.0.0.4) [rank1]: ", "10.0.0.4"),
+    ],
+)
+def test_the_host_that_a_prefix_names_is_told(prefix, host):
+    finding, *_ = explained("".join(prefix + line + "\n" for line in RAISED.splitlines()))
+    assert Evidence(f"on host {host}", (1,)) in finding.evidence
+
+
+def test_the_host_of_a_rank_in_the_launchers_summary_is_told():
+    assert (
+        Evidence("on host node-a", (1,)) in explained(raised(1, "KeyError", "'cat'") + summary(1))[0].evidence
+    )
+
+
+def test_ranks_of_one_host_are_told_apart():
+    lines = zip(RAISED.splitlines(), RAISED.replace("cat", "dog").splitlines(), strict=True)
+    text = "".join(f"node1: [rank1]: {first}\nnode1: [rank2]: {second}\n" for first, second in lines)
+    assert explained(text)[0].headline == "ranks 1-2 failed with KeyError \"'cat'\""
 
 
 def test_processes_whose_prefixes_differ_by_a_number_are_told_apart():

@@ -47,6 +47,16 @@ from tests.support.waits import status, stopped, wait
         ("trainer-1 exited with code 0\n", [(0, None, None)]),
         ("  Process name: [[51208,1],2]\n  Exit code:    1\n", [(1, 2, None)]),
         ("killed the old job, exit code 0\n", []),
+        ("=   RANK 3 PID 4711 RUNNING AT gpu-7\n=   KILLED BY SIGNAL: 9 (Killed)\n", [(-9, 3, 4711)]),
+        ("=   RANK 3 PID 4711 RUNNING AT gpu-7\n=   EXIT CODE: 1\n", [(1, 3, 4711)]),
+        (
+            "=   PID 4711 RUNNING AT gpu-7\n=   EXIT CODE: 9\n"
+            "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)\n",
+            [(-9, None, 4711)],
+        ),
+        ("gpu-7.hsn: rank 3 died from signal 9\n", [(-9, 3, None)]),
+        ("ERROR:composer.cli.launcher:Global rank 3 (PID 4403) exited with code 1\n", [(1, 3, 4403)]),
+        ("MPI_ABORT was invoked on rank 4 in communicator W\nwith errorcode 2.\n", [(2, 4, None)]),
     ],
 )
 def test_ends(text, expected):
