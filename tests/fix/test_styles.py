@@ -9,6 +9,7 @@ from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.patches import patch_of
 from ddpdoctor.model import Kind, Where
 from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from tests.fix.cases import finding_at
@@ -473,3 +474,129 @@ def test_an_optimizer_that_is_restored_is_not_restored_again(tmp_path):
     """
     with pytest.raises(CannotPatch, match="saved and restored already"):
         patched("restore_state", text, tmp_path)
+
+
+def test_a_gather_that_cuts_gradients_off_passes_them(tmp_path):
+    text = """\
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            parts = [torch.empty_like(x) for _ in range(2)]
+            dist.all_gather(parts, x)
+            return tuple(parts)
+    @torch.no_grad()
+    def evaluate(x):
+        parts = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(parts, x)
+    def gather(x):
+        out = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(out, x)
+        return torch.cat(out)
+    loss = contrast(gather(net(a)), gather(net(b)))
+    loss.backward()  # here
+    """
+    after = changed(
+        text,
+        ("    out = [torch.empty_like(x) for _ in range(2)]\n", ""),
+        ("dist.all_gather(out, x)", "out = all_gather(x)"),
+    )
+    assert patched("gather_with_gradient", text, tmp_path).endswith(after)
+
+
+def test_ranks_leave_a_while_together(tmp_path):
+    text = """\
+    tokens = 0
+    while tokens < budget:  # here
+        tokens += train(next(batches))
+        if tokens % 8 == 0:
+            log(tokens)
+    """
+    last = "        log(tokens)\n"
+    leave = """\
+    decision = torch.tensor(float(not (tokens < budget)))
+    dist.all_reduce(decision, op=dist.ReduceOp.MAX)
+    if decision.item():
+        break
+"""
+    assert patched("agree", text, tmp_path) == changed(text, (last, last + leave))
+
+
+def test_a_while_whose_rounds_end_early_is_left_alone(tmp_path):
+    text = """\
+    while tokens < budget:  # here
+        if skip():
+            continue
+        tokens += train(next(batches))
+    """
+    with pytest.raises(CannotPatch, match="not every round of the loop at line 4 comes to its end"):
+        patched("agree", text, tmp_path)
+
+
+def test_a_mean_over_masked_elements_counts_those_of_all_ranks(tmp_path):
+    text = """\
+    def masked(losses, mask):
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
+    loss = masked(net(x), mask)
+    loss.backward()  # here
+    """
+    line = "    return (losses * mask).sum() / mask.sum().clamp(min=1)\n"
+    mean = """\
+    count = mask.sum()
+    dist.all_reduce(count)
+    return (losses * mask).sum() / (count / dist.get_world_size()).clamp(min=1)
+"""
+    assert patched("global_mean", text, tmp_path) == changed(text, (line, mean))
+
+
+def refused_to_load():
+    error = Raised("UnpicklingError", "Weights only load failed. GLOBAL argparse.Namespace", 4.0)
+    return trace({0: recording(0, raised=error)})
+
+
+def test_options_are_saved_as_plain_values(tmp_path):
+    text = """\
+    from dataclasses import dataclass
+    @dataclass
+    class Config:
+        lr: float = 0.1
+    def main():
+        args, config = parser.parse_args(), Config()
+        state = {"model": net.state_dict(), "args": args, "config": config, "best": 0.5}
+        torch.save(state, path)
+        state = torch.load(path)  # here
+    """
+    after = changed(
+        text,
+        ("import dataclass\n", "import asdict, dataclass\n"),
+        ('"args": args', '"args": vars(args)'),
+        ('"config": config', '"config": asdict(config)'),
+    )
+    assert patched("plain_contents", text, tmp_path, refused_to_load()) == after
+
+
+def test_of_another_exception_nothing_is_said(tmp_path):
+    with pytest.raises(CannotPatch, match=r"^$"):
+        patched("plain_contents", "torch.load(path)  # here\n", tmp_path)
+
+
+def test_the_sums_of_a_quotient_are_reduced_before_it(tmp_path):
+    text = """\
+    correct = total = 0
+    for x, y in loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+        total += len(y)
+    accuracy = correct / total
+    if dist.get_rank() == 0:
+        if accuracy > best:  # here
+            torch.save(net.module.state_dict(), path)
+    """
+    line = "accuracy = correct / total\n"
+    means = """\
+correct_mean = torch.tensor(float(correct))
+dist.all_reduce(correct_mean)
+correct = correct_mean.item() / dist.get_world_size()
+total_mean = torch.tensor(float(total))
+dist.all_reduce(total_mean)
+total = total_mean.item() / dist.get_world_size()
+"""
+    assert patched("reduced_metric", text, tmp_path) == changed(text, (line, means + line))

@@ -20,6 +20,8 @@ def apply(case: Case) -> str:
     Where only some ranks come to it, as in an else of ``if loss < best``, the number that decides that is reduced.
     """
     source = case.source
+    if loops := [node for node in source.on_line(case.line, cst.While) if source.line(node) == case.line]:
+        return _end_together(source, loops[0])
     condition = _condition(source, case)
     loop = source.enclosing(condition, cst.For, cst.While, cst.FunctionDef)
     if reduced := [
@@ -41,6 +43,21 @@ def apply(case: Case) -> str:
     source.insert_before(condition, any_rank(source, condition, source.code(condition.test), name))
     source.replace(condition.test, f"{name}.item()")
     return "the same decision on every rank"
+
+
+def _end_together(source: Source, loop: Node) -> str:
+    """Leave a ``while`` at the end of its body, once its test is false on any rank."""
+    if source.all(cst.Continue, within=loop) or not isinstance(loop.body, cst.IndentedBlock):
+        raise CannotPatch(f"not every round of the loop at line {source.line(loop)} comes to its end")
+    name = free(source, loop, "decision")
+    lines = any_rank(source, loop, f"not {_in_parentheses(source, loop.test)}", name)
+    source.insert_after(loop.body.body[-1], f"{lines}\nif {name}.item():\n\tbreak")
+    return "the same decision on every rank"
+
+
+def _in_parentheses(source: Source, test: Node) -> str:
+    code = source.code(test)
+    return f"({code})" if isinstance(test, (cst.Comparison, cst.BooleanOperation)) else code
 
 
 def _condition(source: Source, case: Case) -> Node:

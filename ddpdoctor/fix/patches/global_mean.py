@@ -40,6 +40,8 @@ _FUNCTIONS = (
 def apply(case: Case) -> str:
     """Multiply the loss by the count of this rank, and divide it by the mean count."""
     source, statement = case.source, case.statement
+    if quotient := _quotient(source, _value(source, statement)):
+        return _divide_by_mean(source, quotient)
     body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
     loss = body.value if isinstance(body, (cst.Assign, cst.Return)) else None
     target = argument(loss, "target", _TARGET) if isinstance(loss, cst.Call) else None
@@ -60,6 +62,49 @@ def apply(case: Case) -> str:
         source.replace(loss, name)
     else:
         source.insert_after(statement, lines)
+    return "the mean over the elements of all ranks"
+
+
+def _value(source: Source, statement: Node) -> Node | None:
+    """What a statement assigns or returns; of ``loss.backward()``, what the loss was assigned."""
+    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    if isinstance(body, cst.Expr) and isinstance(body.value, cst.Call):
+        called = body.value.func
+        return value_of(source, called.value) if isinstance(called, cst.Attribute) else None
+    return body.value if isinstance(body, (cst.Assign, cst.Return)) else None
+
+
+def _quotient(source: Source, value: Node | None) -> Node | None:
+    """The ``losses.sum() / mask.sum()`` that a value is, also as what a function of the file returns."""
+    if isinstance(value, cst.Call):
+        name = callee(source, value)
+        functions = (node for node in source.all(cst.FunctionDef) if node.name.value == name)
+        returns = [leave for function in functions for leave in source.all(cst.Return, within=function)]
+        value = returns[0].value if len(returns) == 1 else None
+    divides = isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide)
+    return value if divides and value is not None and all(_sums(source, value)) else None
+
+
+def _sums(source: Source, quotient: Node) -> tuple[Node | None, Node | None]:
+    """The calls of ``sum()`` above and below."""
+    above, below = (
+        next((call for call in source.all(cst.Call, within=side) if _is_sum(call)), None)
+        for side in (quotient.left, quotient.right)
+    )
+    return above, below
+
+
+def _is_sum(call: Node) -> bool:
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "sum" and not call.args
+
+
+def _divide_by_mean(source: Source, quotient: Node) -> str:
+    """Divide a sum by the mean count of the ranks."""
+    statement, (_, elements) = source.statement(quotient), _sums(source, quotient)
+    count = free(source, statement, "count")
+    together = with_group(source, f"{use(source, f'{DIST}.all_reduce')}({count})")
+    source.insert_before(statement, f"{count} = {source.code(elements)}\n{together}")
+    source.replace(elements, f"({count} / {world_size(source, statement)})")
     return "the mean over the elements of all ranks"
 
 

@@ -36,8 +36,30 @@ def apply(case: Case) -> str:
     names = metrics(source, guard.test)[:1] or used or metrics(source, guard)
     if not names:
         raise CannotPatch("the metric is not a variable")
-    source.insert_before(guard, means(source, guard, names))
+    quotient = _quotient(source, guard, names)
+    if quotient is not None:
+        names = [source.code(quotient.left), source.code(quotient.right)]
+    at = source.statement(quotient) if quotient is not None else guard
+    source.insert_before(at, means(source, at, names))
     return f"the mean of {', '.join(names)} over ranks"
+
+
+def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
+    """The ``correct / total`` that the number is: ranks may have different counts, so that these are reduced."""
+    values = (value for target, value in assignments(source, guard) if [dotted(target)] == names)
+    value = next(values, None)
+    if not isinstance(value, cst.BinaryOperation) or not isinstance(value.operator, cst.Divide):
+        return None
+    sides, all_come = (value.left, value.right), rank_guard(source, value) is None
+    return value if all_come and all(_is_sum(source, side) for side in sides) else None
+
+
+def _is_sum(source: Source, side: Node) -> bool:
+    """Whether it is a plain number that the function adds up."""
+    within, name = source.scope(side), dotted(side)
+    sums = any(dotted(node.target) == name for node in source.all(cst.AugAssign, within=within))
+    is_tensor = any(dotted(node.value) == name for node in source.all(cst.Attribute, within=within))
+    return sums and not is_tensor
 
 
 def metrics(source: Source, within: Node) -> list[str]:
