@@ -46,8 +46,16 @@ def rank_guard(source: Source, node: Node) -> Node | None:
 
 
 def under_rank_0(source: Source, statement: Node, condition: str) -> None:
-    """Put a statement under a condition that is true on rank 0 alone."""
-    source.indent_lines(statement, f"if {condition}:")
+    """Put a statement under a condition that is true on rank 0 alone; a condition that it is gets one more."""
+    if not isinstance(statement, cst.If) or statement.orelse is not None:
+        source.indent_lines(statement, f"if {condition}:")
+        return
+    either = isinstance(statement.test, cst.BooleanOperation) and isinstance(statement.test.operator, cst.Or)
+    begin, end = source.span(statement.test)
+    source.replace_span(
+        begin, begin, f"{f'({condition})' if ' or ' in condition else condition} and {'(' * either}"
+    )
+    source.replace_span(end, end, ")" * either)
 
 
 def is_rank_0(source: Source, at: Node) -> str:

@@ -600,3 +600,21 @@ dist.all_reduce(total_mean)
 total = total_mean.item() / dist.get_world_size()
 """
     assert patched("reduced_metric", text, tmp_path) == changed(text, (line, means + line))
+
+
+def test_a_condition_of_a_write_gets_one_more(tmp_path):
+    text = """\
+    if args.distributed:
+        dist.init_process_group("gloo")
+    if not path.exists() or epoch == 9:
+        torch.save(net.state_dict(), path)  # here
+    """
+    after = changed(
+        text,
+        (
+            "if not path.exists() or epoch == 9:",
+            "if (not dist.is_initialized() or dist.get_rank() == 0) and (not path.exists() or epoch == 9):",
+        ),
+        ("# here\n", "# here\nif dist.is_initialized():\n    dist.barrier()\n"),
+    )
+    assert patched("write_on_rank_0", text, tmp_path) == after
