@@ -618,3 +618,16 @@ def test_a_condition_of_a_write_gets_one_more(tmp_path):
         ("# here\n", "# here\nif dist.is_initialized():\n    dist.barrier()\n"),
     )
     assert patched("write_on_rank_0", text, tmp_path) == after
+
+
+def test_clipping_moves_into_the_line_of_the_step(tmp_path):
+    text = """\
+    for i, x in enumerate(loader):
+        with model.no_sync() if i % 2 == 0 else nullcontext():
+            model(x).mean().backward()
+            clip_grad_norm_(model.parameters(), 1.0)  # here
+        if i % 2: optimizer.step(); optimizer.zero_grad()
+    """
+    clip = "clip_grad_norm_(model.parameters(), 1.0)"
+    after = changed(text, (f"        {clip}  # here\n", ""), ("if i % 2: ", f"if i % 2: {clip}; "))
+    assert patched("clip_before_step", text, tmp_path) == after

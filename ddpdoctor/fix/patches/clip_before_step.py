@@ -24,7 +24,12 @@ def apply(case: Case) -> str:
     if not steps:
         raise CannotPatch("no step of an optimizer follows the clipping")
     clipping = _whole(source, statement, steps[0])
-    source.insert_before(source.statement(steps[0]), source.reindented(clipping, ""))
+    suite = source.enclosing(steps[0], cst.SimpleStatementSuite)
+    if suite is None:
+        source.insert_before(source.statement(steps[0]), source.reindented(clipping, ""))
+    elif isinstance(clipping, cst.SimpleStatementLine):  # the step is in the line of its condition
+        begin = source.span(suite.body[0])[0]
+        source.replace_span(begin, begin, f"{source.code(clipping.body[0])}; ")
     source.delete(clipping)
     return "clipping right before the step"
 
