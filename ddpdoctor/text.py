@@ -26,9 +26,11 @@ def fold_ranks(ranks: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
 
 
-def ranks_phrase(ranks: Iterable[int]) -> str:
-    """``rank 2`` or ``ranks 0-1, 3``."""
+def ranks_phrase(ranks: Iterable[int], otherwise: str = "no rank") -> str:
+    """``rank 2`` or ``ranks 0-1, 3``; ``otherwise`` where there is none."""
     known = sorted(set(ranks))
+    if not known:
+        return otherwise
     return f"rank{'' if len(known) == 1 else 's'} {fold_ranks(known)}"
 
 

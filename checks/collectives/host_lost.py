@@ -7,13 +7,16 @@ from ddpdoctor.model import Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import LostHost, Trace
 
-_FAILED = (
+_OF_HOST = (
     r"Node failure on (?P<host>[\w.,\[\]-]+)",
-    r"DUE TO NODE FAILURE",
     r"Remote daemon: .{1,60} on node (?P<host>[\w.-]+)",
-    r"NodeNotReady|Node is not ready|NodeLost|deleting pod for node|node (?P<host>[\w.-]+) is (?:shut|shutting) down",
+    r"node (?P<host>[\w.-]+) is (?:shut|shutting) down",
 )
-"""Of Slurm, of Open MPI's daemons, of Kubernetes."""
+_OF_ANY = (
+    r"DUE TO NODE FAILURE",
+    r"NodeNotReady|Node is not ready|NodeLost|deleting pod for node|imminent node shutdown",
+)
+"""Of Slurm, of Open MPI's daemons, of Kubernetes; first what names the host."""
 _FIX = (
     "on {host}, or from its console: uptime; dmesg -T | tail\n"
     "ask the scheduler whether it took the host away, or killed the job there for its memory"
@@ -46,7 +49,7 @@ class HostLost(Check):
     title = "every host stays until the end"
     log_words = (
         "Node failure", "NODE FAILURE", "Remote daemon", "NodeNotReady", "Node is not ready", "NodeLost",
-        "deleting pod for node", "shut down", "shutting down",
+        "deleting pod for node", "shut down", "shutting down", "node shutdown",
     )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -63,7 +66,7 @@ class HostLost(Check):
         return self._lost(trace.lost) or Passed(f"all {len(hosts)} hosts stayed until the end")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(*_FAILED)
+        reason = log.search(*_OF_HOST) or log.reason(*_OF_ANY)
         host = reason.match.groupdict().get("host") or ""
         return self.fail(
             f"host {host} was lost while the job ran" if host else "a host was lost while the job ran",

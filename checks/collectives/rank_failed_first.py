@@ -6,7 +6,7 @@ from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, ver
 from ddpdoctor.check import reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.redact import quote
@@ -43,6 +43,8 @@ _JOB_NOT_STARTED = (
 )
 """Errors of shells, schedulers and containers that could not start the launcher."""
 _OF_KUBERNETES = r"pull image|ImagePull|nodes are available"
+_STARTED = r"Successfully assigned|Successfully pulled|Started container"
+"""What Kubernetes says of a pod that found its node, its image, and began."""
 _NEAR_THE_END = 12
 """Lines from the end of the output in which an error is what ended it."""
 _LAST_ERROR = "Last error:"
@@ -90,6 +92,8 @@ class RankFailedFirst(StandstillCheck):
         "Failed to pull image",
         "ImagePull",
         "nodes are available",
+        "Successfully",
+        "Started container",
     )
     explained_by = ("DD005", "DD215", "DD224", "DD315", "DD408")
     """They recognize some exceptions by what led to them."""
@@ -133,14 +137,14 @@ class RankFailedFirst(StandstillCheck):
         if reason:
             return [self._script_not_started(log, reason)]
         reason = log.search(*_JOB_NOT_STARTED)
-        if reason and not log.training and _is_near_the_end(log, reason):
+        if reason and not (log.training or _started_later(log, reason)) and _is_near_the_end(log, reason):
             return [self._job_not_started(reason)]
         return NOT_IN_OUTPUT if log.failed else Passed(f"no line of {log.read} reports a failure")
 
     def _script_not_started(self, log: Log, reason: Reason) -> Finding:
         ranks = {end.rank for end in log.ended if end.code > 0 and end.rank is not None}
         return self.fail(
-            f"{ranks_phrase(ranks) if ranks else 'a process'} ended at once: {shorten(reason.match[0])}",
+            f"{ranks_phrase(ranks, 'a process')} ended at once: {shorten(reason.match[0])}",
             why="Python could not start the script, or the script rejected its arguments. No rank joined the process "
             "group.",
             fix="run the same command without the launcher: python script.py ARGUMENTS",
@@ -166,7 +170,7 @@ class RankFailedFirst(StandstillCheck):
             details["where"] or first.where
         )  # an exception raised again may have passed the script
         return self.fail(
-            f"{ranks_phrase(ranks) if ranks else 'a process'} failed with {root.kind}"
+            f"{ranks_phrase(ranks, 'a process')} failed with {root.kind}"
             + (f" {quote(shorten(_most_specific_line(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
             f"{raised_again}. {_order(log, first)}",
@@ -219,6 +223,12 @@ def _most_specific_line(message: str) -> str:
     if len(lines) > 1 and lines[0].endswith(":") and not after:
         return f"{lines[0]} {lines[1].strip()}"
     return next(iter(after), lines[0] if lines else "").strip()
+
+
+def _started_later(log: Log, reason: Reason) -> bool:
+    """Whether Kubernetes got over it."""
+    last = max((line.position for line in log.find(_STARTED)), default=0)
+    return any(isinstance(source, Line) and source.position < last for source in reason.sources)
 
 
 def _is_near_the_end(log: Log, reason: Reason) -> bool:

@@ -30,6 +30,8 @@ _FIX = (
     "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
     "    for batch in loader:"
 )
+_EXHAUSTED = "one rank that exhausted inputs"
+"""Raised by torch's Join on all ranks, under throw_on_early_termination."""
 
 
 class UnevenBatches(StandstillCheck):
@@ -123,11 +125,11 @@ class UnevenBatches(StandstillCheck):
         )
 
     def examine_log(self, log: Log) -> Judgement:
+        exhausted = next((raised for raised in log.fatal if _EXHAUSTED in raised.message), None)
         waited = next((raised for raised in log.fatal if waited_in_vain(raised) and _in_join(raised)), None)
-        if waited:
-            return self._in_output(
-                "ranks ran out of batches at different steps", log_fields(waited, role=Role.MESSENGER)
-            )
+        if raised := exhausted or waited:
+            details = log_fields(raised, role=Role.CAUSE if exhausted else Role.MESSENGER)
+            return self._in_output("ranks ran out of batches at different steps", details)
         bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):

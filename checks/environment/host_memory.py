@@ -5,7 +5,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
-from ddpdoctor.text import plural, size
+from ddpdoctor.text import plural, ranks_phrase, size
 
 IN_GROUP = 150 << 20
 """What one more rank needs to be in a group: 149 to 155 MiB (PSS) with torch 2.13 for CPUs, its import, gloo and one
@@ -87,7 +87,8 @@ class HostMemory(Check):
         if reason:
             killed = [end.rank for end in log.ended if end.code == -signal.SIGKILL and end.rank is not None]
             details = log_fields(reason, role=Role.SYSTEM, ranks=killed or None)
-            return self.fail("the out-of-memory killer ended a process of the job", **details)
+            whom = ranks_phrase(details["ranks"], "a process of the job")
+            return self.fail(f"the out-of-memory killer ended {whom}", **details)
         reason = log.search(_OVER_ITS_LIMIT)
         if reason:
             headline = "a scheduler or supervisor ended the job because of its memory"
@@ -101,7 +102,8 @@ class HostMemory(Check):
         """SIGKILL from an unknown sender: on a training host that is nearly always the out-of-memory killer."""
         reason, first = log.search(_WORKER_KILLED), first_death(log)
         if reason:
-            killed, details = "a DataLoader worker", log_fields(reason)
+            details = log_fields(reason)
+            killed = f"a DataLoader worker of {ranks_phrase(details['ranks'], 'a rank')}"
         elif first and first.code == -signal.SIGKILL and not log.first(_ANOTHER_SENDER):
             killed, details = first.who, log_fields(first, role=Role.DEATH)
         else:

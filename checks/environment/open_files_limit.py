@@ -3,6 +3,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.launch import Launch
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
+from ddpdoctor.text import ranks_phrase
 
 FILES_OF_A_RANK = 96
 """What a training process keeps open: 10 with torch and a group of one, 30 more for 4 DataLoader workers (measured
@@ -59,10 +60,9 @@ class OpenFilesLimit(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_TOO_MANY)
+        details = log_fields(log.reason(_TOO_MANY))
         return self.fail(
-            "a process ran out of file descriptors",
-            **log_fields(reason),
+            f"{ranks_phrase(details['ranks'], 'a process')} ran out of file descriptors", **details
         )
 
 

@@ -93,7 +93,7 @@ class SharedMemorySmall(Check):
         end = next((end for end in log.ended if end.code == -signal.SIGBUS), None)
         if end is None:
             return NOT_IN_OUTPUT
-        headline = "a process was killed by SIGBUS, most likely because shared memory (/dev/shm) was full"
+        headline = f"{end.who} was killed by SIGBUS, most likely because shared memory (/dev/shm) was full"
         return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(end))
 
 

@@ -115,9 +115,8 @@ class DeviceOrdinal(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_ORDINAL, _NONE)
-        headline = "a rank asked for a GPU whose number its process does not have"
-        return self.fail(
-            "a rank sees no GPU" if re.search(_NONE, reason.match[0]) else headline,
-            **_WRONG_NUMBER,
-            **log_fields(reason),
-        )
+        details = log_fields(reason)
+        who = ranks_phrase(details["ranks"], "a rank")
+        headline = f"{who} asked for a GPU whose number the process does not have"
+        no_gpu = re.search(_NONE, reason.match[0])
+        return self.fail(f"no GPU is visible to {who}" if no_gpu else headline, **_WRONG_NUMBER, **details)

@@ -4,6 +4,7 @@ from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.text import ranks_phrase
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The oldest Linux driver for a major version of CUDA."""
@@ -13,6 +14,8 @@ _TOO_OLD = (
     r"|forward compatibility was attempted on non.supported|unsupported display driver / cuda driver combination"
     r"|CUDA Driver version found is \d+\. Minimum requirement"
 )
+_NONE = r"Found no NVIDIA driver on your system"
+"""Not nvidia-smi's words, which a job on CPUs prints, too."""
 
 
 class DriverTooOld(Check):
@@ -62,6 +65,15 @@ class DriverTooOld(Check):
         return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
 
     def examine_log(self, log: Log) -> Judgement:
+        if none := log.search(_NONE):
+            details = log_fields(none)
+            return self.fail(
+                f"{ranks_phrase(details['ranks'], 'a rank')} found no NVIDIA driver",
+                why="The driver is not installed or not loaded on this host, or the container was started without it.",
+                fix="nvidia-smi     # on the host first, then in the container\n"
+                "docker run --gpus all ...; in Slurm --gres=gpu:N; in Kubernetes resources.limits nvidia.com/gpu",
+                **details,
+            )
         details = log_fields(log.reason(_TOO_OLD))
         return self.fail("the NVIDIA driver is too old for the CUDA that was loaded", **details)
 

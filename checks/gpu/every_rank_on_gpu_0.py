@@ -121,10 +121,13 @@ class EveryRankOnGpu0(Check):
 def _ranks_beside(log: Log, reason: Reason) -> list[int]:
     """The processes of the same launch on that GPU, by the launcher's own lines, or by their numbers."""
     listed = {int(pid): float(held) * _UNITS[unit] for pid, held, unit in _HOLDS.findall(reason.match.string)}
+    rank = reason.sources[0].rank
+    itself = {end.pid for end in log.ended if end.rank == rank and rank is not None} & listed.keys()
     if (
         listed and "this process has" not in reason.match.string
     ):  # in a container torch does not know its own number
-        listed.pop(max(listed, key=lambda pid: listed[pid]))
+        itself = itself or {max(listed, key=lambda pid: listed[pid])}
+    listed = {pid: held for pid, held in listed.items() if pid not in itself}
     known = {*log.stopped, *(end.pid for end in log.ended if end.pid)}
     of_launch = sorted(listed.keys() & known)
     close = sorted(listed) if len(listed) > 1 and max(listed) - min(listed) < _SPREAD else []

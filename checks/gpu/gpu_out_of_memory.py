@@ -8,7 +8,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by
 
 _OUT = (
-    r"CUDA out of memory|CUDA error: out of memory|Cuda failure.{0,12}'?out of memory|HIP out of memory"
+    r"CUDA out of memory|CUDA error: out of memory|(?:Cuda|HIP) failure.{0,12}'?out of memory|HIP out of memory"
     r"|Failed to CUDA (?:calloc|malloc)|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES"
 )
 _TRIED = re.compile(r"Tried to allocate ([\d.]+ \w+)")
@@ -63,7 +63,7 @@ class GpuOutOfMemory(Check):
         details = log_fields(reason)
         ranks, message = details["ranks"], reason.match.string
         return self.fail(
-            f"{ranks_phrase(ranks) if ranks else 'a rank'} ran out of memory on {_gpu(message)}{_tried(message)}",
+            f"{ranks_phrase(ranks, 'a rank')} ran out of memory on {_gpu(message)}{_tried(message)}",
             why=_why(message),
             **details,
         )

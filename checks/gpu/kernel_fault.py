@@ -1,6 +1,7 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.model import Judgement
+from ddpdoctor.text import ranks_phrase
 
 _OF_AMD = (
     r"Memory access fault by GPU"
@@ -53,11 +54,13 @@ class KernelFault(Check):
         asserted = reason.match.re.pattern == _ASSERT
         raised = next((source for source in reason.sources if isinstance(source, Raised)), None)
         of_amd = log.first(rf"{_OF_AMD}|HIP ") is not None
+        details = log_fields(reason, fault)
+        kernel = "a GPU kernel" + (f" of {ranks_phrase(details['ranks'])}" if details["ranks"] else "")
         where = " in the code that its traceback shows" if raised and raised.frames else ""
         return self.fail(
-            f"a GPU kernel asserted {reason.match['fault']!r}"
+            f"{kernel} asserted {reason.match['fault']!r}"
             if asserted
-            else f"a GPU kernel failed{where}: {reason.match['fault']}",
+            else f"{kernel} failed{where}: {reason.match['fault']}",
             **({"fix": _FIX_OF_AMD} if of_amd else {}),
-            **log_fields(reason, fault),
+            **details,
         )

@@ -112,7 +112,7 @@ class ParametersUnused(StandstillCheck):
         missing = " ".join(match["which"].strip() for match in indices[:1])
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
         return self.fail(
-            f"{ranks_phrase(ranks) if ranks else 'a rank'} did not produce gradients for {which}",
+            f"{ranks_phrase(ranks, 'a rank')} did not produce gradients for {which}",
             why="DDP averages every gradient across all ranks. The backward before did not reach these "
             "parameters, so their bucket was never complete, and the next forward stops.",
             fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they are "

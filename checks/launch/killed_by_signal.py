@@ -62,7 +62,7 @@ _ENDS_STEP = re.compile(r"CANCELLED AT \S+")
 """Slurm's words for scancel, and for srun that ends the other tasks after one has failed."""
 _SCHEDULER = (
     rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}|TERM_(?:RUNLIMIT|CPULIMIT|PREEMPT|OWNER)\b"
-    r"|PBS: job killed: (?:walltime|cput)\b.{0,60}"
+    r"|PBS: job killed: (?:walltime|cput)\b.{0,60}|Preempted by (?:a )?pod.{0,80}"
 )
 _FIX_OF_SLURM = (
     "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
@@ -70,6 +70,8 @@ _FIX_OF_SLURM = (
 )
 _FIX_OF = {
     "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",
+    "Preempted by": "kubectl describe pod POD; kubectl get priorityclass\na higher priorityClassName, or save "
+    "checkpoints at intervals and go on from the last",
     "TERM_": "bhist -l JOB\nrequest a longer -W, or save checkpoints at intervals and go on from the last",
 }
 """By how the scheduler's words begin."""
@@ -108,7 +110,8 @@ class KilledBySignal(Check):
     explained_by = ("DD016", "DD017", "DD302", "DD315")
     log_words = (
         "death signal", "got signal", "closing signal", "DUE TO TIME LIMIT", "CANCELLED AT",
-        "PBS: job killed", "TERM_", "Fatal Python error", "terminate called", "watchdog thread terminated",
+        "PBS: job killed", "TERM_", "Preempted by", "Fatal Python error", "terminate called",
+        "watchdog thread terminated",
     )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

@@ -5,7 +5,10 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement
 
 _OPTION = r"(?P<option>(?:--)?local[-_]rank)\b"
-_REJECTED = rf"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '){_OPTION}"
+_REJECTED = (
+    r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '|Could not consume arg: )"
+    + _OPTION
+)
 _REQUIRED = rf"(?:arguments are required:.*?|Missing option ['\"]?(?:-\w['\"]? / ['\"]?)?){_OPTION}"
 
 
@@ -41,6 +44,7 @@ class LocalRankArgument(Check):
         "Unknown command line flag",
         "arguments are required",
         "Missing option",
+        "Could not consume",
     )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -25,7 +25,7 @@ _TIMED_OUT = (
     r"\((?P<address>[^\s,)]+), (?P<port>\d+)\)"
 )
 _STORE_REFUSED = (
-    r"connect\(\) timed out|connection to the C10d store has failed|RendezvousTimeoutError"
+    r"connect\(\) timed out|EtcdConnectionFailed|connection to the C10d store has failed|RendezvousTimeoutError"
     r"|TCPStore.{0,80}(?:Connection refused|timed out)"
 )
 _WAS_LOST = r"has failed to send a keep-alive heartbeat to the rendezvous"
@@ -65,7 +65,7 @@ class RendezvousUnreachable(Check):
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",
-        "C10d store", "RendezvousTimeoutError", "keep-alive heartbeat",
+        "C10d store", "EtcdConnectionFailed", "RendezvousTimeoutError", "keep-alive heartbeat",
     )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:

@@ -354,4 +354,7 @@ def log_fields(
 
 
 def _line_of(part: Line | Raised | Ended) -> Line:
-    return part if isinstance(part, Line) else part.line
+    """The line, of the rank that it is about where its prefix names none."""
+    if isinstance(part, Line):
+        return part
+    return part.line if part.line.rank is not None else replace(part.line, rank=part.rank)

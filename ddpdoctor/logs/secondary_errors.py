@@ -35,7 +35,7 @@ _LIBRARY = re.compile(
     r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b|N?RCCL [Ee]rror|NCCL [Ee]rror|gloo/transport/"
     r"|Gloo connectFullMesh failed|makeDeviceForHostname"
     r"|(?:CUDA|HIP) error: (?:(?:all )?CUDA-capable device\S* \S+ busy|unknown error|initialization error"
-    r"|device not ready|operation not supported|driver shutting down|system not yet initialized)"
+    r"|device not ready|operation not supported|driver shutting down|system not yet initialized)|CUDA unknown error"
 )
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
 """In the path of a frame: another package than torch, or Python's own clients of a network."""

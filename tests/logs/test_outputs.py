@@ -21,13 +21,13 @@ CAUSES = {
     "exception_folder": ("DD304", "rank 0 failed with KeyError \"'dog'\""),
     "exception_log_info.log": ("DD304", "rank 0 failed with KeyError \"'dog'\""),
     "exception_tee.log": ("DD304", "rank 0 failed with KeyError \"'dog'\""),
-    "files.log": ("DD015", "a process ran out of file descriptors"),
+    "files.log": ("DD015", "rank 1 ran out of file descriptors"),
     "full_disk.log": ("DD019", "a file could not be written to its end: the disk or the quota is full"),
     "hangup.log": ("DD012", "the launcher was ended by SIGHUP"),
     "killed_sigabrt.log": ("DD012", "rank 1 was killed by SIGABRT"),
     "killed_sigbus.log": (
         "DD016",
-        "a process was killed by SIGBUS, most likely because shared memory (/dev/shm) was full",
+        "rank 1 was killed by SIGBUS, most likely because shared memory (/dev/shm) was full",
     ),
     "killed_sigkill.log": (
         "DD017",

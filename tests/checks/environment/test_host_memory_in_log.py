@@ -3,13 +3,13 @@ from tests.support.logs import explained, leaves_alone, lets_survive, names, rai
 NAMED = [
     (
         "[  12.3] Out of memory: Killed process 4242 (python) total-vm:1kB\n" + summary(1, -9),
-        "the out-of-memory killer ended a process of the job",
+        "the out-of-memory killer ended rank 1",
     ),
     (summary(1, -9), "rank 1 was killed by SIGKILL, most likely because the host ran out of memory"),
     (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0. Some of the step tasks have been OOM "
         "Killed.\nsrun: error: node-a: task 3: Out Of Memory\n",
-        "the out-of-memory killer ended a process of the job",
+        "the out-of-memory killer ended rank 3",
     ),
     (
         raised(
@@ -22,7 +22,7 @@ NAMED = [
     ),
     (
         raised(3, "RuntimeError", "DataLoader worker (pid 412) is killed by signal: Killed."),
-        "a DataLoader worker was killed by SIGKILL, most likely because the host ran out of memory",
+        "a DataLoader worker of rank 3 was killed by SIGKILL, most likely because the host ran out of memory",
     ),
     (
         "slurmstepd: error: Job 551 exceeded memory limit (66012345 > 65011712), being killed\n"

@@ -19,7 +19,7 @@ NAMED = [
         NCCL + "NCCL WARN failed to extend /dev/shm/nccl-xHLn4z to 9 bytes, error: No space left on device\n",
         "shared memory (/dev/shm) was full",
     ),
-    (summary(1, -7), "a process was killed by SIGBUS, most likely because shared memory (/dev/shm) was full"),
+    (summary(1, -7), "rank 1 was killed by SIGBUS, most likely because shared memory (/dev/shm) was full"),
     (
         "[2026-01-02] [ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = -7\n",
         "a process was killed by SIGBUS, most likely because shared memory (/dev/shm) was full",

@@ -1,14 +1,14 @@
 from tests.support.logs import lets_survive, names, raised
 
 NAMED = [
-    (raised(3, "RuntimeError", "No CUDA GPUs are available"), "a rank sees no GPU"),
+    (raised(3, "RuntimeError", "No CUDA GPUs are available"), "no GPU is visible to rank 3"),
     (
         raised(
             5,
             "RuntimeError",
             "CUDA error: invalid device ordinal\nCUDA kernel errors might be asynchronously reported",
         ),
-        "a rank asked for a GPU whose number its process does not have",
+        "rank 5 asked for a GPU whose number the process does not have",
     ),
 ]
 

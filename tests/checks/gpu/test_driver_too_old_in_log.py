@@ -11,6 +11,7 @@ NAMED = [
         raised(0, "RuntimeError", "The NVIDIA driver on your system is too old (found version 11040)."),
         "the NVIDIA driver is too old for the CUDA that was loaded",
     ),
+    (raised(2, "RuntimeError", "Found no NVIDIA driver on your system."), "rank 2 found no NVIDIA driver"),
     (
         "docker: Error response from daemon: nvidia-container-cli: initialization error: nvml error: driver/library "
         "version mismatch: unknown.\n",

@@ -1,4 +1,4 @@
-from tests.support.logs import leaves_alone, names
+from tests.support.logs import explained, leaves_alone, names, raised, summary
 
 NAMED = [
     (
@@ -18,3 +18,12 @@ test_what_is_another_matter_is_not = leaves_alone(
         " 5103MiB |\n",
     ],
 )
+
+
+def test_a_process_of_another_job_is_none_of_this_job():
+    message = (
+        "CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has a total capacity of 79 GiB of which 1 GiB is "
+    )
+    message += "free. Process 81234 has 59 GiB memory in use. Process 100 has 18 GiB memory in use."
+    text = raised(0, "torch.OutOfMemoryError", message) + summary(0, 1, pid=100)
+    assert [finding.code for finding in explained(text)] == ["DD806"]

@@ -3,13 +3,13 @@ from tests.support.logs import explained, lets_survive, names, raised, summary
 NAMED = [
     (
         raised(0, "RuntimeError", "CUDA error: device-side assert triggered\nCUDA kernel errors might"),
-        "a GPU kernel failed in the code that its traceback shows: device-side assert triggered",
+        "a GPU kernel of rank 0 failed in the code that its traceback shows: device-side assert triggered",
     ),
     (
         "../aten/src/ATen/native/cuda/Loss.cu:250: nll_loss_forward_reduce_cuda_kernel_2d: block: [0,0,0], "
         "thread: [3,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
         + raised(0, "RuntimeError", "CUDA error: device-side assert triggered"),
-        "a GPU kernel asserted 't >= 0 && t < n_classes'",
+        "a GPU kernel of rank 0 asserted 't >= 0 && t < n_classes'",
     ),
     (
         "Memory access fault by GPU node-3 (Agent handle: 0x55) on address 0x7f12. Reason: Page not present.\n"

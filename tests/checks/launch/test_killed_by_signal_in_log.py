@@ -28,6 +28,10 @@ NAMED = [
         "the scheduler ended the job: PBS: job killed: walltime 86432 exceeded limit 86400",
     ),
     (
+        "  Normal  Preempted  2m  default-scheduler  Preempted by pod 77aa on node gpu-7\n",
+        "the scheduler ended the job: Preempted by pod 77aa on node gpu-7",
+    ),
+    (
         "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\nExited with exit code 140.\n",
         "the scheduler ended the job: TERM_RUNLIMIT",
     ),
