@@ -13,7 +13,13 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value, of_model
 from ddpdoctor.trace.sync import Group, replicas, restored_alike, updates, weights_are_made_equal
-from ddpdoctor.trace.weights import Difference, ForwardDifference, differences, differences_at_forwards
+from ddpdoctor.trace.weights import (
+    Difference,
+    ForwardDifference,
+    differences,
+    differences_at_forwards,
+    parts_not_sent,
+)
 
 _SEND = (
     "change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
@@ -97,6 +103,7 @@ class WeightsDiffer(Check):
         compared: set[int] = set()
         apart: list[Finding] = []
         for group in replicas(trace):
+            apart += [self._not_sent(group, first) for first in parts_not_sent(group)]
             if weights_are_made_equal(group):
                 continue
             apart += [self._differ_in_step(group, wrapper, first) for wrapper, first in differences(group)]
@@ -163,6 +170,26 @@ class WeightsDiffer(Check):
             fix=_AVERAGE,
             ranks=tuple(row),
             where=first.call.at if first.call else forward.at,
+            evidence=_digests(key, {rank: event.digests[key] for rank, event in row.items()}),
+            about=of_model(first.wrapper),
+        )
+
+    def _not_sent(self, group: Group, first: ForwardDifference) -> Finding:
+        key, row = first.keys[0], first.by_rank
+        updates = {
+            rank: next((it for it in recording.optimizers if key in it.keys), None)
+            for rank, recording in group.items()
+        }
+        owners = {rank: optimizer for rank, optimizer in updates.items() if optimizer}
+        return self.fail(
+            f"weights that {ranks_phrase(owners)} alone updates stay different on the other ranks: {len(first.keys)} "
+            f"of {plural(len(next(iter(row.values())).digests), 'parameter')}, {listing(first.keys, 2)}",
+            why="The optimizer of each rank holds a part of the parameters, and the script sends its results to the "
+            "others. These it does not send, so each rank trains another model.",
+            fix="for owner, part in enumerate(parts):\n    for parameter in part:    # all of them\n"
+            "        dist.broadcast(parameter.data, src=owner)",
+            ranks=tuple(owners),
+            where=next(iter(owners.values())).at,
             evidence=_digests(key, {rank: event.digests[key] for rank, event in row.items()}),
             about=of_model(first.wrapper),
         )

@@ -99,13 +99,9 @@ class Hooked:
         torch, dist = self.session.torch, self.session.torch.distributed
         if self.session.steps >= _UPDATES or not dist.is_available() or not dist.is_initialized():
             return
-        held = (
-            p
-            for optimizer in self.training.optimizers
-            for group in optimizer.param_groups
-            for p in group["params"]
-        )
-        plain = [p for p in held if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided]
+        plain = [
+            p for p in self.training.held() if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided
+        ]
         for parameter in sorted(plain, key=lambda p: -p.numel())[:_MOST]:
             self.records[id(parameter)] = _HookedParameter(parameter, None, few(parameter.grad))
 

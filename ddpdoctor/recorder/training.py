@@ -130,6 +130,12 @@ class Training:
         """The wrappers that still exist."""
         return [(wrapper, ddp) for wrapper in self.wrappers if (ddp := wrapper.ref()) is not None]
 
+    def held(self) -> list[Any]:
+        """The parameters of all optimizers that were made and still exist."""
+        return [
+            p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
+        ]
+
     @property
     def number(self) -> int:
         """The current training step's, since an optimizer or a wrapper was new: what is looked at goes by it.

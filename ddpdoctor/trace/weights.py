@@ -156,22 +156,43 @@ def differences_at_forwards(recordings: Mapping[int, Recording]) -> list[Forward
     return differences
 
 
+def parts_not_sent(group: Group) -> list[ForwardDifference]:
+    """The weights that the optimizers of some ranks alone update, and that the others do not get, by wrapper.
+
+    They differ in every forward after the first that they differ in, while other such weights are the same everywhere.
+    """
+    held = [{key for optimizer in it.optimizers for key in optimizer.keys} for it in group.values()]
+    parts = set().union(*held).difference(set(held[0]).intersection(*held))
+    left: list[ForwardDifference] = []
+    for wrapper in next(iter(group.values())).wrappers:
+        rows = _rows(group, wrapper)
+        apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
+        last = apart[-1] if apart else ()
+        if last and apart.count(last) > 1 and set(apart) <= {(), last} and set(last) < parts:
+            left.append(ForwardDifference(wrapper, rows[-1], last, None))
+    return left
+
+
 def _sends_tensors(recording: Recording) -> bool:
     """Whether collectives of the script carry more than statistics: weights, averaged at intervals perhaps."""
     return any(call.weight_of or elements(call) > LARGEST_STATISTIC for call in recording.collectives)
 
 
 def _at_forwards(group: Group, wrapper: Wrapper) -> list[ForwardDifference]:
-    weights = on_each_rank(group, lambda recording: recording.events(ForwardWeights))
-    of_wrapper = sorted(
-        ((rank, event) for rank, event in weights if event.wrapper == wrapper.index),
-        key=lambda pair: pair[1].number,
-    )
-    by_number = by_key(of_wrapper, lambda event: event.number)
-    rows = [row for row in by_number if len(row) == len(group)]
+    rows = _rows(group, wrapper)
     apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
     if not apart or not apart[-1]:
         return []
     keys, row = next((keys, row) for keys, row in zip(apart, rows, strict=True) if keys)
     call = next(iter(next(iter(group.values())).events(GradientCall)), None)
     return [ForwardDifference(wrapper, row, keys, call)]
+
+
+def _rows(group: Group, wrapper: Wrapper) -> list[Mapping[int, ForwardWeights]]:
+    """The forwards at which the weights of all ranks are known, in their order."""
+    weights = on_each_rank(group, lambda recording: recording.events(ForwardWeights))
+    of_wrapper = sorted(
+        ((rank, event) for rank, event in weights if event.wrapper == wrapper.index),
+        key=lambda pair: pair[1].number,
+    )
+    return [row for row in by_key(of_wrapper, lambda event: event.number) if len(row) == len(group)]

@@ -188,9 +188,8 @@ class _Collectives:
         return first_weight_inside(self.torch, tensor, plain), "weight_of"
 
     def _parameters(self) -> list[Any]:
-        held = [p for o in self.training.optimizers for group in o.param_groups for p in group["params"]]
         refs = [ref for wrapper in self.training.wrappers for ref in wrapper.trainable.values()]
-        return [*held, *(parameter for ref in refs if (parameter := ref()) is not None)]
+        return [*self.training.held(), *(parameter for ref in refs if (parameter := ref()) is not None)]
 
     def _key(self, parameter: Any) -> str | None:
         keys = self.training.keys

@@ -83,7 +83,7 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
         at = caller_of(training.session, ddp.module) if around else training.session.here()
         event = Forward(0.0, at, wrapper.index, around, grad, synced=synced)
         _look(training, wrapper, ddp, given, event)
-        if grad and not around and not training.session.steps:
+        if grad and not around:
             _tell_weights(training, wrapper, ddp, event)
     if not grad and wrapper.evaluated != training.session.steps:
         wrapper.evaluated = training.session.steps
@@ -149,12 +149,16 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
 
 @guarded
 def _tell_weights(training: Training, wrapper: Wrapper, ddp: Any, event: Forward) -> None:
-    """Write down the weights at the second forward, the fourth, the eighth: no optimizer's step shows them."""
+    """Write down the weights at the second forward, the fourth, the eighth, where no optimizer's step shows all."""
     wrapper.trained += 1
     number = wrapper.trained
     if number < 2 or number & (number - 1) or training.joined:
         return
     parameters = [p for _, p in names_inside(ddp.module) if training.keys.is_wrapped(p)]
+    if training.session.steps and {id(p) for p in parameters if p.requires_grad} <= set(
+        map(id, training.held())
+    ):
+        return
     if sum(p.numel() * p.element_size() for p in parameters) > _LARGEST_MODEL:
         parameters = parameters[:_FEW]
     keys = [training.keys.get(parameter) or "" for parameter in parameters]

@@ -177,3 +177,36 @@ def test_a_communication_hook_that_averages_nothing_is_the_line_to_change():
     finding = only_finding("DD206", Source.RUN, recorded(2, change))
     assert finding.where == where(33)
     assert "leaves averaging to the hook keep" in finding.why
+
+
+def in_parts(rank, one, digests):
+    """Each rank updates one of two parameters; digests of the second that three forwards met, by rank."""
+    (optimizer,) = one.optimizers
+    forwards = (
+        ForwardWeights(0, 2 << number, number, where(48), {"weight": "w", "bias": digest})
+        for number, digest in enumerate(digests)
+    )
+    part = replace(optimizer, keys=(optimizer.keys[rank],))
+    steps = tuple(with_update(step, before=None, after=None) for step in one.steps)
+    return replace(one, optimizers=(part,), steps=steps, record=Record.made(*forwards))
+
+
+def test_a_part_that_its_owner_does_not_send():
+    def change(rank, one):
+        return in_parts(rank, one, ("b", f"{rank}1", f"{rank}2"))
+
+    finding = only_finding("DD206", Source.RUN, recorded(2, change))
+    assert finding.headline.startswith("weights that rank 1 alone updates stay different on the other ranks")
+    assert (finding.ranks, finding.where) == ((1,), where(50))
+
+
+@pytest.mark.parametrize(
+    "digests",
+    [("a", "b", "c"), ("a", "{}", "c"), ("a", "b", "{}")],
+    ids=["sent at once", "sent at intervals", "seen once"],
+)
+def test_a_part_that_is_or_may_be_sent(digests):
+    def change(rank, one):
+        return in_parts(rank, one, [digest.format(rank) for digest in digests])
+
+    skipped("DD206", Source.RUN, recorded(2, change))
