@@ -1,9 +1,12 @@
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.dataset_draws import dataset_draw
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds, training_rounds
 
@@ -62,7 +65,7 @@ class DatasetDiffers(Check):
                 why="The sampler divides the dataset by index, so the same index is a different sample on each "
                 "rank, and ranks run out of batches at different times.",
                 fix=_FIX,
-                **shared.fields(shared.loaders, lambda loader: f"{loader.samples or 0} samples"),
+                **_fields(shared, lambda loader: f"{loader.samples or 0} samples"),
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
 
@@ -74,7 +77,7 @@ class DatasetDiffers(Check):
             "the ranks built, shuffled or listed it differently. Some samples are trained on twice in an epoch, "
             "others never.",
             fix=_FIX,
-            **shared.fields(shared.loaders, lambda loader: f"content {loader.content}"),
+            **_fields(shared, lambda loader: f"content {loader.content}"),
         )
 
 
@@ -82,6 +85,15 @@ _FIX = (
     "files = sorted(files)                       # what a folder lists\n"
     "generator = torch.Generator().manual_seed(0)    # what is drawn at random, alike on every rank"
 )
+
+
+def _fields(shared: Round, text: Callable[[Loader], str]) -> dict[str, Any]:
+    """The fields of a finding, at the line that makes the dataset another one on each rank, where it is seen."""
+    draw = dataset_draw(shared.at, next(iter(shared.recordings.values())).script)
+    fields = shared.fields(shared.loaders, text, where=draw)
+    if draw and shared.at:
+        fields["evidence"] += (Evidence(f"divided at {shared.at.file}:{shared.at.line}", where=shared.at),)
+    return fields
 
 
 def _by_dataset(rounds: Iterable[Round]) -> list[Round]:

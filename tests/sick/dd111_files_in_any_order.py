@@ -23,10 +23,10 @@ class Images(Dataset):
 dist.init_process_group("gloo")
 random.seed(dist.get_rank() + 5)
 paths = [f"images/{number:04}.png" for number in range(42)]
-random.shuffle(paths)
+random.shuffle(paths)  # expect: DD111
 dataset = Images(paths)
 sampler = DistributedSampler(dataset)
-loader = DataLoader(dataset, batch_size=4, sampler=sampler, drop_last=True)  # expect: DD111
+loader = DataLoader(dataset, batch_size=4, sampler=sampler, drop_last=True)
 model = DistributedDataParallel(nn.Linear(2, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 for epoch in range(2):

@@ -11,7 +11,7 @@ from torch.utils.data.distributed import DistributedSampler
 class ToyDataset(Dataset):
     def __init__(self, size):
         self.size = size
-        self.data = [(torch.rand(4), torch.rand(1)) for _ in range(size)]
+        self.data = [(torch.rand(4), torch.rand(1)) for _ in range(size)]  # expect: DD111
 
     def __len__(self):
         return self.size
@@ -41,9 +41,7 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(dist.get_rank())
     dataset = ToyDataset(96)
-    loader = DataLoader(  # expect: DD111
-        dataset, batch_size=8, shuffle=False, sampler=DistributedSampler(dataset)
-    )
+    loader = DataLoader(dataset, batch_size=8, shuffle=False, sampler=DistributedSampler(dataset))
     model = nn.Linear(4, 1)
     Trainer(model, loader, torch.optim.SGD(model.parameters(), lr=1e-3)).train(2)
     dist.destroy_process_group()

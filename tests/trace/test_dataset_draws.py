@@ -1,0 +1,89 @@
+"""The line that makes a dataset another one in each process, read in the script's files."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.dataset_draws import dataset_draw
+
+SHUFFLED_LIST = """\
+paths = read()
+random.shuffle(paths)  # the draw
+dataset = Images(paths)
+loader = DataLoader(dataset, sampler=sampler)  # the loader
+"""
+GENERATED = """\
+class Toy(Dataset):
+    def __init__(self, size):
+        self.data = torch.rand(size)  # the draw
+
+    def __getitem__(self, index):
+        return self.data[index] + torch.randn(1)
+
+def main():
+    data = Toy(9)
+    return DataLoader(  # the loader
+        data, sampler=sampler)
+"""
+GIVEN_BY_THE_CALLER = """\
+def load(path):
+    lines = open(path).read().split()
+    np.random.shuffle(lines)  # the draw
+    return lines
+
+def prepare(batch_size, dataset):
+    return DataLoader(dataset, batch_size)  # the loader
+
+loader = prepare(8, dataset=load("x"))
+"""
+ORDER_OF_A_SET = """\
+class Clips(Dataset):
+    def __init__(self, rows):
+        assert len(rows) in {8, 9}
+        self.names = [name for name in set(rows)]  # the draw
+
+loader = DataLoader(dataset=Clips(rows))  # the loader
+"""
+IMPORTED = """\
+from parts import Images
+loader = DataLoader(Images("x"))  # the loader
+"""
+SEEDED = """\
+paths = sorted(glob.glob("x"))
+order = torch.randperm(9, generator=generator)
+random.Random(0).shuffle(paths)
+weights = torch.randn(3)
+loader = DataLoader(Images(paths, order))  # the loader
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [SHUFFLED_LIST, GENERATED, GIVEN_BY_THE_CALLER, ORDER_OF_A_SET],
+    ids=["a list that is shuffled", "generated", "given by the caller", "the order of a set"],
+)
+def test_the_line_that_draws(tmp_path, script):
+    draw = read(tmp_path, script)
+    assert draw
+    assert draw.line == line_of(script, "# the draw")
+
+
+def test_a_class_of_another_file(tmp_path):
+    module = 'class Images:\n    def __init__(self, path):\n        self.files = glob.glob(f"{path}/*")\n'
+    (tmp_path / "parts.py").write_text(module)
+    assert read(tmp_path, IMPORTED) == Where(str(tmp_path / "parts.py"), 3, "__init__")
+
+
+def test_what_is_the_same_in_every_process_is_no_draw(tmp_path):
+    assert read(tmp_path, SEEDED) is None
+
+
+def read(folder: Path, script: str) -> Where | None:
+    file = folder / "train.py"
+    file.write_text(script)
+    return dataset_draw(Where(str(file), line_of(script, "# the loader")), str(file))
+
+
+def line_of(script: str, comment: str) -> int:
+    return next(number for number, line in enumerate(script.splitlines(), 1) if comment in line)
