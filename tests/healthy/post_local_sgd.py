@@ -14,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(nn.Linear(4, 2))
-subgroups = [dist.new_group([rank]) for rank in range(dist.get_world_size())]
-state = PostLocalSGDState(process_group=None, subgroup=subgroups[dist.get_rank()], start_localSGD_iter=2)
+alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
+state = PostLocalSGDState(process_group=None, subgroup=alone, start_localSGD_iter=2)
 model.register_comm_hook(state, post_localSGD_hook)
 optimizer = PostLocalSGDOptimizer(
     optim=torch.optim.SGD(model.parameters(), lr=0.05),

@@ -1,6 +1,6 @@
-"""A Slurm cluster on this machine: munged, slurmctld, and a slurmd on each of some hosts in namespaces.
+"""A Slurm cluster on this machine: munged, slurmctld, a slurmd on each of some hosts in namespaces, and accounting.
 
-Needs root and Debian's slurm-wlm and munge: apt-get install --no-install-recommends slurm-wlm munge
+Needs root and some of Debian's packages: apt-get install --no-install-recommends PACKAGES
 """
 
 import shutil
@@ -14,7 +14,8 @@ from pathlib import Path
 from tests.support.command import ROOT, environment
 from tests.support.namespaces import HostsBed
 
-PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch")
+PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "slurmdbd", "mariadbd")
+PACKAGES = "slurm-wlm munge slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core"
 SECONDS = 20.0
 """For the daemons to come up."""
 _CONFIGURATION = """\
@@ -40,8 +41,22 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
 SlurmdSpoolDir={folder}/spool.%n
 StateSaveLocation={folder}/state
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=node0
+AccountingStoragePass={folder}/munge.socket
 NodeName=node[0-{last}] CPUs=2 RealMemory=4000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
+"""
+_ACCOUNTING = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost=node0
+SlurmUser=root
+PidFile={folder}/slurmdbd.pid
+LogFile={folder}/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StorageUser=root
 """
 _CGROUPS = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 """None: slurmd looks for them in any case, and the namespace of a host has none."""
@@ -98,6 +113,7 @@ class SlurmCluster:
         (self.folder / "slurm.conf").write_text(configuration)
         (self.folder / "cgroup.conf").write_text(_CGROUPS)
         self._start_munge()
+        self._start_accounting()
         self.bed.start(0, ["slurmctld", "-D"], self.folder, self._environ)
         for number in range(self.bed.count):
             (self.folder / f"spool.node{number}").mkdir()
@@ -115,12 +131,31 @@ class SlurmCluster:
         self._left.callback(process.wait)
         self._left.callback(process.terminate)
 
+    def _start_accounting(self) -> None:
+        """A database of its own, slurmdbd before it, and the cluster in its list."""
+        data, dbd = self.folder / "database", self.folder / "slurmdbd.conf"
+        at = ("--no-defaults", "--user=root", f"--datadir={data}")
+        install = ["mariadb-install-db", *at, "--auth-root-authentication-method=normal"]
+        subprocess.run(install, capture_output=True, check=True)
+        files = (f"--socket={self.folder}/database.socket", f"--log-error={self.folder}/database.log")
+        self.bed.start(0, ["mariadbd", *at, *files, "--bind-address=127.0.0.1"], self.folder)
+        dbd.write_text(_ACCOUNTING.format(folder=self.folder))
+        dbd.chmod(0o600)
+        self.bed.start(0, ["slurmdbd", "-D"], self.folder, self._environ)
+        self._wait_for("the accounting", ["sacctmgr", "--immediate", "add", "cluster", "bed"], "Adding Cluster(s)")
+
     def _wait_until_idle(self) -> None:
-        end, states = time.monotonic() + SECONDS, ""
+        states = ["sinfo", "--noheader", "--Node", "--format", "%T"]
+        self._wait_for("the nodes", states, "idle\n" * self.bed.count)
+
+    def _wait_for(self, what: str, words: Sequence[str], wanted: str) -> None:
+        """Wait until a command prints what is wanted."""
+        end, answer = time.monotonic() + SECONDS, ""
         while time.monotonic() < end:
-            _, states, _ = self.run(["sinfo", "--noheader", "--Node", "--format", "%T"], self.folder)
-            if states.split() == ["idle"] * self.bed.count:
+            _, out, err = self.run(words, self.folder)
+            if wanted in out:
                 return
+            answer = out + err
             time.sleep(0.5)
         logs = "\n".join(file.read_text()[-2000:] for file in sorted(self.folder.glob("*.log")))
-        raise TimeoutError(f"the nodes are {states.split()}\n{logs}")
+        raise TimeoutError(f"{what}: {answer}\n{logs}")
