@@ -6,6 +6,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, ranks_phrase, size
+from ddpdoctor.trace import Trace
 
 IN_GROUP = 150 << 20
 """What one more rank needs to be in a group: 149 to 155 MiB (PSS) with torch 2.13 for CPUs, its import, gloo and one
@@ -18,7 +19,7 @@ _OOM_KILLER = (
     r"|Memory cgroup out of memory|task \d+: Out Of Memory"
 )
 _OVER_ITS_LIMIT = (
-    r"(?i)slurmstepd: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
+    r"(?i)slurmstepd(?:-\S+)?: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
     r"|node was low on resource: memory|node running low on memory|killed due to memory pressure"
 )
 """Messages of schedulers and supervisors that ended a job or a task because of its memory."""
@@ -81,6 +82,20 @@ class HostMemory(Check):
                 evidence=_evidence(host),
             )
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        slurm = trace.slurm
+        if slurm is None or slurm.state != "OUT_OF_MEMORY":
+            return Passed("no scheduler ended the job because of its memory")
+        limit = f" (limit {slurm.limit})" if slurm.limit else ""
+        return self.fail(
+            f"Slurm ended {slurm.task or 'the job'}: out of memory{limit}",
+            why="The processes of the job on one host took more memory together than the job has there, and the others "
+            "were ended with them. The task that is named took the most.",
+            fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
+            "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
+            ranks=slurm.ranks,
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_OOM_KILLER)

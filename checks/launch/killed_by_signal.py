@@ -10,7 +10,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death, has_failed
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import SlurmEnd, Trace
 
 _TEXTS: dict[int, dict[str, str]] = {
     signal.SIGKILL: {
@@ -67,6 +67,10 @@ _SCHEDULER = (
 _FIX_OF_SLURM = (
     "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
     "request a longer --time, or save checkpoints at intervals and use --requeue"
+)
+_WHY_OF_SCHEDULER = (
+    "The job was stopped from outside: at its time limit, for another job, or by a person. Its last lines before "
+    "that show whether it made progress or hung."
 )
 _FIX_OF = {
     "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",
@@ -125,6 +129,8 @@ class KilledBySignal(Check):
         return self._killed((first.rank,), others, first.killed_by, where)
 
     def examine_run(self, trace: Trace) -> Judgement:
+        if trace.slurm and trace.slurm.state != "OUT_OF_MEMORY":
+            return self._ended_by_slurm(trace.slurm)
         if trace.broken is None:
             return Passed("no signal ended a rank of the training run")
         first = trace.first_to_break()
@@ -141,6 +147,16 @@ class KilledBySignal(Check):
             " in the training run",
             evidence=(Evidence("\n".join(first.output), killed[:1]),) if first.output else (),
             explained_by=_LEADS_TO_MISMATCH if first.is_victim else (),
+        )
+
+    def _ended_by_slurm(self, slurm: SlurmEnd) -> Finding:
+        reached = "its time limit" if slurm.state == "TIMEOUT" else slurm.state.lower()
+        limit = f" of {slurm.limit}" if slurm.limit and slurm.state == "TIMEOUT" else ""
+        return self.fail(
+            f"Slurm ended the job: {reached}{limit}",
+            why=_WHY_OF_SCHEDULER,
+            fix=_FIX_OF_SLURM,
+            ranks=slurm.ranks,
         )
 
     def _killed(
@@ -169,8 +185,7 @@ class KilledBySignal(Check):
             words = scheduler.match[0]
             return self.fail(
                 f"the scheduler ended the job: {words}",
-                why="The job was stopped from outside: at its time limit, for another job, or by a person. Its last "
-                "lines before that show whether it made progress or hung.",
+                why=_WHY_OF_SCHEDULER,
                 fix=next((fix for start, fix in _FIX_OF.items() if words.startswith(start)), _FIX_OF_SLURM),
                 **log_fields(scheduler, role=Role.DEATH),
             )

@@ -16,7 +16,7 @@ from ddpdoctor.blame.standstill import Doing, Process, Standstill
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.job import torchrun
+from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
@@ -131,6 +131,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
     recordings = dict(recorded.ranks) or dict(enumerate(alone))
     standstill = _standstill(folder)
     processes = standstill.ranks if standstill else {}
+    log = tail(folder / ERR)
     ranks = forgive([_rank(rank, recordings.get(rank), output, processes.get(rank)) for rank in numbers])
     return Trace(
         ranks=ranks,
@@ -138,7 +139,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         seconds=stopped.seconds,
         timed_out=stopped.timed_out,
         out_of_time=stopped.out_of_time,
-        log=tail(folder / ERR),
+        log=log,
         left_behind=stopped.left_behind,
         bundled=job.bundled,
         world_size=_world_size(recorded),
@@ -148,6 +149,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         exact=_exact(folder, job, recorded),
         others=tuple(other for other in recorded.others if other not in alone),
         standstill=standstill,
+        slurm=sacct.read_end(folder, recorded.ranks, log),
     )
 
 

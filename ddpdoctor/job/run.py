@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, START_SECONDS
-from ddpdoctor.job import torchrun
+from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
 from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job, write_sources
@@ -159,7 +159,7 @@ class JobRun:
         write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at))
         trace = read_trace(self.folder)
         write_sources(self.folder, trace)
-        return trace
+        return replace(trace, slurm=sacct.ask(self.folder, trace)) if self._supervisor.is_line else trace
 
     # -- while it runs ------------------------------------------------------------------------------------
 

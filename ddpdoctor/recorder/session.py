@@ -30,6 +30,8 @@ LAUNCHER_VARIABLES = (
     *(
         "OMP_NUM_THREADS",
         "CUDA_VISIBLE_DEVICES",
+        "SLURM_JOB_ID",
+        "SLURM_STEP_ID",
         "SLURM_PROCID",
         "SLURM_NTASKS",
         "TORCHELASTIC_USE_AGENT_STORE",

@@ -100,6 +100,20 @@ class LostHost:
 
 
 @dataclass(frozen=True)
+class SlurmEnd:
+    """That Slurm ended the job, as its accounting says."""
+
+    state: str
+    """In Slurm's word, such as ``OUT_OF_MEMORY`` or ``TIMEOUT``."""
+    limit: str = ""
+    """Of the memory of a host, or of the time; empty where it is not known."""
+    task: str = ""
+    """The task that took the most memory, and its host; empty where they are not known."""
+    ranks: tuple[int, ...] = ()
+    """Of that task."""
+
+
+@dataclass(frozen=True)
 class Trace:
     """A training run: on this host, or on all of its hosts."""
 
@@ -133,6 +147,8 @@ class Trace:
     """The job as it stood when it had stopped; None where it did not."""
     lost: tuple[LostHost, ...] = ()
     """The hosts that were gone before the end; what their ranks did is not known."""
+    slurm: SlurmEnd | None = None
+    """None where Slurm did not end it, or nobody knows."""
 
     @property
     def broken(self) -> str | None:

@@ -142,7 +142,9 @@ class SlurmCluster:
         dbd.write_text(_ACCOUNTING.format(folder=self.folder))
         dbd.chmod(0o600)
         self.bed.start(0, ["slurmdbd", "-D"], self.folder, self._environ)
-        self._wait_for("the accounting", ["sacctmgr", "--immediate", "add", "cluster", "bed"], "Adding Cluster(s)")
+        self._wait_for(
+            "the accounting", ["sacctmgr", "--immediate", "add", "cluster", "bed"], "Adding Cluster(s)"
+        )
 
     def _wait_until_idle(self) -> None:
         states = ["sinfo", "--noheader", "--Node", "--format", "%T"]

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
+from ddpdoctor.trace import SlurmEnd
 from tests.support.hosts import recorded_host
 from tests.support.judging import only_finding, passed
+from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
 
 
 def test_a_container_too_small_to_start_the_ranks():
@@ -36,3 +40,17 @@ def test_the_machine_counts_where_no_limit_does():
 
 def test_two_cores_and_seven_gigabytes_pass():
     passed("DD017", Source.HOST, recorded_host(launch=Launch(nproc=8), memory=[7 << 30, 5 << 30]))
+
+
+def test_what_slurm_ended_for_its_memory():
+    ended = SlurmEnd("OUT_OF_MEMORY", "4 GiB", "task 1 on node1", (1,))
+    finding = only_finding("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=ended))
+    assert finding.headline == "Slurm ended task 1 on node1: out of memory (limit 4 GiB)"
+    assert finding.ranks == (1,)
+    unknown = replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("OUT_OF_MEMORY"))
+    assert only_finding("DD017", Source.RUN, unknown).headline == "Slurm ended the job: out of memory"
+
+
+def test_a_run_that_slurm_ended_at_its_time_limit_or_that_ended_well_had_enough():
+    passed("DD017", Source.RUN, healthy())
+    passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("TIMEOUT")))

@@ -7,7 +7,7 @@ from ddpdoctor.blame.failure import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.trace import RankTrace
+from ddpdoctor.trace import RankTrace, SlurmEnd
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, finished, healthy
 
@@ -43,6 +43,19 @@ def test_every_signal_has_a_cause_and_a_fix(number):
     finding = only_finding("DD012", Source.RUN, broken(RankTrace(0, exit_code=-int(number))))
     assert finding.why
     assert finding.fix
+
+
+@pytest.mark.parametrize(
+    ("end", "headline"),
+    [
+        (SlurmEnd("TIMEOUT", "00:01:00"), "Slurm ended the job: its time limit of 00:01:00"),
+        (SlurmEnd("TIMEOUT"), "Slurm ended the job: its time limit"),
+        (SlurmEnd("PREEMPTED", "00:01:00"), "Slurm ended the job: preempted"),
+    ],
+)
+def test_what_slurms_accounting_says_of_the_end(end, headline):
+    trace = dataclasses.replace(broken(RankTrace(0, exit_code=-15)), slurm=end)
+    assert only_finding("DD012", Source.RUN, trace).headline == headline
 
 
 def test_a_signal_in_the_live_group():
