@@ -14,7 +14,7 @@ from ddpdoctor.files import written_at
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
-from ddpdoctor.hang.jobs import Job, NoJob, jobs_among, jobs_of, launchers_among
+from ddpdoctor.hang.jobs import Job, NoJob, as_they_are_now, jobs_among, jobs_of, launchers_among
 from ddpdoctor.hang.spawned import ranks_by_arguments
 from ddpdoctor.host.programs import loads_torch
 from ddpdoctor.host.system import Process, System
@@ -31,7 +31,7 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
         NoJob: a process is gone, or no job's.
     """
     running = System().processes() if processes is None else processes
-    others = [process for process in running if process.pid != os.getpid()]
+    others = as_they_are_now(process for process in running if process.pid != os.getpid())
     jobs = jobs_of(pids, others) if pids else _of_torch(jobs_among(others))
     if not jobs:
         jobs = [

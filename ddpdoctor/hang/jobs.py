@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ddpdoctor.host.live_environ import live_environ
 from ddpdoctor.host.programs import SERVANTS, loads_torch, runs_python
 from ddpdoctor.host.system import Process
 from ddpdoctor.recorder.options import FOLDER
@@ -48,6 +49,18 @@ class Job:
     def records(self) -> Path | None:
         """Where our recorder writes; None where it is not in there."""
         return Path(self.environ[FOLDER]) if FOLDER in self.environ else None
+
+
+def as_they_are_now(processes: Iterable[Process]) -> list[Process]:
+    """The processes; those with torch that were not given a rank, with what they have set themselves since."""
+    return [_as_it_is_now(process) for process in processes]
+
+
+def _as_it_is_now(process: Process) -> Process:
+    if _rank(process) is not None or not runs_python(process.pid) or not loads_torch(process.pid):
+        return process
+    environ = {**process.environ, **live_environ(process.pid, (*_RANK, *_SIZE, *_KEY, "LOCAL_RANK"))}
+    return replace(process, environ=environ)
 
 
 def jobs_among(processes: Sequence[Process]) -> list[Job]:

@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Frame, is_of_recorder
 
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
@@ -25,6 +25,9 @@ _INNERMOST = 4
 """Frames of the standard library between what a script calls to wait for threads and the lock behind it."""
 _LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
 """Python's own files and torch's: while they wait they look at the clock now and then, and count."""
+
+_INSTALLED = re.compile(r"/lib/python3[.\d]*/|^<")
+"""Python's own files, and those of packages."""
 
 
 class StacksUnavailable(Exception):
@@ -158,11 +161,21 @@ def _why(complaint: str) -> str:
 
 
 def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
-    """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names."""
+    """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names.
+
+    Of a program that runs a script's functions in a thread, as a worker of Ray's does, that thread.
+    """
     by_id = [thread for thread in threads if thread.get("os_thread_id") == pid]
     by_name = [thread for thread in threads if thread.get("thread_name") == "MainThread"]
     frames: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
+    if frames and frames[-1]["name"] == "<module>" and _INSTALLED.search(frames[-1]["filename"]):
+        stacks = (thread.get("frames", ()) for thread in threads)
+        return next((stack for stack in stacks if any(map(_is_of_script, stack))), frames)
     return frames
+
+
+def _is_of_script(frame: Mapping[str, Any]) -> bool:
+    return not _INSTALLED.search(frame["filename"]) and not is_of_recorder(frame["filename"])
 
 
 def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.hang import jobs
-from ddpdoctor.hang.jobs import NoJob, jobs_among, jobs_of, launchers_among, script_of
+from ddpdoctor.hang.jobs import NoJob, as_they_are_now, jobs_among, jobs_of, launchers_among, script_of
 from ddpdoctor.host.system import Process
 
 
@@ -183,3 +183,18 @@ def test_nothing_runs():
 )
 def test_a_job_is_called_by_its_script(command, script):
     assert script_of(command) == script
+
+
+def test_a_rank_may_have_numbered_itself_as_rays_workers_do(monkeypatch):
+    numbers = {pid: {"RANK": str(pid - 101), "WORLD_SIZE": "2", "MASTER_PORT": "29500"} for pid in (101, 102)}
+    asked = []
+
+    def live_environ(pid, names):
+        asked.append(pid)
+        return numbers.get(pid, {})
+
+    monkeypatch.setattr(jobs, "live_environ", live_environ)
+    workers = [python(pid, 50, HOME="/root") for pid in (101, 102)]
+    (job,) = jobs_among(as_they_are_now([shell(50), python(100, 50), *workers, rank(201, 0, job="b")]))[:1]
+    assert (job.ranks, job.world_size) == ({101: 0, 102: 1}, 2)
+    assert asked == [100, 101, 102]

@@ -56,3 +56,39 @@ def test_a_rank_that_waits_for_its_pool_goes_on_as_its_threads_do(monkeypatch, w
         return stacks.look_into([7])[7].values
 
     assert (values("1") != values("2")) is moves
+
+
+RAY = "/venv/lib/python3.11/site-packages/ray/_private"
+MAIN_OF_RAY = [
+    frame("main_loop", f"{RAY}/worker.py"),
+    frame("<module>", f"{RAY}/workers/default_worker.py"),
+]
+TRAINS = [
+    frame("all_reduce", "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"),
+    frame("loop", "/home/user/train.py"),
+    frame("_bootstrap", "/usr/lib/python3.11/threading.py"),
+]
+FLUSHES = [frame("run", "/usr/lib/python3.11/threading.py")]
+
+
+@pytest.mark.parametrize(
+    ("main", "trains"),
+    [
+        (MAIN_OF_RAY, True),
+        ([frame("join", "/usr/lib/python3.11/threading.py"), frame("<module>", "/home/user/main.py")], False),
+        ([frame("_shutdown", "/usr/lib/python3.11/threading.py")], False),
+        ([], False),
+    ],
+)
+def test_of_a_program_of_a_package_the_thread_that_runs_the_script_counts(main, trains):
+    threads = [
+        {"os_thread_id": 9, "frames": FLUSHES},
+        {"os_thread_id": 7, "frames": main},
+        {"os_thread_id": 8, "frames": TRAINS},
+    ]
+    assert stacks.main_thread(threads, 7) == (TRAINS if trains else main)
+
+
+def test_one_that_runs_no_script_is_seen_as_it_is():
+    threads = [{"os_thread_id": 9, "frames": FLUSHES}, {"os_thread_id": 7, "frames": MAIN_OF_RAY}]
+    assert stacks.main_thread(threads, 7) == MAIN_OF_RAY

@@ -23,7 +23,8 @@ if FAULT == "shards_of_each_host":
 loader = DataLoader(data, batch_size=8, sampler=sampler)
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in range(2):
+taken = []
+for epoch in range(100 if FAULT == "goes_on" else 2):
     sampler.set_epoch(epoch)
     for step, (x, y) in enumerate(loader):
         if FAULT == "leaves_the_loop" and rank == 3 and step == 3:
@@ -34,6 +35,11 @@ for epoch in range(2):
             raise ValueError("sample 17 is broken")
         if FAULT == "is_killed" and rank == 2 and step == 3:
             os.kill(os.getpid(), 9)
+        if FAULT == "goes_on":
+            time.sleep(1)
+        if FAULT == "takes_memory" and rank == 3:
+            taken.append(torch.ones(32 << 20))
+            time.sleep(0.5)
         if FAULT == "slow":
             if rank == 0 and step == 0:
                 os.close(os.open(f"{SCRATCH}/trains", os.O_CREAT, 0o600))

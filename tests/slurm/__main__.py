@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.several_hosts.__main__ import SCRIPT
-from tests.slurm.cluster import PROGRAMS, SlurmCluster
+from tests.slurm.cluster import PACKAGES, PROGRAMS, SlurmCluster
 
 DDPDOCTOR = (sys.executable, "-m", "ddpdoctor")
 CHECK = ("check", "--nproc", "2", "--quiet", "--format", "json", "--output", "report.json")
@@ -61,10 +61,29 @@ def in_sbatch(cluster: SlurmCluster, folder: Path) -> str:
 
 def line_of_srun(cluster: SlurmCluster, folder: Path) -> str:
     """``ddpdoctor check -- srun python train.py``: the ranks are srun's tasks, their records on a shared disk."""
+    return told_of_line(cluster, folder, ["leaves_the_loop"], {"DD308": "rank 3 on node1 "})
+
+
+def over_memory(cluster: SlurmCluster, folder: Path) -> str:
+    """A task takes more memory than its step has."""
+    expected = {"DD017": "Slurm ended task 3 on node1: out of memory (limit 1.5 GiB)"}
+    return told_of_line(cluster, folder, ["takes_memory"], expected, "--mem", "1500M")
+
+
+def at_time_limit(cluster: SlurmCluster, folder: Path) -> str:
+    """A job does not end in its time, which takes more than a minute: Slurm looks at it now and then."""
+    expected = {"DD012": "Slurm ended the job: its time limit of 00:01:00"}
+    return told_of_line(cluster, folder, ["goes_on"], expected, "--time", "1")
+
+
+def told_of_line(
+    cluster: SlurmCluster, folder: Path, arguments: list[str], expected: dict[str, str], *options: str
+) -> str:
+    """What is wrong with the report on a script whose ranks are srun's tasks; empty where it is as expected."""
     (folder / "ranks.py").write_text(_AS_RANKS)
-    line = [*TASKS, sys.executable, "ranks.py", str(SCRIPT), "leaves_the_loop"]
+    line = [*TASKS, *options, sys.executable, "ranks.py", str(SCRIPT), *arguments]
     words = [*DDPDOCTOR, *CHECK, "--select", "run", "--", *line]
-    return told(cluster, words, folder, {"DD308": "rank 3 on node1 "})
+    return told(cluster, words, folder, expected, env={"OMP_NUM_THREADS": "1"})
 
 
 def tasks_are_refused(cluster: SlurmCluster, folder: Path) -> str:
@@ -81,7 +100,10 @@ def contradiction(cluster: SlurmCluster, folder: Path) -> str:
 
 CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
     case.__name__: case
-    for case in (by_srun, fault_by_srun, in_sbatch, line_of_srun, tasks_are_refused, contradiction)
+    for case in (
+        *(by_srun, fault_by_srun, in_sbatch, line_of_srun, over_memory, at_time_limit, tasks_are_refused),
+        contradiction,
+    )
 }
 
 
@@ -101,7 +123,7 @@ def told(cluster: SlurmCluster, words: list[str], folder: Path, expected: dict[s
 def main() -> int:
     """Run the cases that are named, or all; the exit status."""
     if not SlurmCluster.is_installed():
-        print(f"needs {', '.join(PROGRAMS)}: apt-get install --no-install-recommends slurm-wlm munge")
+        print(f"needs {', '.join(PROGRAMS)}: apt-get install --no-install-recommends {PACKAGES}")
         return 2
     wrong = []
     with SlurmCluster() as cluster:
