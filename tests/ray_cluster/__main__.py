@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,10 +19,12 @@ PORT = 6379
 SECONDS = 300.0
 """For one case."""
 START_SECONDS = 120.0
+BY_HAND = "hang_by_hand"
 CASES = {
     "right": {},
     "not_sharded": {"DD101": ""},
     "blocks": {"DD307": "rank 1 on node"},
+    BY_HAND: {"DD307": "rank 1 "},
 }
 """The beginning of the headline of each finding above info, by code."""
 
@@ -63,14 +66,41 @@ class RayCluster:
         return [sys.executable, "-m", "ray.scripts.scripts", *words]
 
 
-def wrong(cluster: RayCluster, fault: str, expected: dict[str, str]) -> str:
+def wrong(cluster: RayCluster, name: str, expected: dict[str, str]) -> str:
     """What is wrong with the report on a program; empty where it is as expected."""
+    return wrong_of_hang(cluster, expected) if name == BY_HAND else wrong_of_check(cluster, name, expected)
+
+
+def wrong_of_check(cluster: RayCluster, fault: str, expected: dict[str, str]) -> str:
+    """The same of a program that ``check`` runs."""
+    limit = ("--timeout", "90") if fault == "blocks" else ()
+    words = ["check", "--select", "run", *limit]
+    return wrong_report(cluster, words, ["--", sys.executable, str(SCRIPT), fault], expected)
+
+
+def wrong_of_hang(cluster: RayCluster, expected: dict[str, str]) -> str:
+    """The same of one that hangs and that nobody records, by ``hang`` on its host without a word more."""
+    stands = cluster.folder / "stands"
+    words = [sys.executable, str(SCRIPT), "blocks"]
+    program = cluster.bed.start(0, words, cluster.folder, {**cluster.environ, "STANDS": str(stands)})
+    end = time.monotonic() + SECONDS
+    while not stands.exists() and program.poll() is None and time.monotonic() < end:
+        time.sleep(0.5)
+    time.sleep(2)  # for the other rank to come to its all-reduce
+    problem = wrong_report(cluster, ["hang"], [], expected)
+    program.terminate()
+    program.communicate(timeout=SECONDS)
+    return problem
+
+
+def wrong_report(
+    cluster: RayCluster, words: Sequence[str], rest: Sequence[str], expected: dict[str, str]
+) -> str:
+    """What is wrong with the report of a command; empty where it is as expected."""
     report = cluster.folder / "report.json"
     report.unlink(missing_ok=True)
-    limit = ("--timeout", "90") if fault == "blocks" else ()
-    check = ("check", "--select", "run", "--quiet", *limit, "--format", "json", "--output", str(report))
-    words = [sys.executable, "-m", "ddpdoctor", *check, "--", sys.executable, str(SCRIPT), fault]
-    process = cluster.bed.start(0, words, cluster.folder, cluster.environ)
+    usual = ("--quiet", "--format", "json", "--output", str(report))
+    process = cluster.bed.ddpdoctor(0, [*words, *usual, *rest], cluster.folder, cluster.environ)
     out, err = process.communicate(timeout=SECONDS)
     try:
         findings = json.loads(report.read_text())["findings"]

@@ -1,5 +1,6 @@
 """TorchTrainer on a running cluster, a worker on each host; with an argument a wrong one: the fault of that name."""
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -26,6 +27,7 @@ def loop(config: dict) -> None:
             data.sampler.set_epoch(epoch)
         for step, (batch, targets) in enumerate(data):
             if config["fault"] == "blocks" and step == 2 and ray.train.get_context().get_world_rank() == 1:
+                Path(config["stands"]).touch()
                 threading.Semaphore(0).acquire()
             optimizer.zero_grad()
             nn.functional.mse_loss(model(batch), targets).backward()
@@ -37,7 +39,10 @@ if __name__ == "__main__":
     ray.init(runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
     TorchTrainer(
         loop,
-        train_loop_config={"fault": sys.argv[1] if len(sys.argv) > 1 else ""},
+        train_loop_config={
+            "fault": sys.argv[1] if len(sys.argv) > 1 else "",
+            "stands": os.environ.get("STANDS", os.devnull),
+        },
         scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
         run_config=RunConfig(storage_path=str(Path("ray_results").resolve())),
     ).fit()
