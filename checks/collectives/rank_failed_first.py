@@ -125,7 +125,7 @@ class RankFailedFirst(StandstillCheck):
             ranks = plural(len(trace.ranks), "rank")
             return Passed(f"{ranks} of the training run ended well in {trace.seconds:.1f} s")
         first = trace.first_to_break()
-        if trace.timed_out or (first and (first.killed_by or first.fault_of_rehearsal)):
+        if trace.timed_out or trace.slurm or (first and (first.killed_by or first.fault_of_rehearsal)):
             raise NotMeasured(trace.broken)
         return [self._failed_in_run(trace, first) if first else self._launcher_failed(trace)]
 

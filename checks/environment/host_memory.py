@@ -89,7 +89,7 @@ class HostMemory(Check):
             return Passed("no scheduler ended the job because of its memory")
         limit = f" (limit {slurm.limit})" if slurm.limit else ""
         return self.fail(
-            f"Slurm ended {slurm.task or 'the job'}: out of memory{limit}",
+            f"{slurm.task or 'the job'} was ended by Slurm: out of memory{limit}",
             why="The processes of the job on one host took more memory together than the job has there, and the others "
             "were ended with them. The task that is named took the most.",
             fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"

@@ -17,8 +17,8 @@ class HostsDiffer(Check):
 
     What it finds:
         A script, or a file among its arguments, whose checksum is not the same on every host; settings of NCCL, gloo
-        and torch.distributed that differ between the hosts' environments; and hosts with more or fewer GPUs.
-        Interfaces, adapters and paths may differ.
+        and torch.distributed that differ between the hosts' environments; and hosts with more or fewer GPUs or NUMA
+        nodes. Interfaces, adapters and paths may differ.
 
     Why it matters:
         Every host runs its own copy. A changed line or configuration on one of them has ranks call other collectives,
@@ -41,8 +41,10 @@ class HostsDiffer(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if len(ranks.nodes) < 2:
             return Skipped("the job has one host")
-        return [*self._files(ranks.nodes), *self._variables(ranks.nodes), *self._gpus(ranks.nodes)] or Passed(
-            f"{len(ranks.nodes)} hosts have the same settings{_same_files(ranks.nodes)}"
+        nodes = ranks.nodes
+        differences = (self._files, self._variables, self._gpus, self._numa_nodes)
+        return [finding for differ in differences for finding in differ(nodes)] or Passed(
+            f"{len(nodes)} hosts have the same settings{_same_files(nodes)}"
         )
 
     def _files(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
@@ -65,13 +67,24 @@ class HostsDiffer(Check):
                 )
 
     def _gpus(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
-        counts = {node.host: str(node.gpus) for node in nodes}
+        counts = {node.host: node.gpus for node in nodes}
         if len({*counts.values()}) > 1:
             yield self.warn(
                 f"the number of visible GPUs differs between hosts: {_groups(counts)}",
                 why="torchrun starts as many ranks as it is told on each host; where a GPU is missing, or hidden by "
                 "CUDA_VISIBLE_DEVICES, two ranks share one or a rank has none.",
                 fix="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES     # on every host",
+            )
+
+    def _numa_nodes(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
+        counts = {node.host: node.numa_nodes for node in nodes}
+        if len({*counts.values()} - {0}) > 1:
+            yield self.info(
+                f"the number of NUMA nodes differs between hosts: {_groups(counts)}",
+                why="The hosts are of different kinds, or one has another setting of its BIOS (NPS, sub-NUMA "
+                "clustering) or of its virtual machine. Its ranks have other CPUs and memory near their GPUs, and "
+                "may be slower than the others, which wait for them in each step.",
+                fix="lscpu | grep NUMA; nvidia-smi topo -m     # on every host",
             )
 
 
@@ -83,13 +96,16 @@ def _differing(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, d
             yield name, by_host
 
 
-def _groups(by_host: Mapping[str, str]) -> str:
+def _groups(by_host: Mapping[str, str | int]) -> str:
     """``0 on node0, node2; 1 on node1``."""
-    hosts: dict[str, list[str]] = {}
+    hosts: dict[str | int, list[str]] = {}
     for host, value in by_host.items():
         hosts.setdefault(value, []).append(host)
-    shown = (f"{value if value == _ABSENT else quote(value)} on {listing(on)}" for value, on in hosts.items())
-    return "; ".join(shown)
+    return "; ".join(f"{_shown(value)} on {listing(on)}" for value, on in hosts.items())
+
+
+def _shown(value: str | int) -> str:
+    return quote(value) if isinstance(value, str) and value != _ABSENT else str(value)
 
 
 def _same_files(nodes: tuple[NodeFacts, ...]) -> str:

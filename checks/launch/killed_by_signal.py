@@ -153,7 +153,7 @@ class KilledBySignal(Check):
         reached = "its time limit" if slurm.state == "TIMEOUT" else slurm.state.lower()
         limit = f" of {slurm.limit}" if slurm.limit and slurm.state == "TIMEOUT" else ""
         return self.fail(
-            f"Slurm ended the job: {reached}{limit}",
+            f"the job was ended by Slurm: {reached}{limit}",
             why=_WHY_OF_SCHEDULER,
             fix=_FIX_OF_SLURM,
             ranks=slurm.ranks,

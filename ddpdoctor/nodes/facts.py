@@ -31,6 +31,8 @@ class NodeFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Of torch and Python; what is not installed is not there."""
     gpus: int = 0
+    numa_nodes: int = 0
+    """0 where the kernel does not tell."""
     time: float = 0.0
     """Seconds since the epoch when the other host heard of it, by this host's clock."""
     skew: float = 0.0
@@ -80,6 +82,7 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         nproc=host.launch.nproc,
         versions={name: version for name, version in versions.items() if version},
         gpus=len(visible_gpus(host)),
+        numa_nodes=sum(map(_is_numa_node, host.system.list_dir("/sys/devices/system/node"))),
         time=time.time(),
         address=data_address(host),
         interfaces={address: known.name for known in usable for address in known.addresses},
@@ -99,6 +102,10 @@ def data_address(host: Host) -> str:
     resolved = host.system.resolve(host.hostname)
     here = [address for interface in host.usable_interfaces for address in interface.addresses]
     return next((address for address in resolved if address in here), "")
+
+
+def _is_numa_node(name: str) -> bool:
+    return name.startswith("node") and name.removeprefix("node").isdecimal()
 
 
 def _mtu(host: Host, interface: str) -> int:

@@ -82,7 +82,14 @@ def test_settings_that_differ(name: str, differs: bool) -> None:
 
 def test_gpus_that_differ() -> None:
     finding = only_finding("DD022", Source.GROUP, hosts([node(0, gpus=8), node(1, gpus=7)]))
-    assert finding.headline == "the number of visible GPUs differs between hosts: '8' on node0; '7' on node1"
+    assert finding.headline == "the number of visible GPUs differs between hosts: 8 on node0; 7 on node1"
+
+
+def test_numa_nodes_that_differ_are_information_and_unknown_ones_are_nothing() -> None:
+    finding = only_finding("DD022", Source.GROUP, hosts([node(0, numa_nodes=2), node(1, numa_nodes=8)]))
+    assert finding.level is Level.INFO
+    assert finding.headline == "the number of NUMA nodes differs between hosts: 2 on node0; 8 on node1"
+    passed("DD022", Source.GROUP, hosts([node(0, numa_nodes=2), node(1)]))
 
 
 def test_versions_of_hosts_whose_ranks_did_not_meet() -> None:

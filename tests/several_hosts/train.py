@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,8 @@ SCRATCH = os.environ.get("SCRATCH", "/tmp")
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
+if FAULT == "reads_data":
+    torch.manual_seed(int(Path(SCRATCH, "own/config").read_text().split()[-1]))
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 sampler = DistributedSampler(data)
 if FAULT == "shards_of_each_host":

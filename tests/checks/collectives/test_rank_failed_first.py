@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
+from ddpdoctor.trace import RankTrace, SlurmEnd
 from tests.support.judging import only_finding, passed, skipped
+from tests.support.traces import broken
 
 BROKEN = "rank 1 failed in collectives"
 
@@ -49,3 +53,9 @@ def test_a_group_that_did_not_meet_is_another_disease():
 
 def test_the_end_of_every_rank_passes():
     assert "reached their end" in passed("DD304", Source.GROUP, GroupRecord(Launch(), (rank(0),))).text
+
+
+def test_the_exit_status_of_a_launcher_whose_job_slurm_ended_is_none_of_a_rank():
+    run = broken(RankTrace(0, exit_code=137))
+    only_finding("DD304", Source.RUN, run)
+    skipped("DD304", Source.RUN, replace(run, slurm=SlurmEnd("OUT_OF_MEMORY")))

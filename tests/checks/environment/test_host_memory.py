@@ -45,10 +45,10 @@ def test_two_cores_and_seven_gigabytes_pass():
 def test_what_slurm_ended_for_its_memory():
     ended = SlurmEnd("OUT_OF_MEMORY", "4 GiB", "task 1 on node1", (1,))
     finding = only_finding("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=ended))
-    assert finding.headline == "Slurm ended task 1 on node1: out of memory (limit 4 GiB)"
+    assert finding.headline == "task 1 on node1 was ended by Slurm: out of memory (limit 4 GiB)"
     assert finding.ranks == (1,)
     unknown = replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("OUT_OF_MEMORY"))
-    assert only_finding("DD017", Source.RUN, unknown).headline == "Slurm ended the job: out of memory"
+    assert only_finding("DD017", Source.RUN, unknown).headline == "the job was ended by Slurm: out of memory"
 
 
 def test_a_run_that_slurm_ended_at_its_time_limit_or_that_ended_well_had_enough():

@@ -48,9 +48,9 @@ def test_every_signal_has_a_cause_and_a_fix(number):
 @pytest.mark.parametrize(
     ("end", "headline"),
     [
-        (SlurmEnd("TIMEOUT", "00:01:00"), "Slurm ended the job: its time limit of 00:01:00"),
-        (SlurmEnd("TIMEOUT"), "Slurm ended the job: its time limit"),
-        (SlurmEnd("PREEMPTED", "00:01:00"), "Slurm ended the job: preempted"),
+        (SlurmEnd("TIMEOUT", "00:01:00"), "the job was ended by Slurm: its time limit of 00:01:00"),
+        (SlurmEnd("TIMEOUT"), "the job was ended by Slurm: its time limit"),
+        (SlurmEnd("PREEMPTED", "00:01:00"), "the job was ended by Slurm: preempted"),
     ],
 )
 def test_what_slurms_accounting_says_of_the_end(end, headline):
