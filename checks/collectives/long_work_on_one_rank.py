@@ -11,7 +11,7 @@ from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
-from ddpdoctor.text import shorten
+from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -113,8 +113,9 @@ class LongWorkOnOneRank(StandstillCheck):
     @reports(WorkInOutput)
     def _work_in_output(self, cause: WorkInOutput) -> Finding:
         time = f"{cause.took / 60:.0f} minutes" if cause.took >= 120 else f"{cause.took:.0f} s"
+        whose = ranks_phrase(cause.culprits, "one rank")
         return self.fail(
-            f"one rank's work was {cause.percent} % done after {time}, and the others' wait for it timed out",
+            f"{whose}'s work was {cause.percent} % done after {time}, and the others' wait for it timed out",
             why="The progress bar had run for as long as the timeout of a collective. The ranks without it waited in "
             f"{cause.what} for the rank that shows it.",
             **cause_fields(cause),

@@ -139,7 +139,9 @@ class RankFailedFirst(StandstillCheck):
         reason = log.search(*_JOB_NOT_STARTED)
         if reason and not (log.training or _started_later(log, reason)) and _is_near_the_end(log, reason):
             return [self._job_not_started(reason)]
-        return NOT_IN_OUTPUT if log.failed else Passed(f"no line of {log.read} reports a failure")
+        return (
+            NOT_IN_OUTPUT if log.failed or log.cut_off else Passed(f"no line of {log.read} reports a failure")
+        )
 
     def _script_not_started(self, log: Log, reason: Reason) -> Finding:
         ranks = {end.rank for end in log.ended if end.code > 0 and end.rank is not None}

@@ -6,6 +6,7 @@ from ddpdoctor.check import Check, reports
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.stall import find_stall, judge_stall
 from ddpdoctor.model import Finding, Judgement, Role, Source
+from ddpdoctor.text import ranks_phrase
 
 
 class TimeoutUndetermined(Check):
@@ -44,6 +45,14 @@ class TimeoutUndetermined(Check):
                 f"{ends[0].who} ended with exit status {ends[0].code}, and the output does not show why",
                 why="The launcher reports its end. Its own output is not here, or contains no error message.",
                 **log_fields(ends[0], role=Role.UNKNOWN),
+            )
+        if log.cut_off:
+            details = log_fields(log.cut_off, role=Role.UNKNOWN)
+            return self.fail(
+                f"the output ends in the middle of a traceback of {ranks_phrase(details['ranks'], 'a process')}",
+                why="The exception stands in the last line of a traceback, which is not here: the output was copied "
+                "while the job ran, or what wrote it was killed.",
+                **details,
             )
         if log.hung is None:
             return NOT_IN_OUTPUT

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
+import itertools
 import lzma
 import re
 import sys
@@ -25,6 +27,8 @@ _PACKED: dict[bytes, Callable[..., Any]] = {
     b"\xfd7zXZ": lzma.open,
     **{b"BZh%d1AY" % level: bz2.open for level in range(1, 10)},
 }
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How a file begins that PowerShell wrote."""
 _NO_TEXT = bytes({*range(1, 32)} - {*b"\a\b\t\n\v\f\r\x1b"})
 """Characters that terminals have no use for; of what is packed or encoded they are a tenth."""
 _RANK_FOLDER = re.compile(
@@ -87,7 +91,7 @@ def _last_attempts(files: list[Path]) -> list[Path]:
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether the beginning has more zeros than a log gets by a crash in the middle of a write."""
+    """Whether the beginning has characters that no log has, and is of no format that is unpacked."""
     if not path.is_file():  # a pipe can be read once only
         return False
     try:
@@ -95,7 +99,8 @@ def _is_binary(path: Path) -> bool:
             start = file.read(_LOOKED_AT)
     except OSError as failed:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed.strerror}") from None
-    packed = any(start.startswith(magic) for magic in _PACKED)
+    packed = any(start.startswith(magic) for magic in (*_PACKED, *_UTF_16))
+    start = start.rstrip(b"\0") or start  # of a crash in the middle of a write
     odd = len(start) - len(start.translate(None, _NO_TEXT))
     return not packed and (start.count(0) > len(start) // 10 or odd > len(start) // 30)
 
@@ -111,8 +116,7 @@ def _file_chunks(path: Path) -> Iterator[bytes]:
             start = plain.read(8)
             unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
             if unpack is None:
-                yield from ([start] if start else [])
-                yield from _chunks(plain)
+                yield from _chunks(plain, start)
                 return
         with unpack(path, "rb") as file:
             yield from _chunks(file)
@@ -120,6 +124,10 @@ def _file_chunks(path: Path) -> Iterator[bytes]:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed}") from None
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK):
-        yield chunk
+def _chunks(file: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
+    """The text, in UTF-8 where it begins as one of UTF-16; ``start`` was read before."""
+    first = start + file.read(CHUNK)
+    chunks = itertools.chain([first] if first else [], iter(lambda: file.read(CHUNK), b""))
+    if first.startswith(_UTF_16):
+        return (text.encode() for text in codecs.iterdecode(chunks, "utf-16", "replace"))
+    return chunks

@@ -189,6 +189,8 @@ class Log:
     hung: Line | None = None
     """The line by which a person, a scheduler or a supervisor says that nothing more came."""
     last: Line | None = None
+    cut_off: Line | None = None
+    """The last line, where it is in the middle of a traceback."""
     host_of: Mapping[int, str] = field(default_factory=dict)
     """By rank, the host, container or pod that a launcher's summary, a prefix or NCCL names for it."""
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from ddpdoctor.logs import launches, line_prefixes, nccl_output, process_ends, tracebacks
 from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.line_prefixes import Prefixes
-from ddpdoctor.logs.log import Line, Log
+from ddpdoctor.logs.log import Line, Log, Raised
 from ddpdoctor.logs.process_ends import Ends
 from ddpdoctor.logs.scan import Scanner
-from ddpdoctor.logs.secondary_errors import was_left_alone
+from ddpdoctor.logs.secondary_errors import is_of_the_launcher, speaks_of_a_peer, was_left_alone
 from ddpdoctor.logs.tracebacks import Tracebacks
 
 MOST_LINES = 50_000
@@ -108,9 +108,12 @@ class _Reading:
         for batch in self._scanner.scan(stream.chunks):
             at = Line("", batch.place - before, stream.name, stream.rank, batch.place)
             for text in _parts(batch.raw):
-                self._line(text, at, batch.groups)
+                rank = self._line(text, at, batch.groups)
+                if at.rank is None and rank is not None:  # what was drawn over it has no label of its own
+                    at = replace(at, rank=rank)
 
-    def _line(self, raw: str, at: Line, groups: frozenset[int]) -> None:
+    def _line(self, raw: str, at: Line, groups: frozenset[int]) -> int | None:
+        """Take one line; the rank that wrote it."""
         labelled = self._prefixes.strip(raw)
         rank = at.rank if labelled.rank is None else labelled.rank
         line = Line(labelled.text, at.number, at.file, rank, at.position)
@@ -127,6 +130,7 @@ class _Reading:
             self._hung = line
         if _OF_CHECKS in groups:
             self._keep(line)
+        return rank
 
     def _keep(self, line: Line) -> None:
         alike = (_DIGITS.sub("", line.text), line.rank)
@@ -170,6 +174,7 @@ class _Reading:
             training=training,
             hung=self._hung,
             last=self._located(*scanner.last) if scanner.last else None,
+            cut_off=self._tracebacks.cut_off(scanner.last[0]) if scanner.last else None,
             host_of={
                 **self._hosts,
                 **{end.rank: end.host for end in ended if end.rank is not None and end.host},
@@ -182,7 +187,7 @@ class _Reading:
         )
         judged = replace(
             log,
-            raised=tuple(survived),
+            raised=_with_rank(tuple(survived), log),
             # The ends of an attempt after which the launcher started its ranks once more, and they trained.
             ended=tuple(item for item in log.ended if not log.went_on_after(item.line)),
             waits=tuple(item for item in log.waits if not log.went_on_after(item.line)),
@@ -191,9 +196,27 @@ class _Reading:
 
     def _located(self, place: int, raw: bytes) -> Line:
         before, stream = next(start for start in reversed(self._starts) if start[0] < place)
-        labelled = line_prefixes.strip(raw[:1000].decode("utf-8", "replace"))
-        rank = stream.rank if labelled.rank is None else labelled.rank
-        return Line(labelled.text, place - before, stream.name, rank, place)
+        begins, _, drawn = raw.rstrip(b"\r").rpartition(b"\r")
+        first, shown = (
+            line_prefixes.strip(text[:1000].decode("utf-8", "replace")) for text in (begins or drawn, drawn)
+        )
+        ranks = (rank for rank in (shown.rank, first.rank, stream.rank) if rank is not None)
+        return Line(shown.text, place - before, stream.name, next(ranks, None), place)
+
+
+def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
+    """The exceptions, of the rank that alone failed by an exit status where no prefix names one."""
+    failed = {end.rank for end in log.ended if end.code > 0 and end.pid not in log.stopped}
+    own = [
+        item for item in raised if not (item.survived or is_of_the_launcher(item) or speaks_of_a_peer(item))
+    ]
+    alike = len({(item.kind, item.where) for item in own}) == 1 and all(item.rank is None for item in raised)
+    (rank,) = failed if len(failed) == 1 and alike else (None,)
+    return (
+        raised
+        if rank is None
+        else tuple(replace(item, rank=rank) if item in own else item for item in raised)
+    )
 
 
 def _parts(raw: bytes) -> Iterator[str]:

@@ -164,13 +164,10 @@ class Scanner:
             self.last = first + text.count(b"\n", 0, start), text[start:end]
 
     def _note_progress(self, kind: _Kind, place: int, line: bytes) -> None:
-        shown = line.rstrip(b"\r").rpartition(b"\r")[
-            2
-        ]  # what the terminal shows of a bar that was drawn over
         if kind.trains:
-            self.training.append((place, shown))
+            self.training.append((place, _shortened(line)))
         if kind.bar:
-            self.bars.append((place, shown))
+            self.bars.append((place, _shortened(line)))
 
 
 def _shortened(line: bytes) -> bytes:

@@ -26,8 +26,10 @@ _MOST_SOURCES = 6
 _MISSED = re.compile(
     r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier"
     r"|\[(?P<absent>\d[\d, ]*)\] (?:finished collective #\d+, but )?didn't join collective #"
+    r"|retrieving ncclUniqueId from \[(?P<first>\d+)\].{0,120}got error: (?:wait timeout|Socket Timeout)"
 )
-"""The second one is torch's own report of ranks out of step, under TORCH_NCCL_DESYNC_DEBUG."""
+"""The second one is torch's own report of ranks out of step, under TORCH_NCCL_DESYNC_DEBUG; the third tells of the rank
+whose first collective makes the communicator."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,12 @@ def find_stall(log: Log) -> Stall | None:
         return Stall(cause, tuple(sources), missing)
     percent = 100 * bar.done // bar.total
     work = WorkInOutput(
-        waiting=cause.waiting, what=cause.what, seconds=limit, percent=percent, took=bar.seconds
+        culprits=() if bar.line.rank is None else (bar.line.rank,),
+        waiting=cause.waiting,
+        what=cause.what,
+        seconds=limit,
+        percent=percent,
+        took=bar.seconds,
     )
     return Stall(replace(work, confidence=Confidence.LIKELY), (bar.line, *sources), missing)
 
@@ -160,7 +167,7 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
 
 def _named_missing(text: str) -> list[int]:
     match = _MISSED.search(text)
-    return [int(rank) for rank in re.findall(r"\d+", match["ranks"] or match["absent"])] if match else []
+    return [int(rank) for rank in re.findall(r"\d+", "".join(filter(None, match.groups())))] if match else []
 
 
 def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progress | None:

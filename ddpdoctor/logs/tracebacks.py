@@ -53,6 +53,8 @@ class _Open:
     indent: int = 0
     fresh: bool = True
     """Whether the line before was one of its own."""
+    last: Line | None = None
+    """The last one of its own."""
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Tracebacks:
         if START in text:
             self._keep_message(process)
             process.spawned = process.summed if _SUMMARY_TELLS.match(text) else process.spawned
-            process.open = _Open()
+            process.open = _Open(last=line)
             process.link = _ORIGINAL if _ORIGINAL in text else process.link
             return True
         spawned = _SPAWNED.match(text)
@@ -115,7 +117,7 @@ class Tracebacks:
             self._keep_message(process)
             process.open = process.open or _Open()
             process.open.indent = len(text) - len(text.lstrip())
-            process.open.fresh = True
+            process.open.fresh, process.open.last = True, line
             if len(process.open.frames) < _MOST_FRAMES:
                 process.open.frames.append(frame)
             return True
@@ -128,7 +130,7 @@ class Tracebacks:
         return (
             self._take_abort(process, line)
             or self._take_exception(process, line)
-            or self._go_on(process, text)
+            or self._go_on(process, line)
         )
 
     def _take_abort(self, process: _Process, line: Line) -> bool:
@@ -180,10 +182,12 @@ class Tracebacks:
         if process.number is not None:
             self._done[process.number] = None
 
-    def _go_on(self, process: _Process, text: str) -> bool:
+    def _go_on(self, process: _Process, line: Line) -> bool:
+        text = line.text
         if process.open:
             inside = not text.strip() or text[:1].isspace() or text[:1] in "│╭╰^~"
             process.open.fresh = inside
+            process.open.last = line if inside else process.open.last
             return inside
         if not process.going_on:
             return False
@@ -201,6 +205,11 @@ class Tracebacks:
                 self._done[process.number] = whole
             process.raised = whole
         process.going_on = False
+
+    def cut_off(self, position: int) -> Line | None:
+        """The line at that place, where it is in the middle of a traceback."""
+        last = (process.open.last for process in self._processes.values() if process.open)
+        return next((line for line in last if line and line.position == position), None)
 
     def finish(self) -> Iterator[Raised]:
         """All exceptions, in the order in which they were printed."""

@@ -53,6 +53,19 @@ def test_a_file_that_another_program_packed_is_no_output(tmp_path):
         streams([str(tmp_path / "job.log.zst")])
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_what_powershell_wrote(tmp_path, encoding):
+    bom = "" if encoding == "utf-16" else "\ufeff"
+    (tmp_path / "job.log").write_bytes(f"{bom}step é\r\n".encode(encoding))
+    (one,) = streams([str(tmp_path / "job.log")])
+    assert b"".join(one.chunks).decode().strip("\ufeff") == "step é\r\n"
+
+
+def test_a_host_that_crashed_leaves_zeros_at_the_end(tmp_path):
+    (tmp_path / "job.log").write_bytes(b"step 1\n" + bytes(5000))
+    assert len(streams([str(tmp_path / "job.log")])) == 1
+
+
 @pytest.mark.parametrize("text", ["é" * 50, "训练" * 50, "\x1b[31m\x1b[0m\b\b" * 50])
 @pytest.mark.parametrize("encoding", ["utf-8", "gb18030"])
 def test_any_text_is_an_output(tmp_path, text, encoding):

@@ -99,6 +99,11 @@ def test_the_last_progress_bar_of_each_rank():
     ]
 
 
+def test_a_bar_that_was_drawn_over_is_of_the_rank_before_the_first():
+    (bar,) = log("3: 1%|#| 1/100 [00:01<01:00, 1.0it/s]\r 2%|#| 2/100 [00:02<01:00, 1.0it/s]\n").progress
+    assert (bar.line.rank, bar.done) == (3, 2)
+
+
 def test_the_watchdog_of_a_group_of_some_ranks():
     text = wait(1) + status(1, 12, 14, 11)
     (known,) = log(text.replace("[rank1]", "[rank5]")).waits

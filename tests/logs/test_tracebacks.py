@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from tests.support.logs import explained, log, summary
+from tests.support.logs import explained, log, raised, summary
 
 RICH = """\
 ╭─────────────────── Traceback (most recent call last) ────────────────────╮
@@ -175,7 +175,20 @@ def test_a_traceback_in_a_launchers_summary_has_its_rank():
         ("ValueError", 2),
         ("ValueError", None),
     ]
-    assert [one.rank for one in log(summary(2) + PLAIN).raised][-1] is None
+    assert [one.rank for one in log(summary(2) + summary(3, pid=101) + PLAIN).raised][-1] is None
+
+
+def test_an_exception_without_a_prefix_is_of_the_only_rank_that_failed():
+    (finding,) = explained(PLAIN + summary(2))
+    assert (finding.headline, finding.ranks) == ("rank 2 failed with ValueError 'bad sample'", (2,))
+    assert explained(PLAIN + raised(3, "KeyError", "'x'") + summary(2))[0].ranks == ()
+
+
+def test_an_output_that_ends_in_a_traceback_is_no_healthy_one():
+    (finding,) = explained(
+        '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/a.py", line 1, in f\n'
+    )
+    assert (finding.code, finding.ranks) == ("DD312", (3,))
 
 
 def test_the_exception_in_a_group_is_the_cause():
