@@ -38,13 +38,9 @@ def apply(case: Case) -> str:
 
 
 def _call(case: Case) -> Node:
-    """The call at the line; where that is a backward, the only one of the file that could pass gradients."""
-    source = case.source
-    if case.calls("backward"):
-        chosen = [call for call in calls(source, "all_gather") if not _is_without(source, call)]
-        if len(chosen) == 1:
-            return chosen[0]
-    return case.call("all_gather")
+    """The call at the line; where that has none, the only one of the file that could pass gradients."""
+    every = [call for call in calls(case.source, "all_gather") if not _is_without(case.source, call)]
+    return every[0] if len(every) == 1 else case.call("all_gather")
 
 
 def _is_without(source: Source, call: Node) -> bool:
