@@ -503,22 +503,22 @@ def test_a_gather_that_cuts_gradients_off_passes_them(tmp_path):
     assert patched("gather_with_gradient", text, tmp_path).endswith(after)
 
 
-def test_ranks_leave_a_while_together(tmp_path):
+def test_ranks_count_alike_what_a_while_ends_by(tmp_path):
     text = """\
     tokens = 0
-    while tokens < budget:  # here
+    while tokens < budget and step < 9:  # here
         tokens += train(next(batches))
+        step += 1
         if tokens % 8 == 0:
             log(tokens)
     """
     last = "        log(tokens)\n"
-    leave = """\
-    decision = torch.tensor(float(not (tokens < budget)))
-    dist.all_reduce(decision, op=dist.ReduceOp.MAX)
-    if decision.item():
-        break
+    mean = """\
+    tokens_mean = torch.tensor(float(tokens))
+    dist.all_reduce(tokens_mean)
+    tokens = tokens_mean.item() / dist.get_world_size()
 """
-    assert patched("agree", text, tmp_path) == changed(text, (last, last + leave))
+    assert patched("agree", text, tmp_path) == changed(text, (last, last + mean))
 
 
 def test_a_while_whose_rounds_end_early_is_left_alone(tmp_path):
@@ -631,3 +631,45 @@ def test_clipping_moves_into_the_line_of_the_step(tmp_path):
     clip = "clip_grad_norm_(model.parameters(), 1.0)"
     after = changed(text, (f"        {clip}  # here\n", ""), ("if i % 2: ", f"if i % 2: {clip}; "))
     assert patched("clip_before_step", text, tmp_path) == after
+
+
+HOOK = """\
+def compress(state, bucket):
+    work = dist.all_reduce(bucket.buffer().to(torch.bfloat16), async_op=True)
+    return work.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))
+def run(name, hook, state):
+    model.register_comm_hook(state, hook)  # here
+run("compressed", compress, dist.group.WORLD)
+"""
+
+
+def test_a_hook_that_compresses_is_replaced_by_one_that_compresses_alike(tmp_path):
+    after = changed(HOOK, ("compress, dist.group.WORLD", "bf16_compress_hook, None"))
+    assert patched("allreduce_hook", HOOK, tmp_path).endswith(after)
+
+
+def test_a_function_that_registers_several_hooks_is_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="state is another hook at each call of run"):
+        patched("allreduce_hook", f'{HOOK}run("plain", other, None)\n', tmp_path)
+
+
+def test_a_loop_that_scales_gradients_is_left_alone(tmp_path):
+    text = """\
+    for x in loader:
+        grads = torch.autograd.grad(loss(x), params)  # here
+        for p, g in zip(params, grads):
+            p.grad = g / g.norm()
+        optimizer.step()
+    """
+    with pytest.raises(CannotPatch, match="not put into place by a loop behind it"):
+        patched("backward_for_grad", text, tmp_path)
+    plain = text.replace("g / g.norm()", "g")
+    lines = """\
+        grads = torch.autograd.grad(loss(x), params)  # here
+        for p, g in zip(params, grads):
+            p.grad = g
+"""
+    after = changed(
+        plain, (textwrap.indent(textwrap.dedent(lines), "    "), "    loss(x).backward()  # here\n")
+    )
+    assert patched("backward_for_grad", plain, tmp_path) == after

@@ -21,7 +21,7 @@ def apply(case: Case) -> str:
     """
     source = case.source
     if loops := [node for node in source.on_line(case.line, cst.While) if source.line(node) == case.line]:
-        return _end_together(source, loops[0])
+        return _reduce_count(source, loops[0])
     condition = _condition(source, case)
     loop = source.enclosing(condition, cst.For, cst.While, cst.FunctionDef)
     if reduced := [
@@ -45,19 +45,21 @@ def apply(case: Case) -> str:
     return "the same decision on every rank"
 
 
-def _end_together(source: Source, loop: Node) -> str:
-    """Leave a ``while`` at the end of its body, once its test is false on any rank."""
+def _reduce_count(source: Source, loop: Node) -> str:
+    """Count alike on all ranks what a ``while`` ends by, at the end of its body."""
     if source.all(cst.Continue, within=loop) or not isinstance(loop.body, cst.IndentedBlock):
         raise CannotPatch(f"not every round of the loop at line {source.line(loop)} comes to its end")
-    name = free(source, loop, "decision")
-    lines = any_rank(source, loop, f"not {_in_parentheses(source, loop.test)}", name)
-    source.insert_after(loop.body.body[-1], f"{lines}\nif {name}.item():\n\tbreak")
-    return "the same decision on every rank"
-
-
-def _in_parentheses(source: Source, test: Node) -> str:
-    code = source.code(test)
-    return f"({code})" if isinstance(test, (cst.Comparison, cst.BooleanOperation)) else code
+    names = {source.code(name) for name in source.all(cst.Name, cst.Attribute, within=loop.test)}
+    counted = [
+        source.code(node.target)
+        for node in source.all(cst.AugAssign, within=loop.body)
+        if source.code(node.target) in names and not isinstance(node.value, cst.Integer)
+    ]
+    if not counted:
+        raise CannotPatch(f"the loop at line {source.line(loop)} counts nothing that it ends by")
+    last = loop.body.body[-1]
+    source.insert_after(last, means(source, last, dict.fromkeys(counted)))
+    return f"the mean of {', '.join(dict.fromkeys(counted))} over ranks"
 
 
 def _condition(source: Source, case: Case) -> Node:

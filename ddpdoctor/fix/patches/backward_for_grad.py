@@ -21,7 +21,8 @@ def apply(case: Case) -> str:
     block = source.block(statement)
     behind = block[block.index(statement) + 1 :]
     loop = next((other for other in behind if isinstance(other, cst.For)), None)
-    puts = loop is not None and re.search(r"\.grad = ", source.code(loop)) is not None
+    # What the loop does besides, as to scale a gradient, is part of how the model is trained.
+    puts = loop is not None and re.fullmatch(r"\w+\.grad = \w+", source.code(loop.body).strip())
     if loss is None or loop is None or not puts:
         raise CannotPatch("the gradients are not put into place by a loop behind it")
     source.replace(statement.body[0], f"{source.code(loss.value)}.backward()")

@@ -37,5 +37,6 @@ def _again(source: Source, at: Node, seed: Node) -> str:
     """A seed as it is set, with the rank; by that of torch where it is set in another function."""
     value = seed.args[0].value
     if isinstance(value, cst.Integer) or source.scope(seed) is source.scope(at):
-        return f"{source.code(seed.func)}({source.code(value)} + {rank(source, at, plain=True)})"
+        first = "" if source.code(value) == "0" else f"{source.code(value)} + "
+        return f"{source.code(seed.func)}({first}{rank(source, at, plain=True)})"
     return f"{use(source, qualified(source, seed.func) or '')}(({_of_torch(source, at)}) % 2**32)"
