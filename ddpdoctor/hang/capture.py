@@ -25,7 +25,7 @@ from ddpdoctor.hang.recorder_answers import Answer
 from ddpdoctor.hang.stacks import take_native
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.proc import descendants
-from ddpdoctor.host.programs import SERVANTS, loads_driver
+from ddpdoctor.host.programs import SERVANTS, loads_driver, without_padding
 from ddpdoctor.text import quote_command, ranks_phrase
 
 _DEVICE_WAITS = ("StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "CtxSynchronize")
@@ -134,6 +134,6 @@ def _flights(
 
 def _command(pid: int) -> str:
     try:
-        return quote_command(psutil.Process(pid).cmdline())
+        return quote_command(without_padding(psutil.Process(pid).cmdline()))
     except psutil.Error:
         return ""

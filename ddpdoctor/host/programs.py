@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpdoctor.host.proc import folder_of
 
 SERVANTS = (
@@ -19,6 +21,11 @@ def program_of(pid: int) -> str | None:
         return (folder / "exe").readlink().name if folder else None
     except OSError:
         return None
+
+
+def without_padding(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line; of a process that has renamed itself its name, without the empty words behind it."""
+    return tuple(words if any(words[1:]) else words[:1])
 
 
 def runs_python(pid: int) -> bool:

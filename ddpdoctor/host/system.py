@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.nvml import Gpus, read_gpus
+from ddpdoctor.host.programs import without_padding
 from ddpdoctor.launch import DEFAULT_MASTER_PORT
 
 _EPHEMERAL_START = 32768
@@ -327,7 +328,7 @@ def _process(running: Any) -> Process:
     with running.oneshot():
         return Process(
             running.pid,
-            tuple(ask(running.cmdline, ()) or (ask(running.name, ""),)),
+            without_padding(ask(running.cmdline, ())) or (ask(running.name, ""),),
             str(ask(running.username, "")),
             int(ask(running.ppid, 0)),
             max(0.0, time.time() - float(ask(running.create_time, time.time()))),

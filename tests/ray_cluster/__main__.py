@@ -79,7 +79,7 @@ def wrong_of_check(cluster: RayCluster, fault: str, expected: dict[str, str]) ->
 
 
 def wrong_of_hang(cluster: RayCluster, expected: dict[str, str]) -> str:
-    """The same of one that hangs and that nobody records, by ``hang`` on its host without a word more."""
+    """The same of one that hangs and that nobody records, by ``hang`` on the host of a worker."""
     stands = cluster.folder / "stands"
     words = [sys.executable, str(SCRIPT), "blocks"]
     program = cluster.bed.start(0, words, cluster.folder, {**cluster.environ, "STANDS": str(stands)})
@@ -87,7 +87,11 @@ def wrong_of_hang(cluster: RayCluster, expected: dict[str, str]) -> str:
     while not stands.exists() and program.poll() is None and time.monotonic() < end:
         time.sleep(0.5)
     time.sleep(2)  # for the other rank to come to its all-reduce
-    problem = wrong_report(cluster, ["hang"], [], expected)
+    # Other jobs of this machine are no other host's for it: only the network is.
+    workers = [
+        pid for pid in cluster.bed.pids(0) if b"RayTrainWorker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    problem = wrong_report(cluster, ["hang", *map(str, workers)], [], expected)
     program.terminate()
     program.communicate(timeout=SECONDS)
     return problem
