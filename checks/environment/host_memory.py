@@ -1,5 +1,6 @@
 import signal
 
+from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
@@ -37,7 +38,8 @@ class HostMemory(Check):
     What it finds:
         Less free memory in the control group or the machine than the ranks need at least: 150 MiB each to be in a
         group, 250 MiB each to train, without model, data and CUDA. Also processes that the kernel has killed in this
-        control group because memory ran out.
+        control group because memory ran out; among them a rank of the run; and a job that Slurm ended for its memory,
+        as sacct says.
 
     Why it matters:
         All ranks of a node and their DataLoader workers share the memory of the host or of the container. When it
@@ -86,7 +88,7 @@ class HostMemory(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         slurm = trace.slurm
         if slurm is None or slurm.state != "OUT_OF_MEMORY":
-            return Passed("no scheduler ended the job because of its memory")
+            return self._killed_in_run(trace)
         limit = f" (limit {slurm.limit})" if slurm.limit else ""
         return self.fail(
             f"{slurm.task or 'the job'} was ended by Slurm: out of memory{limit}",
@@ -95,6 +97,18 @@ class HostMemory(Check):
             fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
             "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
             ranks=slurm.ranks,
+        )
+
+    def _killed_in_run(self, trace: Trace) -> Judgement:
+        killed = tuple(rank.rank for rank in trace.ranks if rank.killed_by == signal.SIGKILL)
+        if not trace.broken or not trace.oom_kills or not killed:
+            return Passed("the out-of-memory killer ended no rank")
+        others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
+        return self.fail(
+            f"{who(killed)} {verb(killed, 'was', 'were')} killed by the kernel's out-of-memory killer",
+            why="The job reached the memory limit of its control group, or the machine had no memory left."
+            + consequences(others),
+            ranks=killed,
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -60,6 +60,8 @@ class Stopped:
     ended_at: float | None = None
     """When we began to end it, on the monotonic clock; None where it ended by itself. What its processes say later,
     of peers that are gone and of signals, is our doing."""
+    oom_kills: int = 0
+    """Processes of our control group that the kernel killed meanwhile because there was no memory left."""
     clock: float = field(default_factory=lambda: time.time() - time.monotonic())
     """What makes a time of a record one since the epoch."""
 
@@ -149,6 +151,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         exact=_exact(folder, job, recorded),
         others=tuple(other for other in recorded.others if other not in alone),
         standstill=standstill,
+        oom_kills=stopped.oom_kills,
         slurm=sacct.read_end(folder, recorded.ranks, log),
     )
 

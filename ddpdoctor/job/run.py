@@ -11,6 +11,8 @@ from typing import Protocol
 
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, START_SECONDS
+from ddpdoctor.host.cgroup import read_cgroup
+from ddpdoctor.host.system import System
 from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
@@ -92,7 +94,7 @@ class JobRun:
         self.job, self.launch, self.folder, self._policy = job, launch, folder, policy or RunPolicy()
         write_job(folder, job, launch)
         (folder / RECORD).mkdir()
-        self._begun = time.monotonic()
+        self._begun, self._oom_kills = time.monotonic(), _oom_kills()
         self._judgement = Judgement(JobState.MOVES)
         self._reported: float | None = None
         """The failure of a rank after which the job was left alone."""
@@ -156,7 +158,10 @@ class JobRun:
         # A launcher that we stopped after every rank's end has nothing to say of them.
         status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
         left_behind = tuple(ended.left_behind.values())
-        write_ending(self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at))
+        oom_kills = _oom_kills() - self._oom_kills
+        write_ending(
+            self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at, oom_kills)
+        )
         trace = read_trace(self.folder)
         write_sources(self.folder, trace)
         return replace(trace, slurm=sacct.ask(self.folder, trace)) if self._supervisor.is_line else trace
@@ -243,3 +248,7 @@ class JobRun:
         if self.job.kind is JobKind.LINE:
             return [Stream(self.folder / OUT, False), Stream(self.folder / ERR, True)]
         return torchrun.streams(self.folder, self.launch, lambda _: self.launch.world_size > 1)
+
+
+def _oom_kills() -> int:
+    return read_cgroup(System()).oom_kills

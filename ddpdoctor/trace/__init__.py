@@ -147,6 +147,8 @@ class Trace:
     """The job as it stood when it had stopped; None where it did not."""
     lost: tuple[LostHost, ...] = ()
     """The hosts that were gone before the end; what their ranks did is not known."""
+    oom_kills: int = 0
+    """Processes in the control groups of the job that the kernel killed because there was no memory left."""
     slurm: SlurmEnd | None = None
     """None where Slurm did not end it, or nobody knows."""
 

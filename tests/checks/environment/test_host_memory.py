@@ -1,10 +1,11 @@
 from dataclasses import replace
 
+from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.trace import SlurmEnd
+from ddpdoctor.trace import RankTrace, SlurmEnd
 from tests.support.hosts import recorded_host
-from tests.support.judging import only_finding, passed
+from tests.support.judging import check, only_finding, passed
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
 
 
@@ -54,3 +55,18 @@ def test_what_slurm_ended_for_its_memory():
 def test_a_run_that_slurm_ended_at_its_time_limit_or_that_ended_well_had_enough():
     passed("DD017", Source.RUN, healthy())
     passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("TIMEOUT")))
+
+
+def test_a_rank_that_was_killed_while_the_kernel_killed_a_process_of_its_control_group():
+    run = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-9))
+    finding = only_finding("DD017", Source.RUN, replace(run, oom_kills=1))
+    assert finding.headline == "rank 1 was killed by the kernel's out-of-memory killer"
+    assert finding.ranks == (1,)
+    passed("DD017", Source.RUN, run)
+    passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), oom_kills=1))
+    run = replace(run, oom_kills=1)
+    both = [
+        Verdict(check(code), Source.RUN, (only_finding(code, Source.RUN, run),))
+        for code in ("DD012", "DD017")
+    ]
+    assert [finding.code for finding in merge(both).findings] == ["DD017"]
