@@ -97,3 +97,10 @@ def test_a_rank_whose_variables_change_between_its_sleeps_goes_on(tmp_path):
     )
     assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
     assert trace.seconds > 10
+
+
+def test_processes_that_the_kernel_kills_meanwhile_for_their_memory_are_counted(tmp_path, monkeypatch):
+    counts = [3, 5]
+    monkeypatch.setattr(run, "_oom_kills", lambda: counts.pop(0))
+    trace, _ = run_seen_as([], monkeypatch, tmp_path)
+    assert trace.oom_kills == 2
