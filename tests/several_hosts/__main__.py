@@ -133,6 +133,7 @@ class Case:
     timeout: float = 100.0
     seconds: float = 240.0
     """For all of it."""
+    command: str = "check"
 
 
 def kill(bed: HostsBed, host: int) -> None:
@@ -225,6 +226,7 @@ CASES = {
         (*RUN, "shards_of_each_host"), {"DD105": "DistributedSampler of rank 0 on node0 "}
     ),
     "leaves_the_loop": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}),
+    "watched": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, command="watch"),
     "blocks": Case((*RUN, "blocks"), {"DD307": "rank 2 on node1 "}),
     "raises": Case((*RUN, "raises"), {"DD304": "rank 2 on node1 failed with ValueError"}),
     "is_killed": Case((*RUN, "is_killed"), {"DD012": "rank 2 on node1 "}),
@@ -339,16 +341,17 @@ def passes(name: str, case: Case) -> bool:
 def start(case: Case, bed: HostsBed, folder: Path) -> "dict[int, subprocess.Popen[str]]":
     """Start the command on each host, on which the folder ``own`` is a disk of its own."""
     (folder / "own").mkdir()
-    usual = ("--timeout", str(case.timeout), "--quiet", "--format", "json")
-    check = (sys.executable, "-m", "ddpdoctor", "check")
+    limit = ("--timeout", str(case.timeout)) if case.command == "check" else ()
+    usual = (*limit, "--quiet", "--format", "json")
+    command = (sys.executable, "-m", "ddpdoctor", case.command)
     if case.launch is None:
-        words = [*mpirun(bed, folder), *check, *usual, "--nproc", "2", *case.words]
+        words = [*mpirun(bed, folder), *command, *usual, "--nproc", "2", *case.words]
         return {0: bed.start(0, words, folder, {"SCRATCH": str(folder)})}
     commands = {}
     for host in range(case.hosts):
         if host != case.absent:
             launch, environ = case.launch(bed, host)
-            words = [*check, *launch, *usual, *case.words]
+            words = [*command, *launch, *usual, *case.words]
             own = f'mount -t tmpfs none {folder}/own && echo "$OWN" > {folder}/own/config'
             own += ' && eval "${MOUNT:-true}" && exec "$@"'
             mounted = ["sh", "-c", own, "sh", *words]
