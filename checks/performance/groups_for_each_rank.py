@@ -29,7 +29,9 @@ class GroupsForEachRank(Check):
         groups = [dist.new_group([rank, 0]) for rank in range(dist.get_world_size())]
 
     Fix:
-        Use send and recv between two ranks, which need no group; or make the groups of one dimension at once:
+        Use send and recv between two ranks, which need no group; make a group by its members alone; or make the groups
+        of one dimension at once:
+            group = dist.new_group(members, use_local_synchronization=True)    # called by its members
             mesh = init_device_mesh("cuda", (hosts, gpus_on_each), mesh_dim_names=("host", "gpu"))
     """
 
@@ -55,7 +57,8 @@ class GroupsForEachRank(Check):
             why=f"{ranks_phrase(calls)} call new_group {most} times at the start, and so does every rank. The time "
             "grows at least with the square of the number of ranks.",
             fix='mesh = init_device_mesh("cuda", (hosts, gpus_on_each), mesh_dim_names=("host", "gpu"))\n'
-            'group = mesh["gpu"].get_group()    # or send and recv, which need no group',
+            'group = mesh["gpu"].get_group()    # or send and recv, which need no group\n'
+            "dist.new_group(members, use_local_synchronization=True)    # or called by the members alone",
             ranks=tuple(calls),
             where=at,
             evidence=by_state(calls, lambda count: plural(count, "call")),
