@@ -673,3 +673,12 @@ def test_a_loop_that_scales_gradients_is_left_alone(tmp_path):
         plain, (textwrap.indent(textwrap.dedent(lines), "    "), "    loss(x).backward()  # here\n")
     )
     assert patched("backward_for_grad", plain, tmp_path) == after
+
+
+def test_a_no_sync_by_a_flag_the_wrong_way_round(tmp_path):
+    text = """\
+    def training_step(inputs, sync):
+        with model.no_sync() if sync else nullcontext():
+            model(inputs).backward()  # here
+    """
+    assert patched("sync_last", text, tmp_path) == changed(text, ("if sync else", "if not sync else"))

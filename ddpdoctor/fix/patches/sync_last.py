@@ -42,6 +42,9 @@ def _mend(source: Source, around: Node) -> str:
         test = source.code(step[0].test)
         source.replace(item.test, test if body_syncs else f"not ({test})")
         return "no_sync for all micro-batches but the last"
+    if isinstance(item, cst.IfExp) and isinstance(item.test, cst.Name):  # the other way round
+        source.replace(item.test, f"not {source.code(item.test)}")
+        return "no_sync for all micro-batches but the last"
     inner = around.body.body
     loop = inner[0] if len(inner) == 1 and isinstance(inner[0], cst.For) else None
     if loop is None or not isinstance(loop.target, cst.Name) or not isinstance(loop.iter, cst.Call):
