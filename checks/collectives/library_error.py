@@ -89,7 +89,7 @@ _KNOWN = (
         "no collective after destroy_process_group, and none from a second thread (a DataLoader's, a logger's)",
     ),
     _Message(
-        r"Thread creation failed|pthread_create failed|Resource temporarily unavailable",
+        r"Thread creation failed|pthread_create failed|can't start new thread",
         "The process was not allowed one more thread.",
         "ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
     ),

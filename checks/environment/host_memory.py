@@ -1,3 +1,4 @@
+import re
 import signal
 
 from ddpdoctor.blame.wording import consequences, verb, who
@@ -19,6 +20,8 @@ _OOM_KILLER = (
     r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill"
     r"|Memory cgroup out of memory|task \d+: Out Of Memory"
 )
+_OF_OTHERS = r"Killed process \d+ \((?!python|pt_|torch|ray|accelerate|deepspeed)[^)]{1,40}\)"
+"""The kernel's line of a program that is no part of a job of Python."""
 _OVER_ITS_LIMIT = (
     r"(?i)slurmstepd(?:-\S+)?: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
     r"|node was low on resource: memory|node running low on memory|killed due to memory pressure"
@@ -26,10 +29,10 @@ _OVER_ITS_LIMIT = (
 """Messages of schedulers and supervisors that ended a job or a task because of its memory."""
 _ALLOCATION_FAILED = (
     r"DefaultCPUAllocator: .{0,40}allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError"
-    r"|_ArrayMemoryError: Unable to allocate|std::bad_alloc"
+    r"|Cannot allocate memory \(12\)|_ArrayMemoryError: Unable to allocate|std::bad_alloc"
 )
 _WORKER_KILLED = r"DataLoader worker .{0,40}is killed by signal: Killed"
-_ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom"
+_ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom|failed liveness probe"
 
 
 class HostMemory(Check):
@@ -113,8 +116,9 @@ class HostMemory(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_OOM_KILLER)
-        if reason:
-            killed = [end.rank for end in log.ended if end.code == -signal.SIGKILL and end.rank is not None]
+        ended = [end for end in log.ended if end.code == -signal.SIGKILL]
+        if reason and (ended or not re.search(_OF_OTHERS, reason.match.string)):
+            killed = [end.rank for end in ended if end.rank is not None]
             details = log_fields(reason, role=Role.SYSTEM, ranks=killed or None)
             whom = ranks_phrase(details["ranks"], "a process of the job")
             return self.fail(f"the out-of-memory killer ended {whom}", **details)

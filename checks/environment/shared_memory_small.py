@@ -115,6 +115,6 @@ def _remove(leaked: Iterable[str]) -> str:
 
 
 def _is_of_multiprocessing(raised: Raised) -> bool:
-    """Whether Python's multiprocessing, which keeps its semaphores in /dev/shm, found no space there."""
+    """Whether Python's multiprocessing, which keeps its semaphores in /dev/shm, found no space there, for no file."""
     file = raised.frames[-1].file if raised.frames else ""
-    return "No space left" in raised.message and "/multiprocessing/" in file
+    return raised.message.endswith("No space left on device") and "/multiprocessing/" in file

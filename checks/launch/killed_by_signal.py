@@ -63,6 +63,7 @@ _ENDS_STEP = re.compile(r"CANCELLED AT \S+")
 _SCHEDULER = (
     rf"CANCELLED AT \S+(?: {_LIMIT})?|{_LIMIT}|TERM_(?:RUNLIMIT|CPULIMIT|PREEMPT|OWNER)\b"
     r"|PBS: job killed: (?:walltime|cput)\b.{0,60}|Preempted by (?:a )?pod.{0,80}"
+    r"|Container \S{1,80} failed liveness probe"
 )
 _FIX_OF_SLURM = (
     "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
@@ -74,6 +75,8 @@ _WHY_OF_SCHEDULER = (
 )
 _FIX_OF = {
     "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",
+    "Container": "kubectl describe pod POD     # the probe, and what it got\n"
+    "a probe that does not depend on training, or a longer failureThreshold * periodSeconds",
     "Preempted by": "kubectl describe pod POD; kubectl get priorityclass\na higher priorityClassName, or save "
     "checkpoints at intervals and go on from the last",
     "TERM_": "bhist -l JOB\nrequest a longer -W, or save checkpoints at intervals and go on from the last",
@@ -85,7 +88,8 @@ _WORKER = (
 _LEADS_TO_MISMATCH = ("DD106", "DD204", "DD225", "DD303", "DD305", "DD308", "DD309")
 """Problems after which ranks meet in different collectives, which gloo may end by an abort."""
 _WATCHDOG_LOST = (
-    rf"watchdog thread terminated with exception: .{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
+    r"(?:watchdog thread terminated with|raised the following async) exception: "
+    rf".{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
 )
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 
@@ -115,7 +119,7 @@ class KilledBySignal(Check):
     log_words = (
         "death signal", "got signal", "closing signal", "DUE TO TIME LIMIT", "CANCELLED AT",
         "PBS: job killed", "TERM_", "Preempted by", "Fatal Python error", "terminate called",
-        "watchdog thread terminated",
+        "watchdog thread terminated", "async exception", "liveness probe",
     )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

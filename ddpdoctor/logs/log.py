@@ -133,8 +133,8 @@ class Wait:
     completed: int | None = None
     collective: bool = True
     """Whether it was one, and not a call that came back to nobody."""
-    of_all: bool = False
-    """Whether its group is known to be that of all ranks."""
+    of_all: bool | None = None
+    """Whether its group is that of all ranks, as far as that is known."""
 
 
 @dataclass(frozen=True)

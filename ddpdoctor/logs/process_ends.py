@@ -92,6 +92,9 @@ _HOW = re.compile(
     r"|^=\s+(?:EXIT CODE: (?P<code_3>\d+)|KILLED BY SIGNAL: (?P<signal_1>\d+))"
     r"|EXIT STRING: .{1,60} \(signal (?P<signal_2>\d+)\)"
 )
+_OF_SHELL = re.compile(
+    rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"
+)
 _OTHERS = (
     re.compile(r"exits with return code = (?P<code>-?\d+)"),
     re.compile(
@@ -108,8 +111,9 @@ _OTHERS = (
     re.compile(r"(?:process rank (?P<rank>\d+) with PID .{1,200}?)?exited on signal (?P<signal>\d+)"),
     re.compile(r"returned non-zero exit status (?P<code>\d+)"),
     re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<code_1>\d+)$"),
+    re.compile(r"^\s*Exit Code:\s{2,}(?P<code>\d{1,3})$"),
     re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
-    re.compile(rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"),
+    _OF_SHELL,
 )  # fmt: skip
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout"
@@ -127,6 +131,8 @@ _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
 _LABELLED = re.compile(r"\[[EWIF]\d{3,4} ")
 """As torch writes since it labels the lines of each rank."""
 _RANK = re.compile(r"\bRank (\d+)\]")
+_OTHER_GROUP = re.compile(r"\[PG (?:ID )?[1-9]")
+"""The group of all ranks has number 0."""
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 _BAR = re.compile(
     r"(?<!\d)(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{1,9}\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)"
@@ -205,7 +211,8 @@ class Ends:
             sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
             elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
             seconds = int(match["ms"]) / 1000 if match["ms"] else None  # the output may end in this line
-            wait = Wait(rank, fields.get("OpType", ""), line, sequence, seconds, elements)
+            of_all = False if _is_of_smaller_group(line, rank) else None
+            wait = Wait(rank, fields.get("OpType", ""), line, sequence, seconds, elements, of_all=of_all)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
@@ -220,7 +227,7 @@ class Ends:
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
                     enqueued, completed = int(status["enqueued"]), int(status["completed"])
-                    of_all = "default_pg" in line.text
+                    of_all = False if _OTHER_GROUP.search(line.text) else "default_pg" in line.text or None
                     self.waits[key] = replace(
                         wait, sequence=sequence, enqueued=enqueued, completed=completed, of_all=of_all
                     )
@@ -234,11 +241,19 @@ def _rank_of(line: Line) -> int | None:
     return int(match[1]) if match else line.rank
 
 
+def _is_of_smaller_group(line: Line, rank: int | None) -> bool:
+    """Whether the rank has another number in the group whose watchdog writes."""
+    of_group = _RANK.search(line.text)
+    return of_group is not None and rank is not None and int(of_group[1]) != rank
+
+
 def _ends(line: Line) -> Iterator[Ended]:
     for pattern in (_ELASTIC, *_OTHERS):
         match = pattern.search(line.text)
         if match:
             fields = _fields(match)
+            if pattern is _OF_SHELL and line.rank is not None:
+                fields["rank"] = str(line.rank)
             for rank in _tasks(fields["tasks"]) if "tasks" in fields else [None]:
                 yield _ended(line, fields if rank is None else {**fields, "rank": str(rank)})
             return

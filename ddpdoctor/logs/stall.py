@@ -96,6 +96,10 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
     more: dict[str, Any] = {"what": _what(log.waits, numbers), "seconds": limit}
     more["first"] = bool(numbers) and numbers <= {0, 1}
+    if len(waiting) <= len(absent) and any(wait.of_all is False for wait in log.waits) and not missing:
+        return GaveUp(
+            waiting=waiting, **more
+        )  # a group of some ranks, whose members the output does not tell
     few = waiting == (0,) or len(waiting) < len(absent)
     some_absent = bool(absent) or (others_lived and not log.reached)
     in_backward = any("backward" in frame.function for raised in timeouts for frame in raised.frames)

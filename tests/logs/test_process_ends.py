@@ -63,6 +63,12 @@ def test_ends(text, expected):
     assert [(one.code, one.rank, one.pid) for one in log(text).ended] == expected
 
 
+def test_what_the_shell_says_is_of_the_rank_whose_output_it_is():
+    assert [
+        one.rank for one in log("3: run.sh: line 3:  42 Killed                  python train.py\n").ended
+    ] == [3]
+
+
 def test_processes_that_the_launcher_stopped():
     assert log(stopped(7, 8) + "[launch.py:315] Killing subprocess 9\n").stopped == {7, 8, 9}
 
