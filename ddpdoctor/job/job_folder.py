@@ -83,8 +83,8 @@ def write_sources(folder: Path, trace: Trace) -> None:
     recordings = [*trace.recorded.values(), *trace.others]
     records = (record for recording in recordings for record in (recording.record, *recording.children))
     files = {Path(file) for record in records for file in record.sources}
-    contents = {str(file): checksum(file) for file in files if written_at(file) <= began_at(folder)}
-    write_json(folder / SOURCES, contents)
+    began = began_at(folder)
+    write_json(folder / SOURCES, {str(file): checksum(file) for file in files if written_at(file) <= began})
 
 
 def is_as_it_ran(folder: Path, file: Path) -> bool:
