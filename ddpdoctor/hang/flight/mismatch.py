@@ -28,7 +28,7 @@ class FirstMismatch:
     calls: Mapping[str, tuple[int, ...]]
     """The ranks by what they called, most of them first."""
     culprits: tuple[int, ...] = ()
-    """The fewer; empty where as many did the one as the other."""
+    """The fewer; of as many on either side those that called something more, and none where neither did."""
     skipped: str | None = None
     """What the culprits left out, where their further calls are those of the others, one later."""
     extra: str | None = None
@@ -75,19 +75,22 @@ def _judge(
     group: ProcessGroup, number: int, calls: Mapping[str, list[int]], dumps: Mapping[int, Dump]
 ) -> FirstMismatch:
     ordered = sorted(calls.items(), key=lambda pair: (-len(pair[1]), pair[1]))
-    (_, most), *fewer = ordered
-    divided = len(fewer[0][1]) == len(most)
-    culprits = () if divided else tuple(sorted(rank for _, ranks in fewer for rank in ranks))
-    suspect, other = dumps[fewer[0][1][0]], dumps[most[0]]
-    skipped = _leads(other, suspect, group.name, number)
-    extra = _leads(suspect, other, group.name, number)
+    others, suspects = ordered[0][1], ordered[1][1]
+    divided = len(suspects) == len(others)
+    skipped = _leads(dumps[others[0]], dumps[suspects[0]], group.name, number)
+    extra = _leads(dumps[suspects[0]], dumps[others[0]], group.name, number)
+    if divided and skipped and not extra:
+        # As many left it out as called it: named is who called it, whose line is known.
+        ordered[:2] = reversed(ordered[:2])
+        suspects, skipped, extra = others, False, True
+    fewer = (rank for _, ranks in ordered[1:] for rank in ranks)
     return FirstMismatch(
         group,
         number,
         {call: tuple(ranks) for call, ranks in ordered},
-        culprits,
-        skipped=other.call_at(group.name, number) if skipped and not extra else None,
-        extra=suspect.call_at(group.name, number) if extra and not skipped else None,
+        () if divided and not extra else tuple(sorted(fewer)),
+        skipped=ordered[0][0] if skipped and not extra else None,
+        extra=ordered[1][0] if extra and not skipped else None,
     )
 
 

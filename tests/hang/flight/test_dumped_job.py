@@ -1,6 +1,15 @@
 import pytest
 
-from ddpdoctor.blame.causes import CallCircle, Cause, LeftCallOut, LeftNoDump, Mismatch, NeverCame, NobodyLate
+from ddpdoctor.blame.causes import (
+    CallCircle,
+    CalledAlone,
+    Cause,
+    LeftCallOut,
+    LeftNoDump,
+    Mismatch,
+    NeverCame,
+    NobodyLate,
+)
 from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.hang.flight.folder import read_folder
@@ -89,6 +98,21 @@ def test_a_rank_that_left_one_out_is_told_by_what_follows(tmp_path, world_size):
         (5,),
         "all_gather of Float [4]",
     )
+
+
+@pytest.mark.parametrize("caller", [0, 1])
+def test_of_two_the_one_that_called_something_more_is_told(tmp_path, caller):
+    def entries(rank):
+        calls = (
+            ["all_reduce"] * 5 + ["all_gather"] * (rank == caller) + ["broadcast", "all_reduce", "barrier"]
+        )
+        own = [entry(n, operation=call, input_sizes=[[4]]) for n, call in enumerate(calls, 1)]
+        return [*own[:-1], {**own[-1], "state": "started", "retired": False}]
+
+    found = judged(tmp_path, 2, entries)
+    assert isinstance(found, CalledAlone)
+    assert (found.culprits, found.call) == ((caller,), "all_gather of Float [4]")
+    assert found.others.ranks == (1 - caller,)
 
 
 def test_blame_follows_the_wait_into_another_group(tmp_path):
