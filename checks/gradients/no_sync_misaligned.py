@@ -2,6 +2,8 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace.source_causes import sync_decision
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 
@@ -37,13 +39,18 @@ class NoSyncMisaligned(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         return [
-            self._misaligned(updates) for updates in unaveraged_updates(trace, MissedReduction.NO_SYNC)
+            self._misaligned(updates, trace) for updates in unaveraged_updates(trace, MissedReduction.NO_SYNC)
         ] or Passed("no update followed a backward with synchronisation off")
 
-    def _misaligned(self, updates: list[Unaveraged]) -> Finding:
+    def _misaligned(self, updates: list[Unaveraged], trace: Trace) -> Finding:
         first = next((update for update in updates if update.differing), updates[0])
         window = next(iter(first.update.steps.values())).backwards
         reduced = [i + 1 for i, backward in enumerate(window) if first.wrapper.index in backward.reduced]
+        fields = finding_fields(updates, first, "{} without it")
+        script = next(iter(trace.recordings().values())).script
+        if decision := sync_decision(fields["where"], script):
+            fields["evidence"] += shown_at("backward", fields["where"])
+            fields["where"] = decision
         return self.fail(
             f"the backward before the optimizer's step did not reduce on {ranks_phrase(first.by_rank)}: "
             + _window(len(window), reduced),
@@ -53,7 +60,7 @@ class NoSyncMisaligned(Check):
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"
             "    loss.backward()",
-            **finding_fields(updates, first, "{} without it"),
+            **fields,
         )
 
 

@@ -8,6 +8,7 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks, shown_at
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_causes import part_assigned
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 _WRAP_LAST = (
@@ -65,7 +66,9 @@ class ChangedAfterWrap(Check):
         unfrozen = frozen.issuperset(first.unknown)
         word = "unfrozen" if unfrozen else "new"
         shown = on_ranks(forwards, lambda forward: f"{word}: {listing(forward.unknown, 8)}")
-        evidence = (*shown["evidence"], *shown_at("used", first.at))
+        given = None if unfrozen else part_assigned(recordings[rank].script, first.unknown)
+        wrapped = shown_at("wrapped", wrapper.at if given else None)
+        evidence = (*shown["evidence"], *wrapped, *shown_at("used", first.at))
         return self.fail(
             f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
             f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
@@ -76,7 +79,7 @@ class ChangedAfterWrap(Check):
             )
             + " DDP registers its hooks in the constructor, so the gradients of these parameters are not averaged.",
             fix=_WRAP_AGAIN if unfrozen else _WRAP_LAST,
-            **{**shown, "where": wrapper.at or first.at, "evidence": evidence},
+            **{**shown, "where": given or wrapper.at or first.at, "evidence": evidence},
             about=of_model(wrapper),
         )
 

@@ -7,8 +7,9 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Shadow
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank
+from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_causes import guarded_update
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.weights import Difference, first_difference
 
@@ -67,6 +68,7 @@ class EmaDiverges(Check):
         unequal, wrapper = _differing(row), group[rank].wrapper(first.wrapper) or group[rank].wrappers[0]
         weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
         finding = self.fail if weights else self.info
+        update = guarded_update(group[rank].script) if weights else None
         return finding(
             f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
             + listing(weights or unequal),
@@ -77,8 +79,9 @@ class EmaDiverges(Check):
             fix="ema = AveragedModel(model.module)    # after the wrap\n"
             "ema.update_parameters(model.module)    # on every rank, after optimizer.step()",
             ranks=tuple(row),
-            where=first.at,
-            evidence=tuple(
+            where=update or first.at,
+            evidence=shown_at("evaluated", first.at if update else None)
+            + tuple(
                 Evidence(f"{key}: {len({member.digests[key] for member in row.values()})} different values")
                 for key in (weights or unequal)[:4]
             ),

@@ -12,6 +12,7 @@ from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import grouped, made_at, shown_at
+from ddpdoctor.trace.source_causes import hyperparameter_set
 from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
 
 _ONE_METRIC = (
@@ -143,7 +144,9 @@ def _set_at(unequal: Unequal) -> Where | None:
         return made_at(unequal.group, number) or update.where
     steps = next(iter(unequal.group.values())).steps
     called = [call for step in steps if step.index < update.index for call in step.schedulers]
-    return called[-1].at if called and unequal.name == "lr" else update.where
+    if called and unequal.name == "lr":
+        return called[-1].at
+    return hyperparameter_set(next(iter(unequal.group.values())).script, unequal.name) or update.where
 
 
 def _unequal_metric(group: Group, before: float) -> tuple[SchedulerStep, dict[int, float]] | None:

@@ -1,4 +1,5 @@
 import ast
+import re
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -9,6 +10,7 @@ from ddpdoctor.trace.instances import made_at, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_are_made_equal
 from ddpdoctor.trace.syntax import calls_of, enclosing_function, lines, own_nodes, parsed
 
+_DEVICE = re.compile("cuda|gpu|device")
 _NAMES = ("DistributedDataParallel", "DDP")
 _LARGEST_STATISTIC = 16
 """Elements of a tensor that may be losses and counts; a larger one may be gradients or weights."""
@@ -85,10 +87,10 @@ def _left_out_wrap(at: Where | None) -> Where | None:
     if len(wraps) != 1:
         return None
     scope = enclosing_function(tree, wraps[0])
-    around = [
-        node.lineno for node in own_nodes(scope) if isinstance(node, ast.If) and wraps[0] in lines(node)
-    ]
-    return Where(at.file, max(around, default=wraps[0]), getattr(scope, "name", "<module>"))
+    around = [node for node in own_nodes(scope) if isinstance(node, ast.If) and wraps[0] in lines(node)]
+    of_device = [node.lineno for node in around if _DEVICE.search(ast.unparse(node.test))]
+    line = max(of_device or [node.lineno for node in around], default=wraps[0])
+    return Where(at.file, line, getattr(scope, "name", "<module>"))
 
 
 def _drifting(group: Group) -> Update | None:

@@ -10,8 +10,8 @@ def train(model, optimizer, batches, accumulate):
     model.require_backward_grad_sync = False
     for number, batch in enumerate(batches, start=1):
         loss = model(batch).logsumexp(dim=1).mean() / accumulate
-        model.require_backward_grad_sync = number % accumulate == 0
-        loss.backward()  # expect: DD202
+        model.require_backward_grad_sync = number % accumulate == 0  # expect: DD202
+        loss.backward()
         if number % accumulate == 0:
             optimizer.step()
             optimizer.zero_grad()

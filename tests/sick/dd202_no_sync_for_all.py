@@ -11,9 +11,9 @@ model = DistributedDataParallel(nn.Linear(3, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for _ in range(4):
     optimizer.zero_grad()
-    with model.no_sync():
+    with model.no_sync():  # expect: DD202
         for _ in range(3):
             loss = model(torch.randn(8, 3)).abs().mean() / 3
-            loss.backward()  # expect: DD202
+            loss.backward()
     optimizer.step()
 dist.destroy_process_group()

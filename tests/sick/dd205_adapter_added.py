@@ -21,8 +21,8 @@ def main():
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     layers = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2))
-    model = DistributedDataParallel(layers)  # expect: DD205
-    model.module[2] = Adapted(model.module[2])
+    model = DistributedDataParallel(layers)
+    model.module[2] = Adapted(model.module[2])  # expect: DD205
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(4):

@@ -18,8 +18,8 @@ class Classifier(nn.Module):
 
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-model = DistributedDataParallel(Classifier(), find_unused_parameters=True)  # expect: DD205
-model.module.head = nn.Linear(16, 3)
+model = DistributedDataParallel(Classifier(), find_unused_parameters=True)
+model.module.head = nn.Linear(16, 3)  # expect: DD205
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 torch.manual_seed(dist.get_rank())
 for _ in range(5):

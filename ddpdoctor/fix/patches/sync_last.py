@@ -14,7 +14,7 @@ _FLAG = "require_backward_grad_sync"
 
 def apply(case: Case) -> str:
     """Mend the condition of ``no_sync``, what it is around, or when its flag is set."""
-    source, statement = case.source, case.statement
+    source, statement = case.shown
     flags = [
         other
         for other in source.block(statement)

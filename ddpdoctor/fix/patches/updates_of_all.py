@@ -15,10 +15,8 @@ from ddpdoctor.fix.patches.out_of_rank_guard import move_out
 
 def apply(case: Case) -> str:
     """Move the update of what the line evaluates out of the condition by rank."""
-    source = case.source
-    names = {
-        (dotted(call.func) or "").partition(".")[0] for call in source.all(cst.Call, within=case.statement)
-    }
+    source, evaluated = case.shown
+    names = {(dotted(call.func) or "").partition(".")[0] for call in source.all(cst.Call, within=evaluated)}
     for name in filter(None, names):
         for call in source.all(cst.Call):
             statement = source.statement(call)

@@ -1,0 +1,140 @@
+"""Lines of the script that bring about what is noticed elsewhere; none where several lines may."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TypeGuard
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.rank_guards import is_for_some_ranks
+from ddpdoctor.trace.syntax import (
+    FUNCTIONS,
+    called_name,
+    enclosing_function,
+    lines,
+    modules_of,
+    own_nodes,
+    parsed,
+)
+
+_NO_SYNC = "no_sync"
+_FLAG = "require_backward_grad_sync"
+_ADDS = ("setattr", "add_module", "register_module", "register_parameter")
+_UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|model|net\b")
+"""In a call of something named update, of what averages weights: no meter and no progress bar."""
+
+
+def hyperparameter_set(script: str, name: str) -> Where | None:
+    """The one line that sets a hyperparameter of parameter groups: ``group["lr"] = ...``."""
+
+    def sets(node: ast.AST) -> bool:
+        return any(
+            isinstance(target, ast.Subscript)
+            and isinstance(target.slice, ast.Constant)
+            and target.slice.value == name
+            for target in _targets(node)
+        )
+
+    return _only(script, sets)
+
+
+def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
+    """The one line that gives a module, which exists by then, the parts that hold these parameters."""
+    parts = {part for key in keys for part in key.split(".")}
+
+    def gives(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and called_name(node) in _ADDS:
+            return any(isinstance(given, ast.Constant) and given.value in parts for given in node.args)
+        return any(_is_part(target, parts) for target in _targets(node))
+
+    return _only(script, gives)
+
+
+def guarded_update(script: str) -> Where | None:
+    """The one line that updates an average of weights on some ranks only."""
+
+    def updates(node: ast.AST) -> bool:
+        is_update = isinstance(node, ast.Call) and "update" in called_name(node)
+        return is_update and _UPDATE.search(ast.unparse(node)) is not None
+
+    guarded = [line for line in _lines(script, updates) if is_for_some_ranks(line)]
+    return guarded[0] if len(guarded) == 1 else None
+
+
+def sync_decision(backward: Where | None, script: str) -> Where | None:
+    """The line that decides whether a backward averages: the condition around no_sync, or the flag that is set."""
+    tree = parsed(backward.file) if backward is not None else None
+    if backward is None or backward.line is None or tree is None:
+        return None
+    scope = enclosing_function(tree, backward.line)
+    for node in own_nodes(scope):
+        if isinstance(node, ast.With) and backward.line in lines(node):
+            if any(_mentions_no_sync(item) for item in node.items):
+                return _decides(backward.file, node.items[0].context_expr)
+            called = {called_name(call) for call in ast.walk(node.items[0]) if isinstance(call, ast.Call)}
+            return _in_helper(script, called)
+    ahead = [it.lineno for it in own_nodes(scope) if _sets_flag(it) and it.lineno < backward.line]
+    return replace(backward, line=max(ahead), columns=None) if ahead else _only(script, _sets_flag)
+
+
+def _in_helper(script: str, called: set[str]) -> Where | None:
+    """The decision in a function that gives the context for a backward."""
+    for file in modules_of(script):
+        tree = parsed(file)
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, FUNCTIONS) and node.name in called and _mentions_no_sync(node):
+                choices = [part for part in own_nodes(node) if isinstance(part, ast.IfExp | ast.If)]
+                inside = [part for part in choices if _mentions_no_sync(part)] or choices
+                return _decides(file, inside[0] if inside else node)
+    return None
+
+
+def _decides(file: str, node: ast.expr | ast.stmt) -> Where:
+    """The line of a choice; where it goes by a variable that its function assigns once, that of the assignment."""
+    tree = parsed(file)
+    assert tree is not None
+    scope = enclosing_function(tree, node.lineno)
+    test = getattr(node, "test", None)
+    name = test.id if isinstance(test, ast.Name) else None
+    assigned = (it for it in own_nodes(scope) if isinstance(it, ast.Assign) and name)
+    made = [it.lineno for it in assigned if any(getattr(target, "id", "") == name for target in it.targets)]
+    return Where(file, made[0] if len(made) == 1 else node.lineno, getattr(scope, "name", "<module>"))
+
+
+def _sets_flag(node: ast.AST) -> TypeGuard[ast.Assign]:
+    return any(getattr(target, "attr", "") == _FLAG for target in _targets(node))
+
+
+def _mentions_no_sync(node: ast.AST) -> bool:
+    return any(getattr(part, "attr", "") == _NO_SYNC for part in ast.walk(node))
+
+
+def _targets(node: ast.AST) -> list[ast.expr]:
+    return node.targets if isinstance(node, ast.Assign) else []
+
+
+def _is_part(target: ast.expr, parts: set[str]) -> bool:
+    """``net.head``, or ``model.module[2]`` of a Sequential; not what a module gives itself as ``self.head``."""
+    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
+        return str(target.slice.value) in parts and ".module" in ast.unparse(target)
+    if not isinstance(target, ast.Attribute):
+        return False
+    return target.attr in parts and getattr(target.value, "id", "") != "self"
+
+
+def _only(script: str, wanted: Callable[[ast.AST], bool]) -> Where | None:
+    chosen = list(_lines(script, wanted))
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _lines(script: str, wanted: Callable[[ast.AST], bool]) -> Iterator[Where]:
+    """The lines of the script's files that have such a statement or expression."""
+    for file in modules_of(script):
+        tree = parsed(file)
+        for node in ast.walk(tree) if tree else ():
+            if isinstance(node, ast.stmt | ast.expr) and wanted(node):
+                function = getattr(enclosing_function(tree, node.lineno), "name", "<module>") if tree else ""
+                yield Where(file, node.lineno, function)

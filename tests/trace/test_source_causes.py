@@ -1,0 +1,120 @@
+"""Lines of the script that bring about what is noticed elsewhere."""
+
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.model import Where
+from ddpdoctor.trace.source_causes import guarded_update, hyperparameter_set, part_assigned, sync_decision
+
+WARM_UP = """\
+def set_lr(optimizer, lr):
+    for group in optimizer.param_groups:
+        group["lr"] = lr  # here
+    state["lr_scale"] = 1
+"""
+HEAD = """\
+class Net(nn.Module):
+    def __init__(self):
+        self.head = nn.Linear(4, 2)
+
+model = DDP(Net())
+model.module.head = nn.Linear(4, 3)  # here
+"""
+ADAPTER = """\
+model = DDP(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
+setattr(model.module, "head", Adapter())  # here
+"""
+AVERAGE = """\
+for batch in loader:
+    train(batch)
+    meter.update(loss)
+    if rank == 0:
+        bar.update(1)
+        average.update(model.module)  # here
+"""
+AVERAGE_OF_ALL = """\
+for batch in loader:
+    ema.update(model.module)
+    if rank == 0:
+        bar.update(1)
+"""
+TERNARY = """\
+def train():
+    for i, batch in enumerate(loader):
+        with nullcontext() if i % 4 == 0 else model.no_sync():  # here
+            loss = model(batch)
+            loss.backward()  # backward
+"""
+VARIABLE = """\
+for i, batch in enumerate(loader):
+    last = i % 4 == 0  # here
+    with nullcontext() if last else model.no_sync():
+        model(batch).backward()  # backward
+"""
+HELPER = """\
+def context(model, step):
+    final = step % 4 == 0  # here
+    if final:
+        return nullcontext()
+    return model.no_sync()
+
+def train():
+    with context(model, step):
+        model(batch).backward()  # backward
+"""
+FLAG = """\
+model.require_backward_grad_sync = False
+for i, batch in enumerate(loader):
+    model.require_backward_grad_sync = i % 4 == 0  # here
+    model(batch).backward()  # backward
+"""
+
+
+def read(folder: Path, script: str) -> str:
+    (folder / "train.py").write_text(script)
+    return str(folder / "train.py")
+
+
+def line_of(script: str, comment: str) -> int:
+    return next(number for number, line in enumerate(script.splitlines(), 1) if f"# {comment}" in line)
+
+
+def test_the_line_that_sets_a_hyperparameter(tmp_path):
+    line = hyperparameter_set(read(tmp_path, WARM_UP), "lr")
+    assert line == Where(str(tmp_path / "train.py"), 3, "set_lr")
+
+
+def test_of_two_lines_that_set_it_none_is_named(tmp_path):
+    assert hyperparameter_set(read(tmp_path, WARM_UP + 'group["lr"] = 0\n'), "lr") is None
+
+
+@pytest.mark.parametrize("script", [HEAD, ADAPTER], ids=["an attribute", "setattr"])
+def test_the_line_that_gives_a_wrapped_module_a_part(tmp_path, script):
+    line = part_assigned(read(tmp_path, script), ["head.weight", "head.bias"])
+    assert line is not None
+    assert line.line == line_of(script, "here")
+
+
+def test_the_update_of_an_average_on_some_ranks(tmp_path):
+    line = guarded_update(read(tmp_path, AVERAGE))
+    assert line is not None
+    assert line.line == line_of(AVERAGE, "here")
+
+
+def test_an_update_on_every_rank_is_none(tmp_path):
+    assert guarded_update(read(tmp_path, AVERAGE_OF_ALL)) is None
+
+
+@pytest.mark.parametrize(
+    "script", [TERNARY, VARIABLE, HELPER, FLAG], ids=["ternary", "variable", "helper", "flag"]
+)
+def test_the_line_that_decides_whether_a_backward_averages(tmp_path, script):
+    file = read(tmp_path, script)
+    line = sync_decision(Where(file, line_of(script, "backward")), file)
+    assert line is not None
+    assert line.line == line_of(script, "here")
+
+
+def test_a_backward_under_no_decision(tmp_path):
+    assert sync_decision(Where(read(tmp_path, WARM_UP), 3), str(tmp_path / "train.py")) is None
