@@ -35,6 +35,10 @@ _REDUCE = (
     "work = dist.all_reduce(bucket.buffer(), async_op=True)    # in the hook\n"
     "return work.get_future().then(lambda done: done.value()[0] / dist.get_world_size())"
 )
+_AVERAGE_AT_INTERVALS = (
+    "averager = PeriodicModelAverager(period=8, warmup_steps=start_localSGD_iter)\n"
+    "averager.average_parameters(model.parameters())    # after every optimizer.step()"
+)
 _BY_HOOK = "The gradients of this step were not the same on every rank: DDP leaves averaging to the hook {}."
 _TAKEN_BY_GRAD = (
     "torch.autograd.grad took the gradients, and DDP's hooks do not run in it: they were each rank's own."
@@ -149,7 +153,7 @@ class WeightsDiffer(Check):
             + f"{len(first.keys)} of {plural(count, 'parameter')}, {listing(first.keys, 2)}",
             why=(_BY_HOOK.format(hooked.hook) if hooked else _cause(first))
             + " DDP averages gradients and never weights, so replicas that differ once stay different.",
-            fix=_REDUCE if hooked else _AVERAGE if first.call else _SEND,
+            fix=_fix_of_hook(hooked) if hooked else _AVERAGE if first.call else _SEND,
             ranks=first.ranks,
             where=(hooked.hooked_at if hooked else None) or first.where,
             evidence=_states(first),
@@ -207,6 +211,10 @@ class WeightsDiffer(Check):
                 *_digests("weights", digests),
             ),
         )
+
+
+def _fix_of_hook(wrapper: Wrapper) -> str:
+    return _AVERAGE_AT_INTERVALS if "local" in (wrapper.hook or "").lower() else _REDUCE
 
 
 def _cause(first: Difference) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from ddpdoctor.trace.align import optimizer_steps
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
 from ddpdoctor.trace.joint_training import averaging_group, train_one_model
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.syntax import modules_of, parsed
 from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]
@@ -27,6 +30,11 @@ Digests = Mapping[str, str | None]
 """Checksums of tensors, by the name of the parameter."""
 
 _SENDING = ("send", "isend", "batch_isend_irecv")
+_AVERAGER = re.compile(
+    r"(?i)averag|postlocalsgdoptimizer|(?:all_?reduce|broadcast)\w*\(.*(?:param|weight|\.data|\bp\b)"
+)
+"""In lines that may make weights equal."""
+_NAMING = (ast.Call, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom)
 LARGEST_STATISTIC = 8
 """Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
 
@@ -332,9 +340,20 @@ def _hands_on_weights(recording: Recording) -> bool:
 
 
 def _averages_weights(recording: Recording) -> bool:
-    """Whether its optimizer averages weights, or a hook leaves that to one: post_localSGD_hook."""
+    """Whether its optimizer averages weights, or a hook leaves that to an averager: post_localSGD_hook."""
     local = any("local" in (wrapper.hook or "").lower() for wrapper in recording.wrappers)
-    return local or any(optimizer.averages for optimizer in recording.optimizers)
+    return (local and _has_averager(recording)) or any(
+        optimizer.averages for optimizer in recording.optimizers
+    )
+
+
+def _has_averager(recording: Recording) -> bool:
+    """Whether the script averages weights at intervals, which may be longer than what was recorded, or may do so."""
+    files = [parsed(file) for file in modules_of(recording.script)]
+    if any(call.weight_of for call in recording.collectives) or None in files:
+        return True
+    nodes = (node for tree in files if tree for node in ast.walk(tree))
+    return any(_AVERAGER.search(ast.unparse(node)) for node in nodes if isinstance(node, _NAMING))
 
 
 def _averages_by_hand(recording: Recording) -> bool:
