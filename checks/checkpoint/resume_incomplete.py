@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -180,7 +180,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             missing = tuple(kind for kind in held if kind not in kinds)
             goes_on = _first_pass(recording, load)
             unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
-            again, repeated = _again(load, goes_on), _repeated(load, goes_on, saves)
+            again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
             return Resume(load, restored, missing, again, unsaved, repeated)
     return None
 
@@ -269,10 +269,20 @@ def _was_restarted(recording: Recording) -> bool:
     return recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
-def _repeated(load: Load, first: Pass | None, saves: Sequence[tuple[Recording, Save]]) -> Pass | None:
+def _repeated(
+    recording: Recording,
+    load: Load,
+    first: Pass | None,
+    saves: Sequence[tuple[Recording, Save]],
+    restored: Collection[str],
+) -> Pass | None:
     """The first training pass after the load, where saves of this script show that its epoch was done before."""
     epoch = _epoch(load.numbers)
-    if first is None or first.sampler is None or not epoch or first.sampler.epoch != epoch:
+    if first is None or first.sampler is None or first.sampler.epoch != epoch:
+        return None
+    # Epoch 0 is also that of a sampler that is never told one, and of another training.
+    is_told = any(pass_.sampler and pass_.sampler.epoch for pass_ in recording.training_passes)
+    if not epoch and not ("optimizer" in restored and _tells_epoch(load.numbers) and is_told):
         return None
     return first if any(_saved_when_done(recording, save, load) for recording, save in saves) else None
 
@@ -280,18 +290,25 @@ def _repeated(load: Load, first: Pass | None, saves: Sequence[tuple[Recording, S
 def _saved_when_done(recording: Recording, save: Save, load: Load) -> bool:
     """Whether a save like the one that was loaded holds the number of the epoch that had ended before it."""
     before = [pass_ for pass_ in recording.training_passes if pass_.begin < save.begin]
-    if not before or set(save.entries) != set(load.entries) or not _epoch(save.numbers):
+    if not before or set(save.entries) != set(load.entries) or not _tells_epoch(save.numbers):
         return False
     last = before[-1]
     ended = last.end is not None and last.end <= save.begin
     return ended and last.sampler is not None and last.sampler.epoch == _epoch(save.numbers)
 
 
+def _tells_epoch(numbers: Mapping[str, float]) -> bool:
+    return bool(_epochs(numbers))
+
+
 def _epoch(numbers: Mapping[str, float]) -> int:
     """The epoch in which a checkpoint was saved, as far as it tells; 0 where it does not."""
-    epochs = (
+    return int(max(_epochs(numbers), default=0))
+
+
+def _epochs(numbers: Mapping[str, float]) -> list[float]:
+    return [
         value
         for name, value in numbers.items()
         if "epoch" in name.lower() and not any(word in name.lower() for word in NOT_DONE)
-    )
-    return int(max(epochs, default=0))
+    ]

@@ -1,3 +1,4 @@
+import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -5,11 +6,20 @@ from typing import ClassVar
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.syntax import enclosing_function, lines, own_nodes, parsed
 from ddpdoctor.trace.training import TrainingStep
+
+_FIX = (
+    "length = min(accumulate, len(loader) - (i - i % accumulate))\n"
+    "(criterion(model(x), y) / length).backward()\n"
+    "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
+    "    optimizer.step()"
+)
 
 
 class AccumulationWindow(Check):
@@ -63,9 +73,33 @@ class AccumulationWindow(Check):
         if wrong:
             return self._uneven(recordings, wrong, {rank: divided[rank] or 0 for rank in wrong})
         if any(map(_is_cut_short, recordings.values())):
+            left = {
+                rank: rest
+                for rank, recording in recordings.items()
+                if (rest := _left_over(recording, divided[rank]))
+            }
+            if len(left) == len(recordings):
+                return self._will_be_uneven(recordings, left, divided)
             reason = "the passes over the DataLoader were cut short, so no last window was seen"
             raise NotMeasured(reason, cut_short=True)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
+
+    def _will_be_uneven(
+        self, recordings: Mapping[int, Recording], left: Mapping[int, Pass], divided: Mapping[int, int | None]
+    ) -> Finding:
+        rank, pass_ = next(iter(left.items()))
+        by = divided[rank] or 1
+        rest = plural((pass_.batches or 0) % by, "micro-batch")
+        return self.warn(
+            f"a pass over {pass_.batches} batches leaves {rest} whose loss is divided by {by} on {ranks_phrase(left)}",
+            why="The number of batches in an epoch is not a multiple of the window: the gradient of the last window is "
+            "too small, or is added to the next update, or dropped where zero_grad() comes before it.",
+            fix=_FIX,
+            ranks=tuple(left),
+            where=recordings[rank].steps[-1].optimizer_steps[-1].at,
+            evidence=(Evidence(f"updates so far: {by} micro-batches each", (rank,)),),
+            confidence=Confidence.LIKELY,
+        )
 
     def _uneven(
         self,
@@ -91,10 +125,7 @@ class AccumulationWindow(Check):
         return self.warn(
             f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
             why=f"{why} The number of batches in an epoch is not a multiple of the window.",
-            fix="length = min(accumulate, len(loader) - (i - i % accumulate))\n"
-            "(criterion(model(x), y) / length).backward()\n"
-            "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
-            "    optimizer.step()",
+            fix=_FIX,
             ranks=tuple(wrong),
             where=(used or backwards)[-1].at,
             evidence=(Evidence(f"updates: {shown}", (rank,)),),
@@ -125,3 +156,48 @@ def _wrong(recording: Recording, by: int | None, ended: bool) -> list[TrainingSt
 
 def _is_cut_short(recording: Recording) -> bool:
     return any(pass_.ended == "shortened" for pass_ in recording.passes)
+
+
+def _left_over(recording: Recording, by: int | None) -> Pass | None:
+    """A pass that was cut short, whose last window is to be another one if the script goes on as it did."""
+    backward = recording.steps[-1].backwards[-1].at if recording.steps[-1].backwards else None
+    even = all(len(step.backwards) == by for step in recording.steps)
+    if by is None or backward is None or not even:
+        return None
+    passes = (pass_ for pass_ in recording.training_passes if pass_.ended == "shortened" and pass_.batches)
+    return next((it for it in passes if (it.batches or 0) % by and _divides_alike(it.at, backward)), None)
+
+
+def _divides_alike(at: Where | None, backward: Where) -> bool:
+    """Whether a loop over a DataLoader goes to its end and has a backward of a loss that a constant divides."""
+    tree = parsed(backward.file)
+    if tree is None or at is None or at.file != backward.file or backward.line is None:
+        return False
+    scope = enclosing_function(tree, backward.line)
+    loops = (node for node in own_nodes(scope) if isinstance(node, ast.For) and node.lineno == at.line)
+    loop = next((loop for loop in loops if backward.line in lines(loop)), None)
+    if loop is None or any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(loop)):
+        return False
+    divisors = [
+        part.right if isinstance(part, ast.BinOp) else part.value
+        for part in ast.walk(loop)
+        if isinstance(part, ast.BinOp | ast.AugAssign) and isinstance(part.op, ast.Div)
+    ]
+    return bool(divisors) and all(_is_constant(divisor, loop) for divisor in divisors)
+
+
+def _is_constant(divisor: ast.expr, loop: ast.For) -> bool:
+    """Whether it is a number or a variable that the loop leaves as it is, or sets to such a value."""
+    name = getattr(divisor, "id", "")
+    stored = [
+        getattr(part, "id", "") for part in ast.walk(loop) if isinstance(getattr(part, "ctx", 0), ast.Store)
+    ]
+    values = [
+        part.value
+        for part in ast.walk(loop)
+        if isinstance(part, ast.Assign) and [getattr(target, "id", "") for target in part.targets] == [name]
+    ]
+    of_loop = len(values) < stored.count(name) or any(getattr(value, "id", "") in stored for value in values)
+    return not of_loop and all(
+        isinstance(it, ast.Constant | ast.Name | ast.Attribute) for it in (divisor, *values)
+    )

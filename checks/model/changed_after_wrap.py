@@ -8,7 +8,7 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks, shown_at
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_causes import part_assigned
+from ddpdoctor.trace.source_causes import part_assigned, unfreezing
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
 _WRAP_LAST = (
@@ -66,7 +66,8 @@ class ChangedAfterWrap(Check):
         unfrozen = frozen.issuperset(first.unknown)
         word = "unfrozen" if unfrozen else "new"
         shown = on_ranks(forwards, lambda forward: f"{word}: {listing(forward.unknown, 8)}")
-        given = None if unfrozen else part_assigned(recordings[rank].script, first.unknown)
+        script = recordings[rank].script
+        given = unfreezing(script) if unfrozen else part_assigned(script, first.unknown)
         wrapped = shown_at("wrapped", wrapper.at if given else None)
         evidence = (*shown["evidence"], *wrapped, *shown_at("used", first.at))
         return self.fail(

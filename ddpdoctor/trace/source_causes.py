@@ -53,6 +53,22 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
     return _only(script, gives)
 
 
+def unfreezing(script: str) -> Where | None:
+    """The one line that lets parameters be trained: ``requires_grad_(True)``, ``parameter.requires_grad = True``."""
+
+    def lets(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and called_name(node) == "requires_grad_":
+            return not node.args or _is_true(node.args[0])
+        names = (getattr(target, "attr", "") for target in _targets(node))
+        return isinstance(node, ast.Assign) and "requires_grad" in names and _is_true(node.value)
+
+    return _only(script, lets)
+
+
+def _is_true(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
 def guarded_update(script: str) -> Where | None:
     """The one line that updates an average of weights on some ranks only."""
 

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.source_causes import guarded_update, hyperparameter_set, part_assigned, sync_decision
+from ddpdoctor.trace.source_causes import (
+    guarded_update,
+    hyperparameter_set,
+    part_assigned,
+    sync_decision,
+    unfreezing,
+)
 
 WARM_UP = """\
 def set_lr(optimizer, lr):
@@ -94,6 +100,11 @@ def test_the_line_that_gives_a_wrapped_module_a_part(tmp_path, script):
     line = part_assigned(read(tmp_path, script), ["head.weight", "head.bias"])
     assert line is not None
     assert line.line == line_of(script, "here")
+
+
+def test_the_line_that_unfreezes(tmp_path):
+    script = "net.requires_grad_(False)\nfor p in net.parameters():\n    p.requires_grad = True\n"
+    assert unfreezing(read(tmp_path, script)) == Where(str(tmp_path / "train.py"), 3, "<module>")
 
 
 def test_the_update_of_an_average_on_some_ranks(tmp_path):

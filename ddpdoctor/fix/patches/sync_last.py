@@ -18,13 +18,13 @@ def apply(case: Case) -> str:
     flags = [
         other
         for other in source.block(statement)
-        if source.line(other) < source.line(statement) and f".{_FLAG} = " in source.code(other)
+        if source.line(other) <= source.line(statement) and f".{_FLAG} = " in source.code(other)
     ]
     if flags:
         source.insert_before(source.block(statement)[0], source.reindented(flags[-1], ""))
         source.delete(flags[-1])
         return f"{_FLAG} set before the forward"
-    for around in source.above(statement):
+    for around in (statement, *source.above(statement)):
         if isinstance(around, cst.With) and "no_sync" in source.code(around.items[0].item):
             return _mend(source, around)
     raise CannotPatch("the backward is under no no_sync in this function")

@@ -116,15 +116,15 @@ def test_going_back_to_the_best_weights_in_between_is_right():
 WITHOUT_OPTIMIZER = ("model", "epoch")
 
 
-def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER):
-    """A resume from a checkpoint with this number, a pass over epoch 1, one over epoch 2, and a save."""
+def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER, first=1, restored=("module",)):
+    """A resume from a checkpoint with this number, passes over two epochs from ``first`` on, and a save."""
     load = replace(LOAD, entries=entries, numbers={"epoch": epoch})
     numbers = {"epoch": saved} if saved else {}
 
     def change(rank, one):
         passes = tuple(
             replace(pass_, sampler=replace(pass_.sampler, epoch=number))
-            for number, pass_ in enumerate(one.passes, 1)
+            for number, pass_ in enumerate(one.passes, first)
         )
         steps = tuple(
             with_update(step, hyperparameters=({"lr": 0.1, "momentum": momentum},)) for step in one.steps
@@ -132,7 +132,7 @@ def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER):
         save = replace(SAVE, entries=entries, numbers=numbers)
         return replace(one, passes=passes, steps=steps, saves=(save,))
 
-    return resuming("module", load=load, change=change)
+    return resuming(*restored, load=load, change=change)
 
 
 def test_a_state_that_was_never_saved():
@@ -151,6 +151,18 @@ def test_epochs_that_do_not_go_on_are_another_training():
 def test_an_epoch_that_was_done_is_repeated():
     finding = only_finding("DD405", Source.RUN, going_on(1, momentum=0.0, saved=2))
     assert finding.headline == "ranks 0-1 train on epoch 1 again after resuming from 'last.pt'"
+
+
+BOTH = {"entries": ("model", "optimizer", "epoch"), "restored": ("module", "optimizer")}
+
+
+def test_the_first_epoch_is_repeated():
+    finding = only_finding("DD405", Source.RUN, going_on(0, saved=1, first=0, **BOTH))
+    assert finding.headline == "ranks 0-1 train on epoch 0 again after resuming from 'last.pt'"
+
+
+def test_the_first_epoch_of_another_training_is_no_repetition():
+    skipped("DD405", Source.RUN, going_on(0, momentum=0.0, saved=1, first=0))
 
 
 def test_a_checkpoint_that_holds_the_next_epoch():

@@ -1,4 +1,6 @@
-from ddpdoctor.model import Level, Source
+import pytest
+
+from ddpdoctor.model import Level, Source, Where
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_UPDATE, backward, forward
@@ -70,3 +72,54 @@ def test_fast_forward_cuts_windows_itself():
 
 def test_full_windows_pass():
     assert passed("DD210", Source.RUN, windows(2, 2, 2)).text == "every update summed 2 micro-batches"
+
+
+CUT_SHORT = """\
+for epoch in range(2):
+    for i, (x, y) in enumerate(loader):
+        window = WINDOW
+        loss = criterion(model(x), y) / window
+        loss.backward()
+        if (i + 1) % 2 == 0 or i + 1 == len(loader):
+            optimizer.step()
+"""
+
+
+def cut_short(folder, script, batches):
+    file = folder / "train.py"
+    file.write_text(script)
+    trace = windows(2, 2, ended="shortened")
+
+    def at(recording):
+        def placed(own):
+            backwards = tuple(replace(it, at=Where(str(file), 5, "<module>")) for it in own.backwards)
+            return replace(own, backwards=backwards)
+
+        passes = (replace(it, at=Where(str(file), 2, "<module>"), batches=batches) for it in recording.passes)
+        return replace(recording, steps=tuple(map(placed, recording.steps)), passes=tuple(passes))
+
+    ranks = tuple(replace(rank, recording=at(rank.recording)) for rank in trace.ranks)
+    return replace(trace, ranks=ranks)
+
+
+def test_a_last_window_beyond_the_cut(tmp_path):
+    finding = only_finding("DD210", Source.RUN, cut_short(tmp_path, CUT_SHORT, batches=17))
+    assert finding.headline == (
+        "a pass over 17 batches leaves 1 micro-batch whose loss is divided by 2 on ranks 0-1"
+    )
+    assert finding.where == where(LINE_OF_UPDATE)
+
+
+@pytest.mark.parametrize(
+    ("script", "batches"),
+    [
+        (CUT_SHORT, 16),
+        (CUT_SHORT.replace("WINDOW", "2 if i < 16 else 1"), 17),
+        (CUT_SHORT.replace("WINDOW", "min(2, n - i)"), 17),
+        (CUT_SHORT.replace("optimizer.step()", "optimizer.step()\n            break"), 17),
+    ],
+    ids=["a multiple", "by its own length", "the shorter", "left before its end"],
+)
+def test_a_last_window_that_may_be_right_is_not_judged(tmp_path, script, batches):
+    trace = cut_short(tmp_path, script, batches)
+    assert "no last window was seen" in skipped("DD210", Source.RUN, trace).reason
