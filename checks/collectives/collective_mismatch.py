@@ -1,6 +1,7 @@
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
@@ -14,7 +15,7 @@ from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.instances import by_value
-from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch
+from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
@@ -40,6 +41,16 @@ _MOST_PLACES = 3
 """Exceptions of other ranks that are quoted, since they show where in the script these were."""
 _LEADS_TO_MISMATCH = ("DD221", "DD301", "DD303", "DD305", "DD309")
 """Problems after which ranks meet in different collectives."""
+
+
+_OTHER_GRADIENTS = (
+    "The ranks reduce the gradients of different parameters with each other, because each leaves out those that it did "
+    "not use. Where the shapes fit, the weights become wrong without an error; else the job hangs or fails."
+)
+_EVERY_GRADIENT = (
+    "for parameter in model.parameters():    # all of them, on every rank\n    if parameter.grad is None:\n"
+    "        parameter.grad = torch.zeros_like(parameter)\n    dist.all_reduce(parameter.grad)"
+)
 
 
 class CollectiveMismatch(StandstillCheck):
@@ -78,6 +89,8 @@ class CollectiveMismatch(StandstillCheck):
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
+        if other := other_gradients(trace.recordings()) if diverged is None else None:
+            return [replace(self._mismatch(mismatch(other)), why=_OTHER_GRADIENTS, fix=_EVERY_GRADIENT)]
         if diverged is None:
             if aborted := _aborted_by_gloo(trace):
                 return [self._received_too_much(*aborted)]

@@ -7,6 +7,9 @@ import ast
 from ddpdoctor.model import Where
 from ddpdoctor.trace.source_loops import exit_branches
 from ddpdoctor.trace.syntax import (
+    FUNCTIONS,
+    HARMLESS,
+    called_name,
     computed_from,
     enclosing_function,
     is_named,
@@ -22,8 +25,8 @@ _MODULES = {"time", "datetime"}
 def clock_exit(update: Where | None) -> Where | None:
     """The condition by which a loop around an update of the weights ends after some time; None where none is certain.
 
-    It is certain where the time is compared with a constant, and nothing computed from it is given to a function that
-    might exchange it with other ranks.
+    It is certain where the time is compared with a constant, or by a function of the file that does nothing else, and
+    nothing computed from it is given to a function that might exchange it with other ranks.
     """
     tree = parsed(update.file) if update is not None else None
     if update is None or update.line is None or tree is None:
@@ -35,7 +38,9 @@ def clock_exit(update: Where | None) -> Where | None:
         return None
     constants = _constants(tree) | _constants(scope)
     conditions = (node for node in own_nodes(scope) if isinstance(node, ast.If | ast.While))
-    timed = (node for node in conditions if _is_over(node.test, names, constants))
+    timed = (
+        node for node in conditions if _is_over(node.test, names, constants) or _asks_if_over(node.test, tree)
+    )
     line = next((node.lineno for node in timed if node.lineno in branches), None)
     return Where(update.file, line, update.function) if line else None
 
@@ -86,3 +91,18 @@ def _is_over(test: ast.expr, names: set[str], constants: set[str]) -> bool:
     timed = [any(reads_clock(part) or is_named(part, names) for part in ast.walk(side)) for side in sides]
     fixed = [_is_fixed(side, constants) for side in sides]
     return (timed[0] and fixed[1]) or (timed[1] and fixed[0])
+
+
+def _asks_if_over(test: ast.expr, tree: ast.Module) -> bool:
+    """Whether a condition is the answer of a function or method that compares the time, and calls nothing more."""
+    asked = test.operand if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else test
+    if not isinstance(asked, ast.Call):
+        return False
+    name = called_name(asked)
+    defined = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS) and node.name == name]
+    parts = list(own_nodes(defined[0])) if len(defined) == 1 else []
+    calls = (part for part in parts if isinstance(part, ast.Call))
+    returns = [part.value for part in parts if isinstance(part, ast.Return)]
+    compares = len(returns) == 1 and isinstance(returns[0], ast.Compare)
+    clocks = any(reads_clock(part) for part in parts)
+    return compares and clocks and all(reads_clock(call) or called_name(call) in HARMLESS for call in calls)

@@ -45,6 +45,8 @@ class SequencePoint:
     """Whether autograd was on, for a forward."""
     root: int | None = None
     """The rank that gives to all or gets from all, as the call named it."""
+    gradient_of: str | None = None
+    """The parameter whose gradient it is given."""
 
     @property
     def key(self) -> tuple[str, str, bool]:
@@ -104,6 +106,23 @@ def divergence(
         row = {rank: sequence[position] for rank, sequence in known.items() if position < len(sequence)}
         if differ(row):
             return row
+    return None
+
+
+def other_gradients(recordings: Mapping[int, Recording]) -> Row | None:
+    """The first position at which ranks reduce the gradients of different parameters; None where they never do."""
+    by_number = [
+        {
+            call.number: call
+            for call in recording.collectives
+            if call.group is None and call.gradient_of and call.operation == "all_reduce"
+        }
+        for recording in recordings.values()
+    ]
+    for number in sorted(number for number in by_number[0] if number is not None):
+        calls = [calls[number] for calls in by_number if number in calls]
+        if len(calls) == len(recordings) and len({call.gradient_of for call in calls}) > 1:
+            return dict(zip(recordings, map(_of_collective, calls), strict=True))
     return None
 
 
@@ -180,7 +199,8 @@ def _call(point: SequencePoint) -> str:
     root = "" if point.root is None else f" with rank {point.root} as its root"
     if point.shape is None or point.size is None:
         return point.name + root
-    return f"{point.what} of {point.size[1]} {list(point.shape)}{root}"
+    gradient = f", the gradient of {point.gradient_of}" if point.gradient_of else ""
+    return f"{point.what} of {point.size[1]} {list(point.shape)}{gradient}{root}"
 
 
 def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[SequencePoint] | None:
@@ -204,7 +224,16 @@ def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[Se
 def _of_collective(call: Collective) -> SequencePoint:
     sized = call.operation in OF_ONE_SIZE and call.shape is not None and call.dtype is not None
     size = (math.prod(call.shape or ()), str(call.dtype)) if sized else None
-    return SequencePoint("collective", call.operation, call.at, call.time, size, call.shape, root=call.peer)
+    return SequencePoint(
+        "collective",
+        call.operation,
+        call.at,
+        call.time,
+        size,
+        call.shape,
+        root=call.peer,
+        gradient_of=call.gradient_of,
+    )
 
 
 def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:

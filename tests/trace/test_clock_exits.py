@@ -58,3 +58,29 @@ def test_a_loop_whose_own_condition_is_the_clock(tmp_path: Path) -> None:
 )
 def test_a_loop_of_which_that_is_not_certain(tmp_path: Path, ends: str) -> None:
     assert exit_of(tmp_path, LOOP.format(ends)) is None
+
+
+BUDGET = """\
+class Budget:
+    def spent(self):
+        return {}
+
+while not budget.spent():
+    optimizer.step()
+"""
+
+
+def test_a_loop_whose_condition_asks_a_clock_of_the_scripts(tmp_path: Path) -> None:
+    assert exit_of(tmp_path, BUDGET.format("time.monotonic() - self.start > self.seconds"), 6) == 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "self.limit is not None and time.monotonic() > self.limit",
+        "agree(time.monotonic()) > self.limit",
+        "self.steps > self.limit",
+    ],
+)
+def test_a_condition_that_may_be_the_same_on_all_ranks(tmp_path: Path, answer: str) -> None:
+    assert exit_of(tmp_path, BUDGET.format(answer), 6) is None
