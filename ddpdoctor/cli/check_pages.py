@@ -45,7 +45,8 @@ def explain(code: str) -> str:
     """
     check = registry.by_code(code)
     if check is None:
-        raise UsageError(f"no check has the code or name {quote(code)}; {_nearest(code)}")
+        no_file = ", and there is no such file" if os.sep in code or "." in code else ""
+        raise UsageError(f"no check has the code or name {quote(code)}{no_file}; {_nearest(code)}")
     return pages.text_page(check, width_of_stdout())
 
 

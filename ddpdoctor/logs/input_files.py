@@ -5,14 +5,16 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import itertools
 import lzma
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from ddpdoctor.logs.read import Stream
 
@@ -62,7 +64,7 @@ def streams(paths: list[str]) -> list[Stream]:
 
 def _streams(path: str) -> Iterator[Stream]:
     if path == STANDARD_INPUT:
-        yield Stream(NAME_OF_STANDARD_INPUT, _chunks(sys.stdin.buffer))
+        yield Stream(NAME_OF_STANDARD_INPUT, _unpacked(sys.stdin.buffer, NAME_OF_STANDARD_INPUT))
     elif Path(path).is_dir():
         files = _last_attempts(sorted(entry for entry in Path(path).rglob("*") if entry.is_file()))
         if not files:
@@ -91,18 +93,23 @@ def _last_attempts(files: list[Path]) -> list[Path]:
 
 
 def _is_binary(path: Path) -> bool:
-    """Whether the beginning has characters that no log has, and is of no format that is unpacked."""
-    if not path.is_file():  # a pipe can be read once only
+    """Whether it is a file that is neither a text nor unpacked; a pipe can be read once only."""
+    if not path.is_file():
         return False
     try:
         with path.open("rb") as file:
-            start = file.read(_LOOKED_AT)
+            return _is_of_no_text(file.read(_LOOKED_AT))
     except OSError as failed:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed.strerror}") from None
-    packed = any(start.startswith(magic) for magic in (*_PACKED, *_UTF_16))
+
+
+def _is_of_no_text(start: bytes) -> bool:
+    """Whether it has characters that no log has, and is of no format that is unpacked."""
+    if start.startswith((*_PACKED, *_UTF_16)):
+        return False
     start = start.rstrip(b"\0") or start  # of a crash in the middle of a write
     odd = len(start) - len(start.translate(None, _NO_TEXT))
-    return not packed and (start.count(0) > len(start) // 10 or odd > len(start) // 30)
+    return start.count(0) > len(start) // 10 or odd > len(start) // 30
 
 
 def _stream(path: Path) -> Stream:
@@ -112,21 +119,28 @@ def _stream(path: Path) -> Stream:
 
 def _file_chunks(path: Path) -> Iterator[bytes]:
     try:
-        with path.open("rb") as plain:
-            start = plain.read(8)
-            unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
-            if unpack is None:
-                yield from _chunks(plain, start)
-                return
-        with unpack(path, "rb") as file:
-            yield from _chunks(file)
-    except (OSError, EOFError, lzma.LZMAError) as failed:
+        with path.open("rb") as file:
+            yield from _unpacked(file, str(path))
+    except OSError as failed:
         raise UnreadableInput(f"{str(path)!r} cannot be read: {failed}") from None
 
 
-def _chunks(file: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
-    """The text, in UTF-8 where it begins as one of UTF-16; ``start`` was read before."""
-    first = start + file.read(CHUNK)
+def _unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
+    """The text of a file or a pipe, packed or not."""
+    seen = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
+    start = seen.peek(_LOOKED_AT)[:_LOOKED_AT]
+    if _is_of_no_text(start):
+        raise UnreadableInput(f"{name!r} is a binary file, not a job's output")
+    unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
+    try:
+        yield from _chunks(unpack(seen, "rb") if unpack else seen)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as failed:
+        raise UnreadableInput(f"{name!r} cannot be read: {failed}") from None
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    """The text, in UTF-8 where it begins as one of UTF-16."""
+    first = file.read(CHUNK)
     chunks = itertools.chain([first] if first else [], iter(lambda: file.read(CHUNK), b""))
     if first.startswith(_UTF_16):
         return (text.encode() for text in codecs.iterdecode(chunks, "utf-16", "replace"))

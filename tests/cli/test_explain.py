@@ -86,7 +86,7 @@ def test_a_code_wins_over_a_file_of_its_name(job):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("missing.log", None, "no check has the code or name 'missing.log'"),
+        ("missing.log", None, "name 'missing.log', and there is no such file"),
         ("empty.log", b"", "the input is empty"),
         ("binary", bytes(range(8)) * 4 + bytes(4000), "'binary' is a binary file, not a job's output"),
         ("cut.gz", gzip.compress(FAILED.encode())[:30], "'cut.gz' cannot be read"),

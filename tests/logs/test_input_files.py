@@ -1,6 +1,8 @@
 """What is opened: packed files, and the ranks that the names of files tell."""
 
 import bz2
+import gzip
+import io
 import random
 
 import pytest
@@ -51,6 +53,19 @@ def test_a_file_that_another_program_packed_is_no_output(tmp_path):
     (tmp_path / "job.log.zst").write_bytes(b"\x28\xb5\x2f\xfd" + random.Random(0).randbytes(4000))
     with pytest.raises(UnreadableInput, match="binary"):
         streams([str(tmp_path / "job.log.zst")])
+
+
+def test_what_is_packed_in_a_pipe(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(gzip.compress(b"step 1\n"))))
+    (one,) = streams(["-"])
+    assert b"".join(one.chunks) == b"step 1\n"
+
+
+def test_what_is_binary_in_a_pipe(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\x28\xb5\x2f\xfd" + bytes(range(32)) * 9)))
+    (one,) = streams(["-"])
+    with pytest.raises(UnreadableInput, match="'stdin' is a binary file"):
+        next(iter(one.chunks))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
