@@ -97,7 +97,7 @@ class CollectiveNotJoined(StandstillCheck):
             f"{who(ranks)} left no dump, and {who(here)} {verb(here, 'waits', 'wait')} for "
             f"{verb(ranks, 'it', 'them')} in {cause.what}",
             why=f"{who(ranks).capitalize()} or {verb(ranks, 'its', 'their')} host died before the dumps were written, "
-            "or the dump was not collected.",
+            "or while it wrote its own, or the dump was not collected.",
             fix=f"find out how {who(ranks)} ended: exit status, dmesg, the scheduler's log\n"
             "ddpdoctor explain LOG    # the output of that rank",
             **cause_fields(cause),

@@ -43,7 +43,7 @@ def report_of(source: HangSource, started: float) -> Report:
             "processes": _rows(standstill),
         },
     }
-    notes = () if verdict.findings else standstill.unseen
+    notes = () if verdict.findings and not standstill.flight else standstill.unseen
     return compose([verdict], run, started, fail_on=Level.FAIL, notes=notes, since=source.since)
 
 

@@ -103,3 +103,13 @@ def test_no_control_character_of_a_frame_reaches_the_terminal(tmp_path):
     assert done.status == 1
     assert "\\x1b[2Jmain" in done.out
     assert all(char.isprintable() or char == "\n" for char in done.out + done.err)
+
+
+def test_hang_tells_of_a_dump_that_was_cut_off(tmp_path):
+    folder = write_job(tmp_path / "dumps", 4, lambda rank: [*ring(1, 9), waiting(10)])
+    (cut,) = (file for file in folder.iterdir() if file.name.endswith("2"))
+    cut.write_bytes(cut.read_bytes()[:300])
+    done = in_process("hang", "--flight-recorder", "dumps", "--quiet", cwd=tmp_path)
+    assert done.status == 1
+    assert "FAIL[DD301]: rank 2 left no dump" in done.out
+    assert f"1 file left out, such as '{cut.name}'" in " ".join(done.out.split())
