@@ -13,7 +13,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import as_raised, innermost, place_in_worker, remedy
+from ddpdoctor.trace.raised import as_raised, innermost, is_refused, place_in_worker, remedy
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _CONNECTION_WARNING = re.compile(
@@ -47,6 +47,15 @@ _STARTED = r"Successfully assigned|Successfully pulled|Started container"
 """What Kubernetes says of a pod that found its node, its image, and began."""
 _NEAR_THE_END = 12
 """Lines from the end of the output in which an error is what ended it."""
+_OF_THE_PROGRAM = (
+    "TypeError",
+    "AttributeError",
+    "NameError",
+    "UnboundLocalError",
+    "ImportError",
+    "ModuleNotFoundError",
+)
+"""Exceptions that a rank does not raise because another one has failed."""
 _LAST_ERROR = "Last error:"
 """In NCCL's message, above its most specific line."""
 _LAST_LINES = 10
@@ -127,7 +136,11 @@ class RankFailedFirst(StandstillCheck):
         first = trace.first_to_break()
         if trace.timed_out or trace.slurm or (first and (first.killed_by or first.fault_of_rehearsal)):
             raise NotMeasured(trace.broken)
-        return [self._failed_in_run(trace, first) if first else self._launcher_failed(trace)]
+        if first is None:
+            return [self._launcher_failed(trace)]
+        return [
+            self._failed_in_run(trace, rank) for rank in (first, *_with_errors_of_their_own(trace, first))
+        ]
 
     def examine_log(self, log: Log) -> Judgement:
         first = first_cause(log)
@@ -183,7 +196,8 @@ class RankFailedFirst(StandstillCheck):
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
         alike = tuple(rank.rank for rank in trace.ranks if rank.broke and _how(rank) == _how(first))
-        others = [rank.rank for rank in trace.ranks if rank.rank not in alike]
+        apart = {rank.rank for rank in trace.ranks if _is_error_of_the_program(rank)}
+        others = [rank.rank for rank in trace.ranks if rank.rank not in {*alike, *apart}]
         output = first.failure.traceback.rstrip() if first.failure else _last_output(first)
         return self.fail(
             f"{who(alike)} {_how(first)} in the training run",
@@ -265,6 +279,18 @@ def _how(rank: RankRecord | RankTrace) -> str:
     return "ended without a message" if rank.exit_code is None else f"ended with exit status {rank.exit_code}"
 
 
+def _is_error_of_the_program(rank: RankTrace) -> bool:
+    if rank.failure is None or rank.fault_of_rehearsal:
+        return False
+    return as_raised(rank.failure.type, rank.failure.message)[0] in _OF_THE_PROGRAM
+
+
+def _with_errors_of_their_own(trace: Trace, first: RankTrace) -> list[RankTrace]:
+    """Of each other exception that the first rank's failure does not explain, the first rank that raised it."""
+    by_exception = {_how(rank): rank for rank in reversed(trace.ranks) if _is_error_of_the_program(rank)}
+    return [rank for how, rank in by_exception.items() if how != _how(first)]
+
+
 def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:
     victims = f"; {ranks_phrase(others)} failed because of it" if others else ""
     if first.failure:
@@ -291,6 +317,8 @@ def _failed_on_file_of_another(first: RankTrace, trace: Trace) -> bool:
     """Whether it failed to load a checkpoint of another rank, or names a file that another rank changed."""
     recordings = trace.recorded
     traceback, message = (first.failure.traceback, first.failure.message) if first.failure else ("", "")
+    if is_refused(message):
+        return False
     errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
     loading = any(error is not None and error.splitlines()[0] in traceback for error in errors)
     return loading or changed_by_others(recordings, first.rank, message)

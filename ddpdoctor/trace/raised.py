@@ -22,8 +22,10 @@ _IN_WORKER = re.compile(
 )
 """In the message of what a rank raises for its DataLoader worker."""
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_REFUSED = r"(?s)Weights only load failed(?!.*Unsupported operand 80\b)"
+"""torch.load, of what is whole and holds more than tensors; the first byte of a partial file is the operand 80."""
 _REMEDIES = {
-    r"Weights only load failed": "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
+    _REFUSED: "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
     "trust\nor save tensors, numbers and text alone: since torch 2.6 nothing else is read by default",
     r"\[Errno (?:5|107|108|116|121)\]": "on the host of that rank: df -h FOLDER; dmesg -T | grep -i -e nfs -e lustre "
     "-e fuse -e 'I/O error'\nmount the file system again there; if the file was replaced while ranks read it, write "
@@ -111,6 +113,11 @@ def last_line(raised: Raised) -> str:
     kind, message = as_raised(raised.type, raised.message)
     origin = " (in a DataLoader worker)" if message != raised.message else ""
     return quote(shorten(f"{kind}: {_first_line(message)}{origin}", 200))[1:-1]
+
+
+def is_refused(message: str) -> bool:
+    """Whether torch.load refuses what a whole file holds."""
+    return re.search(_REFUSED, message) is not None
 
 
 def remedy(message: str) -> str | None:

@@ -26,6 +26,19 @@ def test_the_first_rank_to_fail_is_named_with_its_line():
     assert "The errors of rank 0 afterwards" in finding.why
 
 
+def test_an_error_of_the_program_is_no_consequence_of_another_rank():
+    missing = failed(0, "module 'numpy' has no attribute 'product'", time=2.0, kind="AttributeError")
+    unexpected = failed(1, "unexpected keyword argument 'verbose'", time=1.0, kind="TypeError")
+    victims = [
+        failed(2, CLOSED_BY_PEER, time=3.0),
+        failed(3, "no such file", time=3.0, kind="FileNotFoundError"),
+    ]
+    first, second = check_of("DD304").examine_run(broken(missing, unexpected, *victims))
+    assert (first.ranks, second.ranks) == ((1,), (0,))
+    assert "errors of ranks 2-3 afterwards are consequences" in first.why
+    assert second.headline.startswith("rank 0 failed with AttributeError")
+
+
 def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
     trace = broken(RankTrace(0, exit_code=3, output=("config not found",)))
     finding = only_finding("DD304", Source.RUN, trace)
@@ -73,11 +86,11 @@ HALF = "Weights only load failed.\nUnsupported operand 80"
 READ = Load("/jobs/last.pt", where(12), 20.0, 20.1, error=f"UnpicklingError: {HALF}")
 
 
-def ended_by_a_read(written: str, error: str | None = READ.error) -> Finding:
+def ended_by_a_read(written: str, error: str | None = READ.error, message: str = HALF) -> Finding:
     """Rank 0 writes a file, and rank 1 ends by an exception after its read of last.pt."""
     writer = replace(recording(0), saves=(Save(written, where(10), 19.0, 20.5),))
     reader = replace(recording(1), loads=(replace(READ, error=error),))
-    last = failed(1, HALF, kind="_pickle.UnpicklingError")
+    last = failed(1, message, kind="_pickle.UnpicklingError")
     return only_finding(
         "DD304", Source.RUN, broken(RankTrace(0, recording=writer), replace(last, recording=reader))
     )
@@ -85,6 +98,14 @@ def ended_by_a_read(written: str, error: str | None = READ.error) -> Finding:
 
 def test_a_read_that_fails_is_another_checks_where_a_race_for_the_file_was_found():
     assert ended_by_a_read("/jobs/last.pt").explained_by == ("DD401", "DD402", "DD020")
+
+
+def test_what_torch_load_refuses_of_a_whole_file_is_a_failure_beside_a_race_for_it():
+    refused = HALF.replace("operand 80", "operand 149")
+    finding = ended_by_a_read("/jobs/last.pt", f"UnpicklingError: {refused}", refused)
+    assert finding.explained_by == ()
+    assert "weights_only=False" in finding.fix
+    assert "weights_only=False" not in ended_by_a_read("/jobs/last.pt").fix
 
 
 def test_a_read_that_fails_of_a_file_that_no_rank_wrote_is_a_failure():
