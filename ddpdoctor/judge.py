@@ -135,7 +135,7 @@ def explains(cause: Finding, symptom: Finding, codes: Iterable[str]) -> bool:
     what they are about in terms of the same kind (a path, a DataLoader), they have to share a subject. Where no kind
     is common to both, the cause explains every symptom of that code: a hang is the whole job's.
     """
-    if cause.code not in codes or cause.level is Level.INFO:
+    if cause.code not in codes or cause.level is Level.INFO or cause.foreseen:
         return False
     common = {subject.kind for subject in cause.about} & {subject.kind for subject in symptom.about}
     return not common or not set(cause.about).isdisjoint(symptom.about)

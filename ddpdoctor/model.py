@@ -219,6 +219,8 @@ class Finding:
     about: tuple[Subject, ...] = ()
     """The things that it is about. With the code they tell whether two sources found the same, and which finding
     explains which; without them the finding is about the job as a whole."""
+    foreseen: bool = False
+    """Whether the run ended before it came to pass; then it explains nothing that did."""
     excerpts: tuple[Excerpt, ...] = ()
     """The lines that it is about, as they stand in their files; :mod:`ddpdoctor.excerpts` reads them for a report."""
     patch: Patch | None = None

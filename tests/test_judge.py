@@ -77,6 +77,12 @@ def test_a_cause_is_named_by_its_symptom_and_more_than_information() -> None:
     assert not explains(replace(cause, level=Level.INFO), finding("DD020", LAST), ("DD402",))
 
 
+def test_what_has_not_happened_yet_explains_nothing() -> None:
+    alone, stop = finding("DD303"), finding("DD308")
+    assert explains(stop, alone, ("DD308",))
+    assert not explains(replace(stop, foreseen=True), alone, ("DD308",))
+
+
 def test_only_the_symptom_is_dropped_and_not_its_siblings() -> None:
     merged = merge([verdict("DD402", finding("DD402", LAST)), verdict("DD020", *RACES)])
     assert [left.code for left in merged.findings] == ["DD020", "DD402"]

@@ -142,6 +142,7 @@ class LocalDecision(StandstillCheck):
             ranks=ranks,
             where=where,
             confidence=Confidence.LIKELY,
+            foreseen=True,
         )
 
     def _in_broken_run(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
@@ -183,6 +184,7 @@ def _fields(way_out: LocalExit) -> dict[str, Any]:
         "where": way_out.at,
         "evidence": by_state(way_out.values, lambda value: f"{way_out.name} = {value:.6g}"),
         "confidence": Confidence.LIKELY,
+        "foreseen": True,
         "about": Kind.LINE.of(f"{way_out.at.file}:{way_out.at.line}"),
     }
 
