@@ -25,7 +25,7 @@ _DRAWS = re.compile(
 _LISTS = re.compile(r"(?:os\.(?:listdir|scandir|walk)|i?glob|.*\.(?:glob|iglob|rglob|iterdir))")
 _SEEDED = ("generator", "random_state")
 """Arguments by which a draw is the same in every process."""
-_DEPTH = 4
+_DEPTH = 6
 """Assignments, calls and constructions between a DataLoader and what its dataset is made of."""
 
 
@@ -64,23 +64,54 @@ def _whole(file: str) -> _Place:
     return _Place(file, tree, tree)
 
 
-def _draws(value: ast.AST, place: _Place, files: list[_Place], depth: int) -> Iterator[tuple[int, Where]]:
-    """The draws in an expression and in what it is made of; the likeliest kind has the least number."""
+def _draws(
+    value: ast.AST, place: _Place, files: list[_Place], depth: int, part: int | None = None
+) -> Iterator[tuple[int, Where]]:
+    """The draws in an expression and in what it is made of; the likeliest kind has the least number.
+
+    Args:
+        part: which of the values that the expression returns is meant; None for all of them.
+    """
     yield from _inside([value], place)
     if not depth:
         return
     names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
     for node in own_nodes(place.scope):
         if isinstance(node, ast.Assign) and names & {n.id for t in node.targets for n in _names(t)}:
-            yield from _draws(node.value, place, files, depth - 1)
+            yield from _draws(node.value, place, files, depth - 1, _part(node, names))
         elif isinstance(node, ast.Expr) and names & {n.id for n in _names(node.value)}:
             yield from _inside([node.value], place)
     if isinstance(place.scope, FUNCTIONS):
         yield from _of_callers(names, place, files, depth - 1)
     called = {called_name(node) for node in ast.walk(value) if isinstance(node, ast.Call)}
     for file in files:
-        for body in _bodies(file.tree, called):
+        for body in _bodies(file.tree, called) if part is None else ():
             yield from _inside(body, file)
+        yield from _of_returns(called, file, files, depth - 1, part)
+
+
+def _part(assignment: ast.Assign, names: set[str]) -> int | None:
+    """The position at which one of these names takes its value from a tuple."""
+    targets = (target.elts for target in assignment.targets if isinstance(target, ast.Tuple))
+    parts = (
+        n for elts in targets for n, part in enumerate(elts) if names & {name.id for name in _names(part)}
+    )
+    return next(parts, None)
+
+
+def _of_returns(
+    called: set[str], file: _Place, files: list[_Place], depth: int, part: int | None
+) -> Iterator[tuple[int, Where]]:
+    """The draws in what functions return that have these names."""
+    for function in (
+        node for node in ast.walk(file.tree) if isinstance(node, FUNCTIONS) and node.name in called
+    ):
+        for node in own_nodes(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            if isinstance(value, ast.Tuple) and part is not None and part < len(value.elts):
+                value = value.elts[part]
+            if value is not None:
+                yield from _draws(value, _Place(file.file, file.tree, function), files, depth)
 
 
 def _of_callers(

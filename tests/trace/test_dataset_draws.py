@@ -37,6 +37,23 @@ def prepare(batch_size, dataset):
 
 loader = prepare(8, dataset=load("x"))
 """
+RETURNED_WITH_OTHERS = """\
+def made():
+    data = Toy(9)
+    model = Net(torch.randn(3))
+    return data, model
+
+class Toy:
+    def __init__(self, size):
+        self.data = [torch.rand(20) for _ in range(size)]  # the draw
+
+def prepare(dataset, batch_size):
+    return DataLoader(dataset, batch_size=batch_size)  # the loader
+
+def main():
+    dataset, model = made()
+    prepare(dataset, 8)
+"""
 ORDER_OF_A_SET = """\
 class Clips(Dataset):
     def __init__(self, rows):
@@ -60,8 +77,14 @@ loader = DataLoader(Images(paths, order))  # the loader
 
 @pytest.mark.parametrize(
     "script",
-    [SHUFFLED_LIST, GENERATED, GIVEN_BY_THE_CALLER, ORDER_OF_A_SET],
-    ids=["a list that is shuffled", "generated", "given by the caller", "the order of a set"],
+    [SHUFFLED_LIST, GENERATED, GIVEN_BY_THE_CALLER, RETURNED_WITH_OTHERS, ORDER_OF_A_SET],
+    ids=[
+        "a list that is shuffled",
+        "generated",
+        "given by the caller",
+        "returned with others",
+        "the order of a set",
+    ],
 )
 def test_the_line_that_draws(tmp_path, script):
     draw = read(tmp_path, script)
