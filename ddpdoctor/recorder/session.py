@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -39,6 +39,11 @@ LAUNCHER_VARIABLES = (
 )
 MARK = "__ddpdoctor__"
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _main_script() -> str:
+    script = sys.argv[0] if sys.argv else ""
+    return os.path.abspath(script) if os.path.isfile(script) else script
 
 
 class Session:
@@ -103,7 +108,7 @@ class Session:
             host=os.uname().nodename,  # the real one: its ranks share a clock and a file system
             torch=str(self.torch.__version__),
             python=platform.python_version(),
-            script=sys.argv[0] if sys.argv else "",
+            script=_main_script(),
             environ={name: environ[name] for name in LAUNCHER_VARIABLES if name in environ},
         )
         self.writer.began, self.writer.header = start.began, encode(start, start.time)
@@ -153,9 +158,9 @@ class Session:
                 self.writer.write(encode(site, written), now=now)
         self.writer.write(encode(event, written), now=now)
 
-    def here(self) -> Site | None:
-        """The user's line that led to the caller."""
-        return self.sites.here()
+    def here(self, handed_on: Sequence[object] = ()) -> Site | None:
+        """The user's line that led to the caller, past functions that only hand on these values."""
+        return self.sites.here(handed_on)
 
     def note(self, topic: str, text: str) -> None:
         """Tell the report of something that the recorder could not do."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
@@ -30,6 +32,15 @@ def _columns(code: CodeType, line: int, instruction: int) -> tuple[int, int] | N
     return None if first is None or end is None else (first, end)
 
 
+def _was_given(frame: FrameType, values: Sequence[object]) -> bool:
+    """Whether all of these are arguments of a function that runs."""
+    code = frame.f_code
+    several, named = bool(code.co_flags & inspect.CO_VARARGS), code.co_argcount + code.co_kwonlyargcount
+    given = [frame.f_locals.get(name) for name in code.co_varnames[:named]]
+    given += frame.f_locals.get(code.co_varnames[named], ()) if several else ()
+    return all(any(value is argument for argument in given) for value in values)
+
+
 class Sites:
     """Places in code."""
 
@@ -53,20 +64,25 @@ class Sites:
         place = os.path.abspath(file)
         return place.startswith(self._foreign) or any(part in place for part in _FOREIGN_PARTS)
 
-    def here(self) -> Site | None:
-        """The place from which the user's code came to the caller; None where there is none."""
+    def here(self, handed_on: Sequence[object] = ()) -> Site | None:
+        """The place from which the user's code came to the caller; None where there is none.
+
+        Args:
+            handed_on: what a function may have been given only to pass it on; then the place is its caller's.
+        """
         frame: FrameType | None = sys._getframe(1)
-        outermost_script = None
+        innermost = outermost_script = None
         while frame is not None:
             if not self.is_foreign(frame.f_code.co_filename):
-                return self.site(frame.f_code, frame.f_lineno, frame.f_lasti)
+                innermost = innermost or frame
+                if not (handed_on and _was_given(frame, handed_on)):
+                    return self.site(frame.f_code, frame.f_lineno, frame.f_lasti)
             if frame.f_globals.get("__name__") == "__main__":
                 outermost_script = frame
             frame = frame.f_back
         # A script that is itself installed, run by -m.
-        if outermost_script is None:
-            return None
-        return self.site(outermost_script.f_code, outermost_script.f_lineno, outermost_script.f_lasti)
+        place = innermost or outermost_script
+        return self.site(place.f_code, place.f_lineno, place.f_lasti) if place is not None else None
 
     def library(self) -> str:
         """The module of the installed package that the user's code called on the way to the caller; empty for none."""

@@ -35,3 +35,18 @@ def test_a_call_over_several_lines_has_no_columns(sites):
 
 def test_the_place_is_the_same_each_time(sites):
     assert len({id(sites.here()) for _ in range(3)}) == 1
+
+
+def test_a_function_that_hands_on_what_it_was_given_is_passed_over(sites):
+    def show(*values, end=""):
+        return sites.here((*values, end)), sites.here((*values, "made here"))
+
+    def say(text):
+        return show(text, "made by say")
+
+    handed_on, made_here = say(f"{sites}")
+    assert [handed_on.function.split(".")[-1], made_here.function.split(".")[-1]] == ["say", "show"]
+    assert (
+        sites.here(("of the module",)).function
+        == test_a_function_that_hands_on_what_it_was_given_is_passed_over.__name__
+    )

@@ -1,4 +1,7 @@
-"""Rank 0 prints the accuracy of its own part. The model is in train mode, so SyncBatchNorm talks while it evaluates."""
+"""Rank 0 prints the accuracy of its own part. The model is in train mode, so SyncBatchNorm talks while it evaluates.
+
+A helper prints what it is given, on rank 0.
+"""
 
 import os
 
@@ -8,8 +11,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+
+def report(message, **options):
+    if dist.get_rank() == 0:
+        print(message, **options)
+
+
 dist.init_process_group("nccl")
-rank, local_rank = dist.get_rank(), int(os.environ["LOCAL_RANK"])
+local_rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local_rank)
 train_set = TensorDataset(torch.linspace(-1, 1, 96).reshape(24, 4), torch.arange(24) % 2)
 test_set = TensorDataset(torch.linspace(-2, 2, 48).reshape(12, 4), torch.arange(12) % 2)
@@ -32,6 +41,5 @@ with torch.no_grad():
     for x, y in test_loader:
         correct += (model(x.cuda()).argmax(1).cpu() == y).sum().item()
         total += len(y)
-if rank == 0:
-    print(f"accuracy {100 * correct // total} %")  # expect: DD502 ranks 0
+report(f"accuracy {100 * correct // total} %", flush=True)  # expect: DD502 ranks 0
 dist.destroy_process_group()

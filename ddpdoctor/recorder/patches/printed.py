@@ -10,7 +10,7 @@ import builtins
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..events.files import Printed
@@ -44,12 +44,12 @@ class _Watch:
     def look_at_print(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Something was printed."""
         if self.listens() and kwargs.get("file") in (None, sys.stdout, sys.stderr):
-            self.tell(lambda: " ".join(self.show(arg) for arg in args))
+            self.tell(lambda: " ".join(self.show(arg) for arg in args), args)
 
     def look_at_record(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Something was logged."""
         if self.listens():
-            self.tell(args[1].getMessage)
+            self.tell(args[1].getMessage, (args[1].msg, *(args[1].args or ())))
 
     def listens(self) -> bool:
         """Whether a pass, or a forward in eval mode, ended a moment ago, and nothing was trained since."""
@@ -58,10 +58,10 @@ class _Watch:
         return steps == self.session.steps and self.left > 0 and time.monotonic() - ended < _SECONDS
 
     @guarded
-    def tell(self, text: Callable[[], str]) -> None:
-        """Write a line down."""
+    def tell(self, text: Callable[[], str], parts: Sequence[object]) -> None:
+        """Write a line down, with the place that put it together."""
         self.left -= 1
-        self.session.event(Printed(time.monotonic(), self.session.here(), text()[:_LONGEST]))
+        self.session.event(Printed(time.monotonic(), self.session.here(parts), text()[:_LONGEST]))
 
     def show(self, value: Any) -> str:
         """A value as print shows it, where asking for its text can do nothing else."""
