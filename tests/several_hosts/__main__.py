@@ -165,9 +165,10 @@ def large_packets(bed: HostsBed) -> None:
 
 def other_network(bed: HostsBed) -> None:
     """Host 1 is on another network, too, that host 0 does not know."""
-    bed.run(1, "ip", "link", "add", "data0", "type", "dummy")
+    bed.run(1, "ip", "link", "add", "data0", "type", "veth", "peer", "name", "data1")
     bed.run(1, "ip", "addr", "add", "192.168.77.2/24", "dev", "data0")
-    bed.run(1, "ip", "link", "set", "data0", "up")
+    for interface in ("data0", "data1"):
+        bed.run(1, "ip", "link", "set", interface, "up")
 
 
 def slow_host(bed: HostsBed) -> None:
