@@ -54,5 +54,10 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
     taken = look_into(python, [pid for pid in running if doing[pid] is Doing.STOPPED])
     threads = {pid: thread for pid, thread in taken.items() if isinstance(thread, MainThread)}
     hidden = {pid: str(reason) for pid, reason in taken.items() if not isinstance(reason, MainThread)}
+    snapshots |= {
+        pid: shot.of(thread.number)
+        for pid, thread in threads.items()
+        if (shot := snapshots[pid]) and thread.number
+    }
     wanted = python if first else list(hidden)
     return Look(now, snapshots, threads, hidden, ask(records, wanted) if records and wanted else {})

@@ -49,6 +49,8 @@ class MainThread:
     values: str = ""
     """The local variables of its frames, and of those of threads for which it waits, as py-spy writes them: of a
     script that goes on, some change."""
+    number: int = 0
+    """The system's, where it is another one than the main thread that runs the script."""
     peer: int | None = None
     """The rank that its call of torch.distributed names: where a message goes to or comes from, or a collective."""
 
@@ -88,11 +90,12 @@ def _try_one(pid: int, options: Sequence[str]) -> MainThread | StacksUnavailable
         threads = dump(pid, "--locals", *options)
     except StacksUnavailable as why:
         return why
-    frames = main_thread(threads, pid)
+    thread = _scripts_thread(threads, pid)
+    frames, number = _frames(thread), thread.get("os_thread_id") or pid
     working = [frames, *(thread.get("frames", ()) for thread in threads if _waits_for_threads(frames))]
     of_script = (frame for each in working for frame in each if not _LIBRARIES.search(frame["filename"]))
     values = str([(frame["line"], frame.get("locals")) for frame in of_script])
-    return MainThread(_python(frames), values, peer_of(frames))
+    return MainThread(_python(frames), values, 0 if number == pid else number, peer_of(frames))
 
 
 def _waits_for_threads(frames: Sequence[Mapping[str, Any]]) -> bool:
@@ -161,16 +164,30 @@ def _why(complaint: str) -> str:
 
 
 def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapping[str, Any]]:
-    """The frames of the main thread, innermost first; py-spy lists threads in no order, and may not know names.
+    """The frames of the main thread, innermost first, or of the one that runs the script instead."""
+    return _frames(_scripts_thread(threads, pid))
+
+
+def _scripts_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Mapping[str, Any]:
+    """The main thread; py-spy lists threads in no order, and may not know names.
 
     Of a program that runs a script's functions in a thread, as a worker of Ray's does, that thread.
     """
     by_id = [thread for thread in threads if thread.get("os_thread_id") == pid]
     by_name = [thread for thread in threads if thread.get("thread_name") == "MainThread"]
-    frames: Sequence[Mapping[str, Any]] = [*by_id, *by_name, *threads, {}][0].get("frames", ())
-    if frames and frames[-1]["name"] == "<module>" and _INSTALLED.search(frames[-1]["filename"]):
-        stacks = (thread.get("frames", ()) for thread in threads)
-        return next((stack for stack in stacks if any(map(_is_of_script, stack))), frames)
+    main: Mapping[str, Any] = [*by_id, *by_name, *threads, {}][0]
+    outermost = _of_python(main)[-1:]
+    if any(frame["name"] == "<module>" and _INSTALLED.search(frame["filename"]) for frame in outermost):
+        return next((thread for thread in threads if any(map(_is_of_script, _of_python(thread)))), main)
+    return main
+
+
+def _of_python(thread: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [frame for frame in _frames(thread) if not frame.get("module")]  # a native one has a module
+
+
+def _frames(thread: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    frames: Sequence[Mapping[str, Any]] = thread.get("frames", ())
     return frames
 
 

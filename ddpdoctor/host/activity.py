@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -53,6 +53,10 @@ class Snapshot:
     moved: int = 0
     """Bytes that it has read and written."""
     call: Call = field(default_factory=Call)
+
+    def of(self, thread: int) -> Snapshot:
+        """The same as if this thread were the main one, whose call is not known."""
+        return replace(self, main=thread, call=Call()) if thread in self.threads else self
 
 
 def snapshot(pid: int, ignored: Collection[int] = ()) -> Snapshot | None:

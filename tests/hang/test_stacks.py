@@ -92,3 +92,15 @@ def test_of_a_program_of_a_package_the_thread_that_runs_the_script_counts(main, 
 def test_one_that_runs_no_script_is_seen_as_it_is():
     threads = [{"os_thread_id": 9, "frames": FLUSHES}, {"os_thread_id": 7, "frames": MAIN_OF_RAY}]
     assert stacks.main_thread(threads, 7) == MAIN_OF_RAY
+
+
+def test_native_frames_are_those_of_the_same_thread(monkeypatch):
+    native = {"name": "futex_wait", "filename": "", "line": 0, "module": "libc.so.6"}
+    start = {"name": "_start", "filename": "", "line": 0, "module": "python3.11"}
+    threads = [
+        {"os_thread_id": 7, "frames": [*MAIN_OF_RAY, start]},
+        {"os_thread_id": 8, "frames": [native, *TRAINS, start]},
+    ]
+    monkeypatch.setattr(stacks, "dump", lambda *arguments: threads)
+    assert stacks.take_native([7]) == {7: ("futex_wait (libc.so.6)",)}
+    assert stacks.look_into([7])[7].number == 8

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,13 @@ def test_a_system_without_proc_tells_who_works(monkeypatch):
         finally:
             busy.kill()
     assert snapshot(busy.pid) is None
+
+
+def test_a_thread_that_runs_the_script_counts_as_the_main_one():
+    threads = {7: ThreadTime(slices=900), 8: ThreadTime(slices=1)}
+    before = Snapshot("S", 7, dict.fromkeys(threads, ThreadTime()), call=Call("futex"))
+    after = replace(before, threads=threads)
+    assert Activity(before, after, 1.0).wakes == 900.0
+    assert Activity(before.of(8), after.of(8), 1.0).wakes == 1.0
+    assert before.of(8).call == Call()
+    assert before.of(9) == before
