@@ -14,8 +14,9 @@ from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Ro
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.instances import by_value, shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
+from ddpdoctor.trace.source_causes import guarded_collective
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
@@ -158,6 +159,7 @@ class CollectiveMismatch(StandstillCheck):
         wrappers = rank.recording.wrappers if rank.recording else ()
         calls = rank.recording.collectives if rank.recording else ()
         unready = next((wrapper.at for wrapper in wrappers if not wrapper.ready), None)
+        alone = guarded_collective(rank.recording.script) if rank.recording else None
         of_size = next((call.at for call in reversed(calls) if _bytes(call) == int(match["room"])), None)
         return self.fail(
             f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
@@ -165,8 +167,13 @@ class CollectiveMismatch(StandstillCheck):
             "can be a call outside the script: SyncBatchNorm's forward and DDP's constructor are collectives too.",
             fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",
             ranks=(rank.rank,),
-            where=unready or of_size,
-            evidence=(Evidence(match[0], (rank.rank,)),),
+            where=unready or of_size or alone,
+            evidence=(
+                Evidence(match[0], (rank.rank,)),
+                *shown_at(
+                    "called under a condition on the rank", alone if not (unready or of_size) else None
+                ),
+            ),
             confidence=Confidence.LIKELY,
             explained_by=_LEADS_TO_MISMATCH,
         )

@@ -23,6 +23,19 @@ from ddpdoctor.trace.syntax import (
 _NO_SYNC = "no_sync"
 _FLAG = "require_backward_grad_sync"
 _ADDS = ("setattr", "add_module", "register_module", "register_parameter")
+_GATHERING = {
+    *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "full_tensor"),
+    *(
+        "consolidate_state_dict",
+        "barrier",
+        "all_reduce",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+    ),
+    *("broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter", "scatter"),
+}
+"""Functions and methods that every rank has to call, of torch.distributed and what is built on it."""
 _UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|model|net\b")
 """In a call of something named update, of what averages weights: no meter and no progress bar."""
 
@@ -51,6 +64,13 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
         return any(_is_part(target, parts) for target in _targets(node))
 
     return _only(script, gives)
+
+
+def guarded_collective(script: str) -> Where | None:
+    """The one line that calls on some ranks only what gathers from all of them."""
+    calls = _lines(script, lambda node: isinstance(node, ast.Call) and called_name(node) in _GATHERING)
+    guarded = [line for line in calls if is_for_some_ranks(line)]
+    return guarded[0] if len(guarded) == 1 else None
 
 
 def unfreezing(script: str) -> Where | None:

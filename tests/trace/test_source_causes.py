@@ -6,6 +6,7 @@ import pytest
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.source_causes import (
+    guarded_collective,
     guarded_update,
     hyperparameter_set,
     part_assigned,
@@ -111,6 +112,23 @@ def test_the_update_of_an_average_on_some_ranks(tmp_path):
     line = guarded_update(read(tmp_path, AVERAGE))
     assert line is not None
     assert line.line == line_of(AVERAGE, "here")
+
+
+SAVE = """\
+state = get_state_dict(model)
+if rank == 0:
+    print(len(state))
+"""
+
+
+def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
+    script = SAVE.replace("print(", "weights = get_model_state_dict(model)\n    print(")
+    line = guarded_collective(read(tmp_path, script))
+    assert line == Where(str(tmp_path / "train.py"), 3, "<module>")
+
+
+def test_what_gathers_is_called_on_all(tmp_path):
+    assert guarded_collective(read(tmp_path, SAVE)) is None
 
 
 def test_an_update_on_every_rank_is_none(tmp_path):
