@@ -21,6 +21,7 @@ HARMLESS = {
 """Calls that a number may be given to without becoming the same on all ranks."""
 _DEPTH = 3
 """Assignments between an expression and a variable that is computed from it."""
+_MOST_FILES = 300
 LARGEST = 1 << 20
 """Bytes of a file that is read, and so more than its lines."""
 
@@ -35,15 +36,16 @@ def parsed(file: str) -> ast.Module | None:
         return None
 
 
-def modules_of(script: str) -> Iterator[str]:
+@cache
+def modules_of(script: str) -> tuple[str, ...]:
     """The files that a script consists of: itself, and the modules beside and below it that it imports."""
-    folder, files, unread = Path(script).parent, {script}, [script]
-    while unread:
-        file = unread.pop()
-        yield file
-        new = {str(path) for path in _imported(Path(file), folder) if path.is_file()} - files
-        files |= new
-        unread.extend(new)
+    files = [script]
+    for file in files:  # which grows
+        imported = _imported(Path(file), Path(script).parent)
+        files += dict.fromkeys(str(path) for path in imported if str(path) not in files and path.is_file())
+        if len(files) > _MOST_FILES:
+            break
+    return tuple(files)
 
 
 def _imported(file: Path, folder: Path) -> Iterator[Path]:
