@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ddpdoctor.fix import CannotPatch
@@ -189,7 +190,7 @@ class Prover:
         if not proof.proven or self._alone is None:
             return _State(texts, after), proof
         first, second = self._in_one_process(before.texts), self._in_one_process(texts)
-        return _State(texts, after), in_one_process(proof, first, second)
+        return _State(texts, after), in_one_process(proof, first, second, partial(self._alone, before.texts))
 
     def _in_one_process(self, texts: Mapping[Path, bytes]) -> Trace:
         assert self._alone is not None

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ddpdoctor.fix.proof import Proof, add
 from ddpdoctor.trace import Trace
 
 SAME = "a single process trains bit for bit as before"
 OTHER = "a single process trains with other numbers than before"
+EACH_OTHER = "a single process trains with other numbers in each run"
 
 
-def in_one_process(proof: Proof, before: Trace, after: Trace) -> Proof:
+def in_one_process(proof: Proof, before: Trace, after: Trace, again: Callable[[], Trace]) -> Proof:
     """What came out of a run of all ranks, with what came out of one process before and after the change.
 
     A script that does not work in one process anyway proves nothing by it.
+
+    Args:
+        again: runs what was there before once more: a script without a seed trains with other numbers each time.
     """
     if before.broken:
         return proof
@@ -21,7 +27,9 @@ def in_one_process(proof: Proof, before: Trace, after: Trace) -> Proof:
     first, second = _losses(before), _losses(after)
     if not first or not second:
         return proof
-    return add(proof, SAME if first == second else OTHER)
+    if first == second:
+        return add(proof, SAME)
+    return add(proof, OTHER if _losses(again()) == first else EACH_OTHER)
 
 
 def _losses(trace: Trace) -> list[str | None]:
