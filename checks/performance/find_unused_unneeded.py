@@ -8,6 +8,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.chosen_parts import chosen_part
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
 
@@ -29,7 +30,8 @@ class FindUnusedUnneeded(Check):
     What it finds:
         A wrapper that looks for unused parameters in every step and finds none, on any rank, in any of the steps
         that DDP keeps count of: the first ten, and then one in a hundred. Not where an update of any other step came
-        without a gradient of one of its parameters: a part that is frozen, or left out, later.
+        without a gradient of one of its parameters: a part that is frozen, or left out, later; nor where the script's
+        model chooses among several layers by what it computes: experts by token, layers that are left out at random.
 
     Why it matters:
         DDP walks the whole graph after each forward, and copies a map of what was used to every rank. The result is
@@ -66,6 +68,9 @@ class FindUnusedUnneeded(Check):
             for wrapper in searching
             if not any(_left_out(recording, wrapper) for recording in recordings.values())
         ]
+        part = chosen_part(next(iter(recordings.values())).script)
+        if part is not None:
+            return Passed(f"inputs choose which parts of the model are used, at {part.file}:{part.line}")
         known = [(wrapper, steps) for wrapper, steps in unused if min(map(len, steps)) >= _FEWEST]
         findings = [
             self._unneeded(wrapper, tuple(recordings), min(map(len, steps)))
