@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
@@ -19,6 +19,8 @@ from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.own_training import without_own_training
 from ddpdoctor.trace.recording import Recording
+
+_Answer = TypeVar("_Answer")
 
 _GLOO_ENDS = "instance of 'gloo::"
 """In the last words of a process that gloo ended, mostly because a peer sent more than its collective takes."""
@@ -235,6 +237,14 @@ class Trace:
     def _together(self) -> dict[int, Recording]:
         """The recordings without what ranks trained by themselves; most checks of a run ask for them."""
         return without_own_training(self.recordings())
+
+    def once(self, question: Callable[[Trace], _Answer]) -> _Answer:
+        """What a function says of this run, which is computed the first time: several checks ask the same."""
+        answers = self.__dict__.setdefault("_answers", {})
+        if question not in answers:
+            answers[question] = question(self)
+        answer: _Answer = answers[question]
+        return answer
 
     def training_of_several(self) -> dict[int, Recording]:
         """:meth:`training` of several ranks, for what only a comparison can show.

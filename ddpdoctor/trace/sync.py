@@ -123,6 +123,10 @@ def replicas(trace: Trace) -> list[dict[int, Recording]]:
     Raises:
         NotMeasured: no training was recorded, or no rank has another to compare it with.
     """
+    return trace.once(_replicas)
+
+
+def _replicas(trace: Trace) -> list[dict[int, Recording]]:
     recordings = trace.training_of_several()
     # A group of all ranks has no key of its own: to hash it for each rank takes the square of their number.
     everybody, groups = tuple(recordings), defaultdict[tuple[int, ...] | None, dict[int, Recording]](dict)
@@ -206,18 +210,21 @@ def unaveraged_updates(trace: Trace, cause: MissedReduction) -> list[list[Unaver
     Raises:
         NotMeasured: see :func:`replicas`; or no module was wrapped.
     """
+    unaveraged = [each for each in trace.once(_all_unaveraged) if each.first.cause is cause]
+    return grouped(unaveraged, lambda each: (each.wrapper.index, each.first.where))
+
+
+def _all_unaveraged(trace: Trace) -> list[Unaveraged]:
     groups = replicas(trace)
     if not any(recording.wrappers for group in groups for recording in group.values()):
         raise NotMeasured("nothing was wrapped in DistributedDataParallel")
-    unaveraged = [
+    return [
         each
         for group in groups
         if not weights_are_made_equal(group)
         for update in updates(group)
         for each in _unaveraged(group, update)
-        if each.first.cause is cause
     ]
-    return grouped(unaveraged, lambda each: (each.wrapper.index, each.first.where))
 
 
 def finding_fields(

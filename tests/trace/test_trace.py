@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from ddpdoctor.judge import NotMeasured
@@ -60,3 +62,16 @@ def test_a_rank_that_was_waited_for_until_the_timeout_was_ended_after_it():
     trace = broken(RankTrace(0, exit_code=-15), gave_up)
     assert trace.first_to_break() == trace.ranks[1]
     assert [[rank.rank for rank in ranks] for ranks in trace.overdue()] == [[0], [1]]
+
+
+def test_what_several_checks_ask_is_computed_once_for_each_run():
+    asked = []
+
+    def ranks(trace):
+        asked.append(trace)
+        return len(trace.ranks)
+
+    run = healthy()
+    assert run.once(ranks) == run.once(ranks) == len(run.ranks)
+    assert len(asked) == 1
+    assert dataclasses.replace(run, ranks=()).once(ranks) == 0
