@@ -11,6 +11,10 @@ ROWS = "DDPDOCTOR_BENCHMARK_ROWS"
 """The variable by which `all.py` names the file that takes a line for each result."""
 
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# An installation has the modules compiled; compiled anew in each process they take half of the time that imports take.
+
+
 class Limit(NamedTuple):
     """A number that a result is held against."""
 

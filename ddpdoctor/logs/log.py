@@ -217,14 +217,15 @@ class Log:
         return Reason(candidates[0].match, tuple(dict.fromkeys(sources)))
 
     def _in_exception(self, patterns: Sequence[str]) -> Reason | None:
+        compiled = [re.compile(pattern) for pattern in patterns]
         for raised in self.fatal:
             for link in raised.chain:
-                match = _first_match(patterns, link.text)
+                match = _first_match(compiled, link.text)
                 if match:
-                    return Reason(match, (link, *self._alike(link, patterns)))
+                    return Reason(match, (link, *self._alike(link, compiled)))
         return None
 
-    def _alike(self, first: Raised, patterns: Sequence[str]) -> Iterator[Raised]:
+    def _alike(self, first: Raised, patterns: Sequence[re.Pattern[str]]) -> Iterator[Raised]:
         """What other ranks raised at the same place of the script, and says the same: one of each rank."""
         ranks = {first.rank}
         for raised in self.fatal:
@@ -268,10 +269,11 @@ class Log:
 
     def _in_lines(self, patterns: Sequence[str]) -> Iterator[Reason]:
         caught = {link.line.position for raised in self.raised if raised.survived for link in raised.chain}
+        compiled = [re.compile(pattern) for pattern in patterns]
         for line in self.lines:
             if line.position in caught:
                 continue
-            match = _first_match(patterns, line.text)
+            match = _first_match(compiled, line.text)
             if match and not self._got_over(line) and not is_help(line.text):
                 yield Reason(match, (line,))
 
@@ -325,8 +327,11 @@ class Log:
         return bool(self.waits) or any(item.code for item in self.ended) or raised
 
 
-def _first_match(patterns: Iterable[str], text: str) -> re.Match[str] | None:
-    return next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
+def _first_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str] | None:
+    for pattern in patterns:  # no generator: it runs for every line and every check
+        if match := pattern.search(text):
+            return match
+    return None
 
 
 def log_fields(

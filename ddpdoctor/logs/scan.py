@@ -98,7 +98,7 @@ class Scanner:
         shapes = text.translate(None, _DIGITS).split(b"\n")
         first = self.read + 1
         self.read += len(shapes)
-        self._note_last(text, first)
+        self._note_last(text)
         if self._dull.issuperset(shapes) and first > self._until:
             return
         lines = text.split(b"\n")
@@ -157,11 +157,11 @@ class Scanner:
                 self._dull.add(shape)
         return kind
 
-    def _note_last(self, text: bytes, first: int) -> None:
+    def _note_last(self, text: bytes) -> None:
         end = len(text.rstrip())
         if end:
             start = text.rfind(b"\n", 0, end) + 1
-            self.last = first + text.count(b"\n", 0, start), text[start:end]
+            self.last = self.read - text.count(b"\n", end), text[start:end]
 
     def _note_progress(self, kind: _Kind, place: int, line: bytes) -> None:
         if kind.trains:
