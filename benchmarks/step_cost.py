@@ -4,7 +4,7 @@ The job is recorded as `ddpdoctor watch` does it. Around each thing that the rec
 calls, stands a clock of the thread's CPU time; what lies between the two is the recorder's, once what the
 clocks take is left out. So the speed of the machine matters, and what else it does hardly. Steps last ten
 milliseconds: code that runs once in that time finds the caches cold, and takes three times as long as in a loop of its
-own. What is left out: the background thread.
+own; patches that do nothing are timed in the same places for comparison. What is left out: the background thread.
 Models of several numbers of parameters run one after the other, with ReLU, Dropout, AdamW, clipping and a scheduler.
 Run as ``python benchmarks/step_cost.py --steps 1500``.
 """
@@ -24,7 +24,7 @@ MODELS = {10: (4, 512), 100: (49, 128), 1000: (499, 16)}
 """About how many parameters: how many hidden layers, and how wide."""
 INJECT = Path(__file__).resolve().parents[1] / "ddpdoctor" / "recorder" / "inject"
 SCRIPT = """
-import statistics, sys, time
+import os, statistics, sys, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
@@ -127,15 +127,21 @@ Nothing.call = pass_through(Nothing.call)
 around(Nothing, "call")
 nothing, clock = Nothing(), taken_by.pop("call")
 
+bare = "DDPDOCTOR_RECORD" not in os.environ
 iterator = torch.utils.data.dataloader._BaseDataLoaderIter
 for owner, name in (
     (iterator, "__next__"), (iterator, "_next_index"), (DDP, "forward"), (F, "cross_entropy"),
     (torch.autograd, "backward"), (type(schedule), "step"), (nn.utils, "clip_grad_norm_"),
 ):
-    if hasattr(getattr(owner, name), "__ddpdoctor__"):
+    if bare:
+        setattr(owner, name, pass_through(getattr(owner, name)))
+    if bare or hasattr(getattr(owner, name), "__ddpdoctor__"):
         around(owner, name)
 around_calls()
 hooks = sys.modules["torch.optim.optimizer"]
+if bare:
+    hooks.register_optimizer_step_pre_hook(lambda *_: None)
+    hooks.register_optimizer_step_post_hook(lambda *_: None)
 around_hooks(hooks._global_optimizer_pre_hooks, "before the update")
 around_hooks(hooks._global_optimizer_post_hooks, "after the update")
 
@@ -161,6 +167,11 @@ while len(costs) < steps:
 own_clock = statistics.median(empty)
 print(f"  each of them with {own_clock:.1f} us of the clock, which the results leave out")
 costs = [cost - count * own_clock for cost, count in costs]
+if bare:
+    print(f"  patches that do nothing take {statistics.median(costs):.1f} us of a step in the same places: the caches"
+          " are cold there")
+    dist.destroy_process_group()
+    sys.exit()
 for name, own in taken_by.items():
     taken = [nanoseconds / 1e3 for nanoseconds in own[1:]]
     print(f"  {name:<18} {statistics.median(taken):6.1f} us in most steps, {statistics.mean(taken):6.1f} on average")
@@ -172,22 +183,29 @@ dist.destroy_process_group()
 """
 
 
-def measure(steps: int, layers: int, width: int, batches: int) -> list[float]:
+def measure(steps: int, model: tuple[int, int], batches: int) -> list[float]:
     """What a step of a model costs, in microseconds: the median, the mean, and what 99 in 100 take at most."""
+    print("\n".join(_run(min(steps, 300), model, batches, record=False)))
+    *lines, last = _run(steps, model, batches, record=True)
+    print("\n".join(lines))
+    return [float(word) for word in last.split()[1:]]
+
+
+def _run(steps: int, model: tuple[int, int], batches: int, *, record: bool) -> list[str]:
+    """What the script prints."""
     with tempfile.TemporaryDirectory() as place:
         script, folder = Path(place, "train.py"), Path(place, "record")
         script.write_text(SCRIPT)
         folder.mkdir()
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
-        command += [str(script), str(steps), str(layers), str(width), str(batches)]
+        command += [str(script), str(steps), *map(str, model), str(batches)]
         recorder = {"DDPDOCTOR_RECORD": str(folder), "DDPDOCTOR_FULL": "1", "PYTHONPATH": str(INJECT)}
-        environ = {**os.environ, **recorder, "OMP_NUM_THREADS": "1"}
+        environ = {**os.environ, **(recorder if record else {}), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    *lines, last = done.stdout.splitlines() or [""]
-    if done.returncode or not last.startswith("costs "):
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
         sys.exit(f"the script ended with {done.returncode}:\n{done.stderr}")
-    print("\n".join(lines))
-    return [float(word) for word in last.split()[1:]]
+    return lines
 
 
 def main() -> None:
@@ -198,7 +216,7 @@ def main() -> None:
     options = parser.parse_args()
     missed = False
     for parameters in options.parameters or MODELS:
-        costs = measure(options.steps, *MODELS[parameters], options.batches)
+        costs = measure(options.steps, MODELS[parameters], options.batches)
         for name, cost in zip(("step_median", "step_mean", "step_rare"), costs, strict=True):
             missed |= tell(name, cost, of=f"{parameters} parameters")
     sys.exit(missed)
