@@ -10,8 +10,9 @@ import dis
 import inspect
 import sys
 import weakref
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import FunctionType
+from types import FunctionType, GetSetDescriptorType
 from typing import Any
 
 _PLAIN = (list, tuple, range, dict, str, bytes)
@@ -19,10 +20,33 @@ _LIBRARIES = ("numpy", "pandas")
 _DEEPEST = 5
 
 
+_bases_of: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
+_held_by: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
+"""As inspect has them: a metaclass may define its own."""
+
+
 def attribute(thing: Any, name: str, default: Any = None) -> Any:
     """What an object holds under a name; the default for a property, a method, and what ``__getattr__`` would give."""
-    value = inspect.getattr_static(thing, name, default)
+    if _is_usual(type(thing), name):  # what inspect does takes ten times as long
+        value = dict.get(object.__getattribute__(thing, "__dict__"), name, default)
+    else:
+        value = inspect.getattr_static(thing, name, default)
     return default if hasattr(type(value), "__get__") else value
+
+
+def _is_usual(kind: type, name: str) -> bool:
+    """Whether objects of a class have a dictionary of their own, and the class has nothing under this name."""
+    usual = False
+    for base in _bases_of(kind):
+        held = _held_by(base)
+        if name in held or base is type:
+            return False
+        of_dictionary = held.get("__dict__")
+        if of_dictionary is not None:
+            if type(of_dictionary) is not GetSetDescriptorType:
+                return False
+            usual = True
+    return usual
 
 
 class Lengths:

@@ -35,20 +35,20 @@ class Parts:
         self.told_shadows: dict[int, int] = {}
         self._of_children: dict[type, tuple[Any, Any]] = {}
         """Classes of children alone: what they define as ``__call__``, and the patch."""
-        training.when_detailed.append(self._switch)
+        training.when_looking.append(self._switch)
 
     def add(self, wrapper: Wrapper, module: Any) -> None:
         """Watch a wrapped module and its children."""
         self.known[id(module)] = weakref.ref(module), wrapper, True
         self.wholes.setdefault(type(module), []).append(wrapper)
-        self._switch(detailed=True)
+        self._switch(looking=True)
         for kind in type(module).__mro__:  # what it inherits stays
             self._of_children.pop(kind, None)
         self._patch(type(module))
         for child in _children(module):
             self.known.setdefault(id(child), (weakref.ref(child), wrapper, False))
             self._patch_child(type(child))
-        self._switch(detailed=self.training.session.detailed)
+        self._switch(looking=self.training.looking)
 
     def _patch(self, kind: type) -> None:
         torch = self.training.torch
@@ -63,15 +63,15 @@ class Parts:
             self._of_children[kind] = defined, patch
             self.training.session.on_undo(functools.partial(setattr, kind, "__call__", patch))
 
-    def _switch(self, *, detailed: bool) -> None:
-        """Have the classes of children patched in detailed steps only: a model may have thousands of them.
+    def _switch(self, *, looking: bool) -> None:
+        """Have the classes of children patched only while it is looked at: a model may have thousands of them.
 
         torch.compile would compile anew what it has compiled, if the classes in it changed.
         """
         if has_compiled():
             return
         for kind, (defined, patch) in self._of_children.items():
-            before, after = (defined, patch) if detailed else (patch, defined)
+            before, after = (defined, patch) if looking else (patch, defined)
             if vars(kind).get("__call__") is not before:
                 continue
             if after is None:

@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ from .where import Where
 
 IN_FULL = 32
 """Training steps that are written down in full from the start."""
+_LONG = 256
+"""Training steps after which fewer of them are: a step in a hundred at most."""
 _DIGESTED = 16
 """Training steps with digests from the start, where the model is small."""
 _MOST_FIRSTS = 8
@@ -26,6 +28,9 @@ _MOST_FIRSTS = 8
 _PROGRESS_SECONDS = 1.0
 _PROGRESS_SHARE = 0.01
 """Of the time so far: a run of days tells of its progress a thousand times, not a hundred thousand."""
+_OF_A_TENSOR = 4000
+"""Bytes that take as long to read as to come to a tensor."""
+_SCHEDULED = "/proc/thread-self/schedstat"
 _DEVICE_SPEED = 50
 """How many times faster than a CPU other devices read memory."""
 
@@ -76,8 +81,10 @@ class Training:
         """Contexts of Join that are open."""
         self.updated = False
         """Whether an optimizer has stepped and no new training step has begun."""
-        self.when_detailed: list[Callable[..., object]] = []
-        """Called with ``detailed`` where training steps begin or cease to be written down in full."""
+        self.when_looking: list[Callable[..., object]] = []
+        """Called with ``looking`` where calls of the parts of models begin or cease to be looked at."""
+        self.looking = True
+        """Whether they are: in steps that are written down in full, and later only between forwards and backwards."""
         self.quiet = False
         """Whether the current training step, or the next where one has been made, is counted only."""
         self.own_collectives: dict[int, int] = defaultdict(int)
@@ -103,6 +110,7 @@ class Training:
         """Seconds by phase, of training steps that are written down in full."""
         self._until: dict[str, float] = {}
         """The same as it was when the training step began."""
+        self._cpu_wait = _CpuWait()
         self._updated_at: float | None = None
         self._wakes = 0
         """Until how many training steps they are counted only."""
@@ -144,6 +152,11 @@ class Training:
         """
         return self.session.steps - self._first
 
+    @property
+    def is_early(self) -> bool:
+        """Whether this is one of the first training steps, which are all written down in full."""
+        return self.number < IN_FULL
+
     def begin_anew(self) -> None:
         """Something new is trained: look at its first steps."""
         if self._firsts < _MOST_FIRSTS:
@@ -160,10 +173,28 @@ class Training:
         detailed = is_detailed(self.number)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
-        if detailed is not self.session.detailed:
-            self.session.detailed = detailed
-            for switch in self.when_detailed:
-                switch(detailed=detailed)
+        self.session.detailed = detailed
+        if self.is_early or not detailed:  # else from the end of the first forward on
+            self.look_at_parts(looking=detailed)
+
+    def look_at_parts(self, *, looking: bool) -> None:
+        """Begin or cease to look at calls of the parts of models."""
+        if looking is not self.looking:
+            self.looking = looking
+            for switch in self.when_looking:
+                switch(looking=looking)
+
+    def enter(self) -> None:
+        """A forward or a backward begins, in a step that may be written down in full."""
+        self.busy += 1
+        if self.looking and not self.is_early:
+            self.look_at_parts(looking=False)
+
+    def leave(self) -> None:
+        """It is over."""
+        self.busy -= 1
+        if not (self.busy or self.looking) and self.session.detailed:
+            self.look_at_parts(looking=True)
 
     def close_step(self, optimizer: int) -> tuple[int, dict[str, float] | None]:
         """An optimizer has stepped: the training step's number and, at the first update in one that is detailed, its
@@ -176,11 +207,13 @@ class Training:
         self.session.steps += 1
         self.session.thread = threading.get_ident()
         now = time.monotonic()
-        if self.session.steps < self._wakes and now < self._tells_at:
+        if now >= self._tells_at:
+            self.tell_progress()
+        if self.session.steps < self._wakes:
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited
-        totals["cpu_wait"] = _waited_for_cpu()
+        totals["cpu_wait"] = self._cpu_wait.seconds()
         if self._updated_at is not None:
             totals["total"] += now - self._updated_at
         self._updated_at = now
@@ -191,8 +224,6 @@ class Training:
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
             phases = {name: round(seconds, 6) for name, seconds in spent.items() if seconds}
-        if now >= self._tells_at:
-            self.tell_progress()
         return self.session.steps - 1, phases
 
     def spend(self, phase: str, seconds: float) -> None:
@@ -218,38 +249,56 @@ class Ration:
         self._taken = 0
         self._last = 0
 
-    def take(self, step: int, size: int) -> bool:
-        """Whether this training step is one of them; ``size`` is how many bytes would be read."""
+    def take(self, step: int, tensors: Sequence[Any], times: int) -> bool:
+        """Whether this training step is one of them, in which each of these tensors would be read so many times."""
+        if not is_digested(step):
+            return False
         self._left += self._rate * max(0, step - self._last)
         self._last = step
-        if not is_digested(step) or (size > self._left and self._taken >= 2):
+        size = times * sum(_OF_A_TENSOR + tensor.numel() * tensor.element_size() for tensor in tensors)
+        if size > self._left and self._taken >= 2:
             return False
         self._left -= size
         self._taken += 1
         return True
 
 
-def _waited_for_cpu() -> float:
-    """Seconds in which this thread could run and no CPU was free; 0 where the system does not tell."""
-    try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except OSError:
-        return 0.0
-    try:
-        return int(os.read(file, 100).split()[1]) / 1e9
-    finally:
-        os.close(file)
+class _CpuWait:
+    """For how long a thread could run and no CPU was free."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        """Left open: to open it takes ten times as long as to read it. Never closed, as the script may have done that
+        and have another file of this number."""
+        self._of = 0, 0
+
+    def seconds(self) -> float:
+        """Of this thread, so far; 0 where the system does not tell."""
+        thread = os.getpid(), threading.get_ident()
+        try:
+            if self._of[0] != thread[0]:
+                self._file, self._of = os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC), thread
+            if self._of == thread:
+                return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+            with open(_SCHEDULED, "rb") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
 
 
 def is_detailed(step: int) -> bool:
-    """The first training steps, and then eight in each doubling of their number."""
-    return step < IN_FULL or step % (1 << (step.bit_length() - 4)) == 0
+    """The first training steps, then eight in each doubling of their number, and in a long run four."""
+    return step < IN_FULL or step % _every(step) == 0
 
 
 def next_detailed(step: int) -> int:
     """The first training step from this one on that is detailed."""
-    every = 1 << max(0, step.bit_length() - 4)
-    return step if is_detailed(step) else step - step % every + every
+    return step if is_detailed(step) else step - step % _every(step) + _every(step)
+
+
+def _every(step: int) -> int:
+    """How many training steps lie between those that are detailed, from ``IN_FULL`` on."""
+    return 1 << (step.bit_length() - (4 if step < _LONG else 3))
 
 
 def is_digested(step: int) -> bool:

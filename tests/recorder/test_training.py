@@ -1,6 +1,7 @@
 """What the recorder sees of training, in real ranks: each event, its line, and that nothing is changed by it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -271,15 +272,17 @@ def test_the_details_of_a_long_run_are_few_and_the_same_on_every_rank():
 
 
 def test_a_large_model_has_digests_at_fewer_steps():
-    def taken(size: int, **options) -> int:
+    def taken(size: int, tensors: int = 1, **options) -> int:
         ration = Ration(**options)
-        return sum(ration.take(step, size) for step in range(1000))
+        model = [SimpleNamespace(numel=lambda: size, element_size=lambda: 1)] * tensors
+        return sum(ration.take(step, model, 1) for step in range(1000))
 
     small, large = taken(10_000, full=True, device="cpu"), taken(50_000_000, full=True, device="cpu")
     assert small == sum(is_digested(step) for step in range(1000))
     assert 2 <= large < 10
     assert taken(50_000_000, full=True, device="cuda") > large
     assert taken(50_000_000, full=False, device="cpu") > large
+    assert taken(10, 3000, full=True, device="cpu") < small  # to come to a tensor takes time, too
 
 
 def test_a_step_that_is_counted_only_hides_nothing_of_what_is_told(tmp_path):

@@ -61,11 +61,11 @@ def _briefly(training: Training) -> Callable[..., Any]:
 
 def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     training.in_backward += 1
-    training.busy += 1
+    if training.updated and training.in_backward == 1:
+        training.open_step()
+    training.enter()
     if training.in_backward > 1:
         return {"nested": True}
-    if training.updated:
-        training.open_step()
     training.own_collectives.clear()
     begun: dict[str, Any] = {"began": time.monotonic(), "nested": False}
     if training.session.detailed:
@@ -83,7 +83,7 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     training.in_backward -= 1
-    training.busy -= 1
+    training.leave()
     if begun["nested"]:
         return
     seconds = time.monotonic() - begun["began"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from types import GeneratorType
 from typing import Any
 
 from ..digest import is_plain, unseen
@@ -31,32 +32,32 @@ def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callab
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not session.detailed:
             return original(parameters, *args, **kwargs)
-        if not isinstance(parameters, session.torch.Tensor):
-            # An iterator can be read only once, and clipping makes a list of it as well.
-            parameters = list(parameters)
-        begun = _look(training, parameters)
+        begin = time.monotonic()
+        given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters
+        if isinstance(parameters, GeneratorType):
+            given = []
+            parameters = _noting(parameters, given)  # it can be read only once
+        elif not isinstance(given, list | tuple):
+            given = parameters = list(parameters)
         result = original(parameters, *args, **kwargs)
-        _tell(training, begun, args[0] if args else kwargs.get(limit), result)
+        _tell(training, begin, given, args[0] if args else kwargs.get(limit), result)
         Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
         return result
 
     return clip
 
 
+def _noting(parameters: Iterator[Any], noted: list[Any]) -> Iterator[Any]:
+    for parameter in parameters:
+        noted.append(parameter)
+        yield parameter
+
+
 @guarded
-def _look(training: Training, parameters: Any) -> Clip:
+def _tell(training: Training, begin: float, given: Sequence[Any], limit: Any, norm: Any) -> None:
     session = training.session
-    given = parameters if isinstance(parameters, list) else [parameters]
-    stage = Scalers.of(session).stage(given)
-    clip = Clip(time.monotonic(), session.here(), **stage)
+    clip = Clip(begin, session.here(), **Scalers.of(session).stage(given))
     clip.keys, clip.backwards = len(given), training.backwards
-    return clip
-
-
-@guarded
-def _tell(training: Training, clip: Clip | None, limit: Any, norm: Any) -> None:
-    if clip is None:
-        return
     with unseen(training.torch):
         # To read a sharded norm would be a collective.
         sharded = isinstance(norm, training.torch.Tensor) and not is_plain(training.torch, norm)

@@ -14,7 +14,7 @@ from ..buffers import tell_buffers
 from ..digest import digests, named, sample, text, unseen
 from ..events.training import Forward, ForwardWeights
 from ..guard import guarded
-from ..keys import names_inside
+from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
 from ..patch import IN_FULL, watch
 from ..randomness import StepDraws
@@ -93,7 +93,7 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
         if not around and not training.joined:
             Watched.of(training.session).look()
     wrapper.depth += 1
-    training.busy += 1
+    training.enter()
     return wrapper, event, time.monotonic(), grad and synced and not around
 
 
@@ -141,10 +141,12 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
             with unseen(torch):
                 event.input = text(sample(torch, first))
     if event.grad:
-        event.unknown = _unknown(wrapper, ddp)
         event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
-        if digested:
-            _look_at_layers(torch, ddp, first, event)
+        if digested or training.is_early:
+            modules = modules_inside(ddp.module)
+            event.unknown = _unknown(wrapper, ddp, modules)
+            if digested:
+                _look_at_layers(torch, modules, first, event)
 
 
 @guarded
@@ -174,17 +176,21 @@ def _tensors(torch: Any, given: Any, depth: int = 0) -> Iterator[Any]:
             yield from _tensors(torch, element, depth + 1)
 
 
-def _unknown(wrapper: Wrapper, ddp: Any) -> tuple[str, ...]:
+def _unknown(wrapper: Wrapper, ddp: Any, modules: list[Any]) -> tuple[str, ...]:
     """Trainable parameters that were not there, or were frozen, when the module was wrapped."""
     known = wrapper.trainable
+
+    def is_unknown(parameter: Any) -> bool:
+        of_id = known.get(id(parameter))
+        return parameter.requires_grad and (of_id is None or of_id() is not parameter)
+
+    held = (parameter for module in modules for parameter in module._parameters.values())
+    # Names take three times as long as the parameters.
+    if not any(parameter is not None and is_unknown(parameter) for parameter in held):
+        return ()
     ignored = getattr(ddp, "parameters_to_ignore", ())
-    return tuple(
-        name
-        for name, parameter in names_inside(ddp.module)
-        if parameter.requires_grad
-        and (id(parameter) not in known or known[id(parameter)]() is not parameter)
-        and name not in ignored
-    )
+    named = names_inside(ddp.module)
+    return tuple(name for name, parameter in named if is_unknown(parameter) and name not in ignored)
 
 
 def _unused(wrapper: Wrapper, ddp: Any) -> int | None:
@@ -197,14 +203,13 @@ def _unused(wrapper: Wrapper, ddp: Any) -> int | None:
     return int(statistics.get("unused_parameter_size") or 0)
 
 
-def _look_at_layers(torch: Any, ddp: Any, first: Any, event: Forward) -> None:
+def _look_at_layers(torch: Any, modules: list[Any], first: Any, event: Forward) -> None:
     norms = drops = 0
     plain, synced = torch.nn.modules.batchnorm._BatchNorm, torch.nn.SyncBatchNorm
-    for module in ddp.module.modules():
-        if not module.training:
-            continue
-        norms += isinstance(module, plain) and not isinstance(module, synced)
-        drops += _draws(torch, module)
+    for module in modules:
+        if module.training:
+            norms += isinstance(module, plain) and not isinstance(module, synced)
+            drops += _draws(torch, module)
     event.batch_norms = norms
     event.random = _random(torch, first) if drops else None
 
@@ -231,7 +236,7 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
     """The forward returned, or raised."""
     wrapper, event, since, arms = begun
     wrapper.depth -= 1
-    training.busy -= 1
+    training.leave()
     seconds = time.monotonic() - since
     if wrapper.depth == 0:
         training.spend("forward", seconds)

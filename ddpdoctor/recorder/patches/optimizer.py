@@ -88,9 +88,7 @@ class _Optimizers:
         if hooked.records:
             hooked.updating()
         parameters = list(_parameters(optimizer))
-        number = self.training.number - self.training.updated
-        size = 3 * sum(p.numel() * p.element_size() for p in parameters)
-        step.digested = known.ration.take(number, size)
+        step.digested = known.ration.take(self.training.number - self.training.updated, parameters, 3)
         if step.digested:
             step.before = digests(self.torch, parameters)
             if not step.closure:

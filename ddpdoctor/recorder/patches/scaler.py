@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from ..digest import unseen
@@ -49,7 +50,7 @@ class Scalers:
         self._in_use.pop(id(scaler), None)
         self.by_hand.forget()
 
-    def stage(self, parameters: list[Any]) -> dict[str, Any]:
+    def stage(self, parameters: Sequence[Any]) -> dict[str, Any]:
         """The stage that these parameters' gradients are in; empty where no scaler is in use."""
         living = [(scaler, done) for ref, done in self._in_use.values() if (scaler := ref()) is not None]
         if not living:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..events.updates import SchedulerStep
-from ..patch import watch
+from ..patch import IN_FULL, watch
 from ..session import Session
 from ..training import Training
 
@@ -31,13 +32,28 @@ class _Schedulers:
         self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.depth = 0
         self.last: dict[int, float] = {}
-        self.watched = watch(session.torch, self._begin_step, self._end_step)
+        self.watched = watch(session.torch, self._begin_step, self._end_step, self._step_briefly)
 
     def patch_class(self, kind: type) -> None:
         """Watch ``step`` where this class or one of its bases defines it."""
         for base in kind.__mro__:
             if "step" in vars(base):
                 self.session.patch(base, "step", self.watched)
+
+    def _step_briefly(
+        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.depth or not self.training.quiet:
+            return IN_FULL
+        number, now = self._number(args[0]), time.monotonic()
+        if now - self.last.get(number, 0.0) >= _OFTEN:
+            return IN_FULL
+        self.last[number] = now
+        self.depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            self.depth -= 1
 
     def _begin_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self.depth += 1
