@@ -15,7 +15,8 @@ from ddpdoctor.text import shorten, size
 
 LARGEST = 256 << 20
 """Bytes; a pickle of 100,000 entries has 30 MB, and JSON, which writes every frame out, five times that."""
-_BUFFER = 1 << 20
+_BUFFER = 1 << 16
+"""Bytes; the allocator gives more than 128 KiB back to the system after each file, and takes them anew."""
 _NAMED = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)(?:\.(?:json|pkl|pickle|bin))?$")
 _PICKLED = re.compile(rb"\x80[\x02-\x05]")
