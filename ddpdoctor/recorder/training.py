@@ -250,9 +250,7 @@ class Ration:
         self._last = 0
 
     def take(self, step: int, tensors: Sequence[Any], times: int) -> bool:
-        """Whether this training step is one of them, in which each of these tensors would be read so many times."""
-        if not is_digested(step):
-            return False
+        """Whether a step that may have digests gets them; each of these tensors would be read so many times."""
         self._left += self._rate * max(0, step - self._last)
         self._last = step
         size = times * sum(_OF_A_TENSOR + tensor.numel() * tensor.element_size() for tensor in tensors)

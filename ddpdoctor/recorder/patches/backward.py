@@ -160,8 +160,8 @@ def _gradients(wrappers: list[tuple[Wrapper, Any]]) -> dict[int, list[tuple[int,
     """Identity and version of some gradients of each wrapper: what a backward comes to changes."""
     versions = {}
     for wrapper, _ in wrappers:
-        parameters = [p for ref in list(wrapper.trainable.values()) if (p := ref()) is not None]
-        some = parameters[:: max(1, len(parameters) // _LOOKED_AT)]
+        refs = list(wrapper.trainable.values())
+        some = [p for ref in refs[:: max(1, len(refs) // _LOOKED_AT)] if (p := ref()) is not None]
         versions[wrapper.index] = [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in some]
     return versions
 

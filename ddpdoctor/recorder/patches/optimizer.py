@@ -19,7 +19,7 @@ from ..hooked import Hooked
 from ..patch import hook, watch
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import Ration, Training
+from ..training import Ration, Training, is_digested
 from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -87,8 +87,9 @@ class _Optimizers:
         hooked = Hooked.of(self.session)
         if hooked.records:
             hooked.updating()
-        parameters = list(_parameters(optimizer))
-        step.digested = known.ration.take(self.training.number - self.training.updated, parameters, 3)
+        number = self.training.number - self.training.updated
+        parameters = list(_parameters(optimizer)) if is_digested(number) else []
+        step.digested = bool(parameters) and known.ration.take(number, parameters, 3)
         if step.digested:
             step.before = digests(self.torch, parameters)
             if not step.closure:
