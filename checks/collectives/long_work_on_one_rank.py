@@ -114,8 +114,9 @@ class LongWorkOnOneRank(StandstillCheck):
     def _work_in_output(self, cause: WorkInOutput) -> Finding:
         time = f"{cause.took / 60:.0f} minutes" if cause.took >= 120 else f"{cause.took:.0f} s"
         whose = ranks_phrase(cause.culprits, "one rank")
+        state = f"{'not' if cause.percent is None else f'{cause.percent} %'} done after {time}"
         return self.fail(
-            f"{whose}'s work was {cause.percent} % done after {time}, and the others' wait for it timed out",
+            f"{whose}'s work was {state}, and the others' wait for it timed out",
             why="The progress bar had run for as long as the timeout of a collective. The ranks without it waited in "
             f"{cause.what} for the rank that shows it.",
             **cause_fields(cause),

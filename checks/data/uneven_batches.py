@@ -130,7 +130,7 @@ class UnevenBatches(StandstillCheck):
         if raised := exhausted or waited:
             details = log_fields(raised, role=Role.CAUSE if exhausted else Role.MESSENGER)
             return self._in_output("ranks ran out of batches at different steps", details)
-        bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None}
+        bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None and bar.total}
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
             return NOT_IN_OUTPUT

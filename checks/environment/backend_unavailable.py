@@ -26,6 +26,7 @@ PLUGINS = {
 _NOT_BUILT = r"Distributed package doesn't have (?P<backend>\w+) built in"
 _WRONG_DEVICE = (
     r"No backend type associated with device type (?P<device>\w+)"
+    r"|invalid tensor type at index \d+ \(expected .{0,80}device=\w+.{0,80}got .{0,80}device=(?P<given>\w+)"
     r"|Tensors must be CUDA and dense|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors"
 )
 _WITHOUT_LIBUV = r"use_libuv was requested but PyTorch was buil[dt] without libuv support"
@@ -121,7 +122,7 @@ class BackendUnavailable(Check):
             )
         reason = log.reason(*self.raises)
         groups = {name: value for name, value in reason.match.groupdict().items() if value}
-        device = groups.get("device") or groups.get("other")
+        device = groups.get("device") or groups.get("other") or groups.get("given")
         if device or "must be CUDA" in reason.match[0]:
             return self._wrong_device(reason, device or "cpu")
         backend = groups.get("backend", "nccl").lower()

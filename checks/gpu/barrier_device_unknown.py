@@ -4,6 +4,7 @@ from ddpdoctor.model import Confidence, Judgement, Passed, Role
 
 _GUESSED = (
     r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"
+    r"|Guessing device ID based on global rank"
 )
 
 
@@ -29,7 +30,7 @@ class BarrierDeviceUnknown(Check):
 
     code = "DD810"
     title = "each rank sets its GPU before its first barrier"
-    log_words = ("currently unknown",)
+    log_words = ("currently unknown", "Guessing device ID")
 
     def examine_log(self, log: Log) -> Judgement:
         lines = log.find(_GUESSED)

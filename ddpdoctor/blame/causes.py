@@ -281,6 +281,7 @@ class BusyInOutput(GaveUp):
 class WorkInOutput(GaveUp):
     """A progress bar had run for about as long, and was not done."""
 
-    percent: int
+    percent: int | None
+    """Of the work that was done; None where the bar does not tell how much there is."""
     took: float
     """Seconds."""

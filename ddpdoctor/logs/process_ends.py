@@ -134,9 +134,14 @@ _RANK = re.compile(r"\bRank (\d+)\]")
 _OTHER_GROUP = re.compile(r"\[PG (?:ID )?[1-9]")
 """The group of all ranks has number 0."""
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
+_COUNT = r"\d{1,15}(?:\.\d{1,3})?[kMGT]?"
 _BAR = re.compile(
-    r"(?<!\d)(?P<done>\d{1,15})/(?P<total>\d{1,15})\s{1,9}\[(?P<elapsed>(?:\d+:)?\d{1,3}:\d\d)<(?P<left>[\d:?]+)"
+    rf"(?<![\d.])(?P<done>{_COUNT})(?:i?B)?"
+    rf"(?:/(?P<total>{_COUNT})(?:i?B)?\s{{1,9}}\[(?P<elapsed>(?:\d+:)?\d{{1,3}}:\d\d)<[\d:?]"
+    r"|\s(?!it\b)[a-z]{2,12}\s\[(?P<elapsed_1>(?:\d+:)?\d{1,3}:\d\d), )"
 )
+"""With a total, or of a named unit without one; what counts no more than iterations is mostly the training."""
+_THOUSANDS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _STOPPED = re.compile(r"[Ss]ending process (\d+) closing signal|Killing subprocess (\d+)")
 _SIZE = re.compile(r"\bnranks (\d+)|\b[Ww]orld[_ ]?[Ss]ize['\"]?\s?[:=]\s?(\d+)|MEMBER: \d+/(\d+)")
 
@@ -174,8 +179,9 @@ class Ends:
         known = self.progress.get(line.rank)
         bar = _BAR.search(line.text) if known is None or known.line.position <= line.position else None
         if bar:
-            done, total = int(bar["done"]), int(bar["total"])
-            self.progress[line.rank] = Progress(line, done, total, _seconds(bar["elapsed"]))
+            fields = _fields(bar)
+            done, total = _amount(fields["done"]), _amount(fields.get("total", "0"))
+            self.progress[line.rank] = Progress(line, done, total, _seconds(fields["elapsed"]))
 
     def _take_summary(self, line: Line) -> None:
         """The summaries of launchers say which process it was, and how it ended, in lines of their own."""
@@ -294,6 +300,10 @@ def _tasks(text: str) -> list[int | None]:
         if first:
             numbers += range(int(first), min(int(last or first), int(first) + 4096) + 1)
     return numbers or [None]
+
+
+def _amount(text: str) -> int:
+    return int(float(text.rstrip("kMGT")) * _THOUSANDS.get(text[-1], 1))
 
 
 def _seconds(clock: str) -> float:

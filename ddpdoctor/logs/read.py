@@ -180,9 +180,16 @@ class _Reading:
                 **{end.rank: end.host for end in ended if end.rank is not None and end.host},
             },
         )
+        went_on = not (log.failed or log.hung)
+
         alone = all(map(was_left_alone, log.raised))
         survived = (
-            replace(item, survived=log.survives(item.line) or (was_left_alone(item) and not alone))
+            replace(
+                item,
+                survived=log.survives(item.line)
+                or (went_on and item.in_thread_of_library)
+                or (was_left_alone(item) and not alone),
+            )
             for item in log.raised
         )
         judged = replace(

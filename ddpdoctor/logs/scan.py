@@ -22,7 +22,7 @@ _ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception", b"te
 _TRAINING = re.compile(
     rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"
 )
-_BAR = re.compile(rb"\d/\d+\s+\[[\d:]{4,}<")
+_BAR = re.compile(rb"\d[kMGT]?B?/\d[\d.]*[kMGT]?B?\s+\[[\d:]{4,}<|\d [a-z]{2,12} \[[\d:]{4,}, ")
 _INFORMATION = b" NCCL INFO "
 _DIGITS = b"0123456789"
 _MOST_TRAINING = 64

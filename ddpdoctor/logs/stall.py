@@ -70,7 +70,7 @@ def find_stall(log: Log) -> Stall | None:
     bar = _long_work(log, limit, cause.waiting)
     if bar is None or bar.seconds is None:
         return Stall(cause, tuple(sources), missing)
-    percent = 100 * bar.done // bar.total
+    percent = 100 * bar.done // bar.total if bar.total else None
     work = WorkInOutput(
         culprits=() if bar.line.rank is None else (bar.line.rank,),
         waiting=cause.waiting,
@@ -87,6 +87,7 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     ranks = {wait.rank for wait in log.waits} | {raised.rank for raised in timeouts}
     waiting = tuple(sorted(rank for rank in ranks if rank is not None))
     named = {end.rank for end in log.ended} | {raised.rank for raised in timeouts} | {*log.reached}
+    named |= _heard(log) - ranks
     known = {rank for rank in named if rank is not None}
     others_lived = len(waiting) < len(log.stopped) + len({end.pid for end in log.ended if end.pid})
     collective = all(wait.collective for wait in log.waits)
@@ -151,21 +152,25 @@ def _absent(log: Log, waiting: tuple[int, ...], known: set[int]) -> tuple[int, .
     if log.world_size:
         job = range(log.world_size)
     else:
-        job = range(min(spoke) if len(waiting) > 1 else 0, 1 + max(spoke, default=-1))
+        lowest = min(spoke, default=0)  # a node's ranks do not begin with 1, where several of them speak
+        job = range(lowest if len(waiting) > 1 and lowest != 1 else 0, 1 + max(spoke, default=-1))
     waited_in = min((wait.sequence for wait in log.waits if wait.sequence is not None), default=None)
     came = {rank for rank, last in log.reached.items() if waited_in is not None and last >= waited_in}
     absent = tuple(rank for rank in job if rank not in waiting and rank not in came)
     return () if _are_a_node(log, waiting, absent) else absent
 
 
+def _heard(log: Log) -> set[int | None]:
+    """The ranks that the output says anything of."""
+    lines = (*log.lines, *log.training, *(bar.line for bar in log.progress))
+    return {*log.reached} | {line.rank for line in lines} | {end.rank for end in log.ended}
+
+
 def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> bool:
     """Whether those that waited look like all ranks of one node, whose output alone this is."""
     count = len(waiting)
     block = count > 1 and waiting[-1] - waiting[0] == count - 1 and waiting[0] % count == 0
-    heard = (
-        {*log.reached} | {line.rank for line in (*log.lines, *log.training)} | {end.rank for end in log.ended}
-    )
-    alone = len(log.hosts) < 2 and heard.isdisjoint(absent)
+    alone = len(log.hosts) < 2 and _heard(log).isdisjoint(absent)
     return block and (count + len(absent)) % count == 0 and alone
 
 
@@ -180,7 +185,7 @@ def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progr
     for bar in log.progress:
         alone = bar.line.rank not in waiting and not _of_training(bar.line.text)
         long = bar.seconds is not None and any(_as_long(bar.seconds, limit) for limit in limits)
-        if alone and long and bar.done < bar.total:
+        if alone and long and (bar.done < bar.total or not bar.total):
             return bar
     return None
 
