@@ -17,6 +17,7 @@ from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import sacct, torchrun
+from ddpdoctor.job.cleanup_errors import before_cleanup
 from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
@@ -315,6 +316,7 @@ def _tracebacks(text: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
 
 
 def _of_record(raised: Raised, clock: float) -> Failure:
+    raised = before_cleanup(raised)
     frames = (
         f'  File "{frame.file}", line {frame.line}, in {frame.function}\n'
         for frame in raised.frames

@@ -104,6 +104,8 @@ class Raised(Event):
     """The innermost frame in the user's own code."""
     causes: tuple[str, ...] = ()
     """The chain that led to it, innermost first, each as ``Type: message``."""
+    handling: tuple[Where, ...] = ()
+    """The frames of the last of them, where it was being handled when this one was raised."""
     of_rehearsal: bool = False
     """Whether it, or what led to it, is a fault of the rehearsal, which GPUs would not raise."""
 

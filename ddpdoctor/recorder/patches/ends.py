@@ -62,6 +62,7 @@ def tell_raised(session: Session, error: BaseException) -> None:
         frames=tuple(_frames(error.__traceback__))[-_MOST_FRAMES:],
         at=session.sites.of_traceback(error.__traceback__),
         causes=tuple(f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)),
+        handling=tuple(_frames(_handled(error)))[-_MOST_FRAMES:],
         of_rehearsal=bool(session.options.rehearse) and _is_of_rehearsal(session, error),
     )
     session.event(raised, now=True)
@@ -103,6 +104,12 @@ def _frames(trace: TracebackType | None) -> Iterator[Where]:
         code = trace.tb_frame.f_code
         yield Where(os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name)
         trace = trace.tb_next
+
+
+def _handled(error: BaseException) -> TracebackType | None:
+    """The traceback of what was being handled when an exception was raised, other than by ``raise ... from``."""
+    before = None if error.__cause__ or error.__suppress_context__ else error.__context__
+    return before.__traceback__ if before is not None else None
 
 
 def _causes(error: BaseException) -> list[BaseException]:
