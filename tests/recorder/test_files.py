@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import FileEvent, FileRead
@@ -52,6 +53,17 @@ def test_a_log_is_told_where_its_handler_empties_it(tmp_path: Path, mode: str, t
     )
     _watch(tmp_path, events)._look("open", (str(tmp_path / "train.log"), mode, 0), of_logging)
     assert len(events) == told
+
+
+def test_a_picture_is_the_scripts_though_a_decorator_of_torch_calls_the_package(tmp_path: Path) -> None:
+    events: list[Any] = []
+    watch = _watch(tmp_path, events)
+    watch.session.sites.is_foreign = lambda file: "torch" in file
+    picture = (str(tmp_path / "1.png"), "w", 0)
+    of_package = {"sys": sys, "__name__": "torchvision.utils"}
+    save_image = eval("lambda look, picture: look('open', picture, sys._getframe())", of_package)
+    torch.no_grad()(save_image)(watch._look, picture)
+    assert [event.path for event in events] == [picture[0]]
 
 
 def test_a_worker_tells_at_once_what_it_writes(tmp_path: Path) -> None:

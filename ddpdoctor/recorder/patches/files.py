@@ -55,8 +55,9 @@ _FOR_THEIR_CALLER = (
     "imageio",
     "soundfile",
     "torchvision.utils",
+    "torch.utils._contextlib",
 )
-"""Packages that write the file that their caller names."""
+"""Packages that write the file that their caller names, and what calls their functions without gradients."""
 _LOGGING = "logging"
 """Adds lines to files that several ranks may keep open; a file that it empties is the script's, like any other."""
 _NOT_FOR_IT = ("importlib", "matplotlib.font_manager", "matplotlib.texmanager")
