@@ -32,7 +32,7 @@ _ALLOCATION_FAILED = (
     r"|Cannot allocate memory \(12\)|_ArrayMemoryError: Unable to allocate|std::bad_alloc"
 )
 _WORKER_KILLED = r"DataLoader worker .{0,40}is killed by signal: Killed"
-_ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom|failed liveness probe"
+_ANOTHER_SENDER = r"CANCELLED|DUE TO TIME LIMIT|[Pp]reempt|oom|failed liveness probe|NOT ENDING WITH SIGNALS"
 
 
 class HostMemory(Check):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ddpdoctor.text import uncoloured
@@ -43,7 +42,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b|^\[(\d{1,6})\] $")
 """In words, or as Intel MPI and MPICH label the lines of each rank."""
 _RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
-_HOSTS = ("host", "node", "algo", "pod", "ip")
+_HOSTS = {"host": None, "node": None, "pod": None, "algo": "mpi", "ip": "pid"}
+"""And which group stands before it in the same label."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,15 @@ def strip(raw: str) -> Labelled:
         match = _LABEL.match(text)
         if match is None:
             break
-        number = _first(match, _RANKS)
-        if number:
-            rank = int(number)
-            process = process or f"{match.lastgroup}{number}"  # the innermost is not on every line
-        process = process or match["pid"] or ""
-        host = host or _first(match, _HOSTS)
+        kind = match.lastgroup
+        if kind in _HOSTS:
+            host = host or match[kind]
+            kind = _HOSTS[kind]
+        if kind is not None:
+            rank = int(match[kind]) if kind in _RANKS else rank
+            process = process or f"{kind}{match[kind]}"  # the innermost is not on every line
         text = text[match.end() :]
-    return Labelled(text, f"{host} {process}".strip(), rank, host)
-
-
-def _first(match: re.Match[str], names: Iterable[str]) -> str:
-    """What the first of these groups holds that holds anything."""
-    return next((match[name] for name in names if match[name] is not None), "")
+    return Labelled(text, f"{host} {process}" if host else process, rank, host)
 
 
 class Prefixes:

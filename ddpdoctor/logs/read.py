@@ -107,15 +107,14 @@ class _Reading:
         self._starts.append((before, stream))
         for batch in self._scanner.scan(stream.chunks):
             at = Line("", batch.place - before, stream.name, stream.rank, batch.place)
+            rank = stream.rank
             for text in _parts(batch.raw):
-                rank = self._line(text, at, batch.groups)
-                if at.rank is None and rank is not None:  # what was drawn over it has no label of its own
-                    at = replace(at, rank=rank)
+                rank = self._line(text, at, batch.groups, rank)
 
-    def _line(self, raw: str, at: Line, groups: frozenset[int]) -> int | None:
-        """Take one line; the rank that wrote it."""
+    def _line(self, raw: str, at: Line, groups: frozenset[int], rank: int | None) -> int | None:
+        """Take one line; the rank that wrote it: the given one, as what was drawn over a line, or that of its label."""
         labelled = self._prefixes.strip(raw)
-        rank = at.rank if labelled.rank is None else labelled.rank
+        rank = rank if labelled.rank is None else labelled.rank
         line = Line(labelled.text, at.number, at.file, rank, at.position)
         if labelled.host and rank is not None:
             self._hosts.setdefault(rank, labelled.host)
@@ -232,7 +231,7 @@ def _parts(raw: bytes) -> Iterator[str]:
     stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
     message = _MESSAGE.search(whole) if whole.startswith("{") and not stack else None
     shown = _unescaped(message[1], whole) if message else whole
-    for line in (*shown.rstrip("\n").split("\n"), *_unescaped(stack, "").splitlines()):
+    for line in (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ())):
         for drawn in line.split("\r"):
             for text in _apart(drawn):
                 yield text[:LONGEST_TEXT]
@@ -240,6 +239,8 @@ def _parts(raw: bytes) -> Iterator[str]:
 
 def _apart(line: str) -> list[str]:
     """The lines of ranks that ran together; what stands before the first label may be a label, too."""
+    if line.find("[rank", 1) < 0 and line.find("[default", 1) < 0:
+        return [line]
     first, *others = _RUN_TOGETHER.split(line)
     if others and len(line_prefixes.strip(first + others[0]).text) <= len(others[0]):
         return [first + others[0], *others[1:]]
