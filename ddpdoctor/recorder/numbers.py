@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _SHORT = 32
 """Integers that stand in the event itself."""
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _MOST_BYTES = 32 << 20
 """Of one process."""
 
@@ -52,8 +53,13 @@ class Numbers:
 
     def _append(self, packed: array[int]) -> None:
         path = os.path.join(self._session.folder, f"{self._name}.numbers")
-        with open(path, "ab") as file:
-            packed.tofile(file)
+        # As open() would do it in three times as long.
+        file, data = os.open(path, _APPENDING, 0o600), memoryview(packed).cast("B")
+        try:
+            while data:
+                data = data[os.write(file, data) :]
+        finally:
+            os.close(file)
         self._size += len(packed) * packed.itemsize
 
 

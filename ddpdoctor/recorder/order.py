@@ -117,10 +117,11 @@ def add_indices(indices: array[int], batch: Any) -> None:
         Unforeseen: these are no integers of Python, numpy or torch.
     """
     batch = batch if type(batch) in (list, tuple) else (batch,)
-    if not all(kind is int or kind.__module__ in ("numpy", "torch") for kind in set(map(type, batch))):
+    kinds = set(map(type, batch))
+    if not all(kind is int or kind.__module__ in ("numpy", "torch") for kind in kinds):
         raise Unforeseen  # an object of the script's own
     try:
-        indices.extend(map(operator.index, batch))
+        indices.fromlist(list(batch) if kinds == {int} else list(map(operator.index, batch)))
     except (TypeError, OverflowError):
         raise Unforeseen from None
 

@@ -56,6 +56,8 @@ class Wrapper:
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
     event: events.Wrapper | None = None
     """What was written down of it."""
+    modules: int = 0
+    """How many it had when they were last looked at."""
     trained: int = 0
     """Its forwards of training before any optimizer took a step."""
     around: set[Where | None] = field(default_factory=set)

@@ -30,6 +30,9 @@ _OFTEN = 0.25
 _LARGEST_MODEL = 256e6
 """Bytes of a model whose weights are all looked at where no optimizer of torch changes them; of a larger one few."""
 _FEW = 4
+_LONG = 256
+"""Training steps after which many modules are looked at once in each doubling: a thousand take three milliseconds."""
+_MANY_MODULES = 200
 
 
 def install(session: Session) -> None:
@@ -142,11 +145,17 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
                 event.input = text(sample(torch, first))
     if event.grad:
         event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
-        if digested or training.is_early:
+        if training.is_early or (digested and _may_walk(training.number, wrapper)):
             modules = modules_inside(ddp.module)
+            wrapper.modules = len(modules)
             event.unknown = _unknown(wrapper, ddp, modules)
             if digested:
                 _look_at_layers(torch, modules, first, event)
+
+
+def _may_walk(number: int, wrapper: Wrapper) -> bool:
+    """Whether a training step is one in which the modules of a model are looked at; the fewer the more it has."""
+    return number < _LONG or wrapper.modules < _MANY_MODULES or number & (number - 1) == 0
 
 
 @guarded

@@ -36,12 +36,14 @@ class _Losses:
 
     def watch(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Watch one function."""
-        signature = inspect.signature(original)
+        # Not by signature.bind, which takes as long as all the rest.
+        defaults = {name: value.default for name, value in inspect.signature(original).parameters.items()}
 
         def end(begun: Any, result: Any, error: BaseException | None) -> None:
             self.depth -= 1
             if error is None and self.depth == 0:
-                self._tell(name, signature, begun, result)
+                args, kwargs = begun
+                self._tell(name, {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}, result)
 
         call = watch(self.session.torch, self._begin, end)(original)
         # torch.jit.script compiles what stands here.
@@ -59,13 +61,10 @@ class _Losses:
         return args, kwargs
 
     @guarded
-    def _tell(self, name: str, signature: inspect.Signature, begun: Any, result: Any) -> None:
-        torch, (args, kwargs) = self.session.torch, begun
+    def _tell(self, name: str, given: dict[str, Any], result: Any) -> None:
+        torch = self.session.torch
         if not isinstance(result, torch.Tensor) or not result.requires_grad or self.training.in_backward:
             return
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        given = bound.arguments
         if (
             given.get("reduction") != "mean"
             or given.get("reduce") is False
