@@ -18,8 +18,8 @@ from typing import IO, Any, cast
 
 from ddpdoctor.logs.read import Stream
 
-CHUNK = 1 << 20
-"""Bytes read at once."""
+CHUNK = 1 << 16
+"""Bytes read at once; the allocator gives more than 128 KiB back to the system each time, and takes them anew."""
 STANDARD_INPUT = "-"
 NAME_OF_STANDARD_INPUT = "stdin"
 _LOOKED_AT = 8192
