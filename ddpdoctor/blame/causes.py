@@ -82,12 +82,10 @@ class NeverCame(Cause):
     """Of a message: ``send`` or ``recv``, the end at which they wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeftNoDump(NeverCame):
     """None of the ranks that did not come left a dump of its flight recorder either."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Unseen(Cause):
     """Ranks of which there is neither a stack nor a record, while the others wait."""
 
@@ -200,7 +198,6 @@ class GroupsDisagree(Cause):
     """The members, and the ranks that know these; most ranks first."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GradientsMissing(Cause):
     """Ranks came out of backward without a gradient for some parameters, so that nothing was averaged there."""
 
@@ -262,17 +259,14 @@ class GaveUp(Cause):
     """Whether it was the first collective of the group."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LateInOutput(GaveUp):
     """Ranks of the job are not among those that gave up."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class AloneInOutput(GaveUp):
     """Few ranks gave up, and the others never came to their collective."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class BusyInOutput(GaveUp):
     """The others waited in a barrier for ranks that ran until the launcher ended them."""
 
