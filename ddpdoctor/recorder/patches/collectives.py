@@ -75,6 +75,8 @@ class _Collectives:
         self.written = 0
         self.numbers: dict[int, int] = {}
         self.lines: dict[Any, list[float]] = {}
+        self.counts_own = False
+        """Whether a call inside a backward is under way: one call may lead to another, as it does in a rehearsal."""
         self.open: _Call | None = None
         """What the main thread is in, as far as it is not written down that it has begun."""
         session.writer.ticks.append(guarded(self.tell_open))
@@ -233,13 +235,17 @@ class _Collectives:
 
     def before_own(self, args: Any, kwargs: Any, caller: FrameType) -> Any:
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
-        if self.training.in_backward == 0 or not self.session.detailed or self._is_reducers(caller):
+        if self.counts_own or self.training.in_backward == 0 or not self.session.detailed:
             return None
+        if self._is_reducers(caller):
+            return None
+        self.counts_own = True
         group = self._group(args, kwargs) or self.torch.distributed.group.WORLD
         return group, sequence_number(group)
 
     def after_own(self, begun: Any) -> None:
         """It has returned."""
+        self.counts_own = False
         group, number = begun
         now = sequence_number(group)
         if number is not None and now is not None:
@@ -304,10 +310,11 @@ def _watch(
         caller = sys._getframe(1)
         if training.in_backward:
             issued = before_own(args, kwargs, caller)
-            result = original(*args, **kwargs)
-            if issued is not None:
-                after_own(issued)
-            return result
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if issued is not None:
+                    after_own(issued)
         begun = begin(name, caller, args, kwargs, differentiable)
         if begun is None:
             return original(*args, **kwargs)
