@@ -1,3 +1,4 @@
+import math
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
@@ -8,6 +9,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import skip_branch
+from ddpdoctor.trace.sync import LARGEST_STATISTIC, elements
 
 
 class StepSkipped(Check):
@@ -50,6 +52,9 @@ class StepSkipped(Check):
         backwards = {rank: len(recording.backwards) for rank, recording in recordings.items()}
         steps = {rank: recording.step_count or len(recording.steps) for rank, recording in recordings.items()}
         if len(set(steps.values())) > 1 and _equal_work(recordings, backwards):
+            most = max(steps.values())
+            if all(_gets_weights(recordings[rank]) for rank, count in steps.items() if count < most):
+                raise NotMeasured("ranks that leave updates out are sent the weights by others")
             return self._skipped(recordings, steps, backwards)
         if len(set(steps.values())) > 1:
             raise NotMeasured("ranks ran different numbers of batches")
@@ -77,6 +82,17 @@ class StepSkipped(Check):
                 }
             ),
         )
+
+
+def _gets_weights(recording: Recording) -> bool:
+    """Whether weights may be broadcast in its training, and not only before."""
+    begun = min((backward.time for backward in recording.backwards), default=math.inf)
+    return any(
+        call.time > begun
+        and "broadcast" in call.operation
+        and (call.weight_of or elements(call) > LARGEST_STATISTIC or "object" in call.operation)
+        for call in recording.collectives
+    )
 
 
 def _decided_at(recording: Recording) -> Where | None:

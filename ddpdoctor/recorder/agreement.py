@@ -39,6 +39,8 @@ class Agreement:
         self.training = Training.of(session)
         self._passes: Counter[str] = Counter()
         """Passes in which collectives were issued, by the loop's line."""
+        self._shown: dict[str, str] = {}
+        """What other ranks were last shown of each of them."""
         self._alone: set[str] = set()
         """Lines of loops that not every rank was in."""
 
@@ -70,12 +72,21 @@ class Agreement:
         return (self.training.collectives, uncounted, *numbers)
 
     def watch(self, now: Pass, limit: int) -> None:
-        """Note that a pass issues collectives, as soon as it does, for the other ranks to see."""
+        """Note that a pass issues collectives, as soon as it does, for the other ranks to see.
+
+        Also whether it goes backward and updates weights, on which it depends when a rank has seen enough: a rank may
+        leave the updates to another that sends it the weights.
+        """
         if now.shared is None and now.number >= 0 and self.clock() != now.clock:
             loop = _name(now)
             now.shared = f"{loop}-{self._passes[loop]}"
             self._passes[loop] += 1
-            self._write(self._of_pass(now.shared, self.rank()), f"{now.loader.batch_size} {limit}")
+        if now.shared is not None:
+            trains = self.session.backwards > now.backwards, self.session.steps > now.steps
+            state = f"{now.loader.batch_size} {limit} {trains}"
+            if state != self._shown.get(now.shared):
+                self._shown[now.shared] = state
+                self._write(self._of_pass(now.shared, self.rank()), state)
 
     def cuts(self, now: Pass) -> bool:
         """Whether every rank ends this pass after this batch; the same answer on all of them."""

@@ -111,7 +111,11 @@ def sync_decision(backward: Where | None, script: str) -> Where | None:
             if any(_mentions_no_sync(item) for item in node.items):
                 return _decides(backward.file, node.items[0].context_expr)
             called = {called_name(call) for call in ast.walk(node.items[0]) if isinstance(call, ast.Call)}
-            return _in_helper(script, called)
+            if helper := _in_helper(script, called):
+                return helper
+    around = [it for it in own_nodes(scope) if isinstance(it, ast.With) and _mentions_no_sync(it.items[0])]
+    if len(around) == 1:  # the forward alone is in there
+        return _decides(backward.file, around[0].items[0].context_expr)
     ahead = [it.lineno for it in own_nodes(scope) if _sets_flag(it) and it.lineno < backward.line]
     return replace(backward, line=max(ahead), columns=None) if ahead else _only(script, _sets_flag)
 

@@ -70,6 +70,12 @@ def train():
     with context(model, step):
         model(batch).backward()  # backward
 """
+FORWARD_ALONE = """\
+def generator_step():
+    with G.no_sync():  # here
+        loss = D(G(noise))
+    loss.backward()  # backward
+"""
 FLAG = """\
 model.require_backward_grad_sync = False
 for i, batch in enumerate(loader):
@@ -136,7 +142,9 @@ def test_an_update_on_every_rank_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "script", [TERNARY, VARIABLE, HELPER, FLAG], ids=["ternary", "variable", "helper", "flag"]
+    "script",
+    [TERNARY, VARIABLE, HELPER, FORWARD_ALONE, FLAG],
+    ids=["ternary", "variable", "helper", "forward", "flag"],
 )
 def test_the_line_that_decides_whether_a_backward_averages(tmp_path, script):
     file = read(tmp_path, script)
