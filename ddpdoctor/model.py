@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ddpdoctor.recorder.where import Where as Where  # noqa: PLC0414 - it belongs to the vocabulary
+from ddpdoctor.recorder.where import below_libraries as below_libraries  # noqa: PLC0414
 
 if TYPE_CHECKING:
     from ddpdoctor.figures import Section  # only pages need them

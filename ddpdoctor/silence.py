@@ -69,5 +69,5 @@ def note_of(silenced: Sequence[Finding]) -> str | None:
     """The sentence of the report that counts them; None where there are none."""
     if not silenced:
         return None
-    places = (f"{it.code} at {it.where.file}:{it.where.line}" for it in silenced if it.where)
+    places = (f"{it.code} at {it.where}" for it in silenced if it.where)
     return f"{plural(len(silenced), 'finding')} silenced by comments or per-file-ignores: {', '.join(places)}"

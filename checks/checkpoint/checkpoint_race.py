@@ -253,7 +253,7 @@ def _locks(recording: Recording, until: float) -> set[str]:
 
 
 def _line(event: Save | Load | FileEvent) -> str:
-    return f"{event.at.file}:{event.at.line}" if event.at else "an unknown line"
+    return f"{event.at}" if event.at else "an unknown line"
 
 
 def _when(save: Save, load: Load) -> str:

@@ -221,5 +221,5 @@ def _how_it_ended(rank: RankTrace) -> str:
 def _how_it_waited(rank: RankTrace) -> str:
     raised = rank.recording.raised if rank.recording else None
     if raised and raised.at:
-        return f"lost its peer at line {raised.at.line} of {raised.at.file}"
+        return f"lost its peer at {raised.at}"
     return "did not reach its end"

@@ -262,4 +262,4 @@ def _loading(shared: Round, rank: int, stream: str) -> list[Draws]:
 
 
 def _line(at: Where | None) -> str:
-    return f", {at.file}:{at.line}" if at else ""
+    return f", {at}" if at else ""

@@ -92,11 +92,7 @@ class BufferOverwritten(Check):
             where=place(trace, raised),
             evidence=(
                 *last_lines(raised),
-                *(
-                    [Evidence(f"the broadcast: {by.at.file}:{by.at.line}", where=by.at)]
-                    if by and by.at
-                    else []
-                ),
+                *([Evidence(f"the broadcast: {by.at}", where=by.at)] if by and by.at else []),
                 Evidence("buffers: " + listing(wrapper.buffers)),
             ),
             about=of_model(wrapper),

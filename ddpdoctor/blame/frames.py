@@ -10,8 +10,12 @@ from pathlib import Path
 import ddpdoctor
 from ddpdoctor.model import Where
 
-_INSTALLED = re.compile(r"^.*/(?:site-packages|lib/python3[.\d]+)/(?!.*/site-packages/)")
-_FOREIGN = re.compile(r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|^<|/ddpdoctor/recorder/|^torch/")
+_FOREIGN = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|(?:^|/)<|/bin/[\w-]+$|/ddpdoctor/recorder/|^torch/|/torch/distributed/"
+)
+_STARTS_MAIN = re.compile(r"runpy(?:\.py|>)$|/bin/[\w-]+$|/torch/multiprocessing/spawn\.py$")
+"""What a script in an installed package is started by: ``-m``, a command that pip made, ``torch.multiprocessing``."""
+_PACKAGE = re.compile(r"^.*/(?:site|dist)-packages/(?!torch/)[^/]+")
 _RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 
 
@@ -24,7 +28,7 @@ class Frame:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.function} ({short_path(self.file)}:{self.line})"
+        return f"{self.function} ({where_of(self)})"
 
 
 def is_of_recorder(file: str) -> bool:
@@ -32,17 +36,15 @@ def is_of_recorder(file: str) -> bool:
     return Path(file).is_relative_to(_RECORDER)
 
 
-def short_path(file: str) -> str:
-    """A source file as people name it: below the working directory, or below Python's libraries, else in full."""
+def from_here(file: str) -> str:
+    """A source file as findings name it: relative to the working directory where it lies below that, else in full."""
     path = Path(file)
-    if path.is_relative_to(Path.cwd()):
-        return str(path.relative_to(Path.cwd()))
-    return _INSTALLED.sub("", file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file
 
 
 def where_of(frame: Frame) -> Where:
     """The place in the source that a frame names."""
-    return Where(short_path(frame.file), frame.line, frame.function or None)
+    return Where(from_here(frame.file), frame.line, frame.function or None)
 
 
 def is_of_script(frame: Frame) -> bool:
@@ -50,10 +52,33 @@ def is_of_script(frame: Frame) -> bool:
     return not _FOREIGN.search(frame.file)
 
 
+def of_script(stack: Sequence[Frame]) -> list[int]:
+    """The positions of the script's own frames in a stack with the outermost first.
+
+    Where there is none, those of the installed package that ``-m``, a command or ``torch.multiprocessing`` started.
+    """
+    own_files = [number for number, frame in enumerate(stack) if is_of_script(frame)]
+    if own_files:
+        return own_files
+    starts = [number for number, frame in enumerate(stack) if _STARTS_MAIN.search(frame.file)]
+    started = stack[starts[-1] + 1 :] if starts else ()
+    package = _PACKAGE.match(started[0].file) if started else None
+    return [number for number, frame in enumerate(stack) if package and _is_below(frame.file, package[0])]
+
+
+def _is_below(file: str, package: str) -> bool:
+    return file == package or file.startswith(f"{package}/")
+
+
 def where_in(stack: Sequence[Frame]) -> Where | None:
     """The innermost line of the script's own, of frames with the outermost first; the innermost where none is."""
-    of_script = [frame for frame in stack if is_of_script(frame)]
-    return where_of((of_script or stack)[-1]) if stack else None
+    return (innermost_of_script(stack) or where_of(stack[-1])) if stack else None
+
+
+def innermost_of_script(stack: Sequence[Frame]) -> Where | None:
+    """The innermost line of the script's own, of frames with the outermost first."""
+    positions = of_script(stack)
+    return where_of(stack[positions[-1]]) if positions else None
 
 
 def function(frame: Frame) -> str:

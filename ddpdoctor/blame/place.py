@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
+from ddpdoctor.blame.frames import Frame, function, of_script, where_of
 from ddpdoctor.blame.standstill import Doing, Process
 from ddpdoctor.model import Where
 
@@ -159,9 +159,8 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     stack = [frame for frame in process.stack if _PYTHON.search(frame.file)]
     if not stack:
         return None
-    of_script = [number for number, frame in enumerate(stack) if is_of_script(frame)]
-    last = of_script[-1] if of_script else -1
-    where = where_of(stack[last]) if of_script else None
+    last = next(reversed(of_script(stack)), -1)
+    where = where_of(stack[last]) if last >= 0 else None
     fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
     below = stack[last + 1 :]
     kind, what = (

@@ -68,7 +68,7 @@ def verb(ranks: Iterable[int], singular: str, plural: str) -> str:
 
 def at(where: Where | None) -> str:
     """`` at train.py:12``; empty where there is none."""
-    return f" at {where.file}:{where.line}" if where else ""
+    return f" at {where}" if where else ""
 
 
 def place_phrase(place: Place | None) -> str:

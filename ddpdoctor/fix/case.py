@@ -11,7 +11,6 @@ from pathlib import Path
 
 import libcst as cst
 
-from ddpdoctor.blame.frames import short_path
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
 from ddpdoctor.fix.names import callee, calls, is_optional
@@ -44,16 +43,9 @@ class Project:
         self.texts = texts or {}
         self._sources: dict[Path, Source] = {}
         self._may_lack_group = False
-        self._installed: dict[str, str] = {}
-        """Files that are named without the folder in which packages are installed, with it."""
 
     def learn(self, trace: Trace) -> None:
-        """Learn from a run which files are installed, and whether a single process does without a process group."""
-        for recording in trace.recorded.values():
-            named = {short_path(file): file for file in recording.record.sources}
-            self._installed |= {
-                name: file for name, file in named.items() if self.folder / name != Path(file)
-            }
+        """Learn from a run where the process group is made, which says whether a single process does without."""
         for rank in trace.ranks:
             for made in rank.recording.group_events("init") if rank.recording else ():
                 with contextlib.suppress(CannotPatch):
@@ -69,7 +61,7 @@ class Project:
 
     def path(self, file: str) -> Path:
         """The absolute path of a file that a finding names."""
-        return Path(os.path.normpath(self.folder / self._installed.get(file, self._real(file))))
+        return Path(os.path.normpath(self.folder / self._real(file)))
 
     def source(self, file: str) -> Source:
         """A file that a finding names.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ddpdoctor.blame.frames import Frame, where_of
+from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
@@ -18,9 +18,6 @@ _LONGEST_QUOTE = 300
 _MOST_QUOTES = 6
 GOES_ON = 5
 """Lines of training after a line that show it to have been no end."""
-_INSTALLED = re.compile(
-    r"site-packages|dist-packages|/bin/[\w.-]+$|/lib/python3|^<|importlib|/torch/distributed/|/ddpdoctor/recorder/"
-)
 
 
 NOT_IN_OUTPUT = Skipped("the output contains nothing about it")
@@ -98,8 +95,7 @@ class Raised:
     @property
     def where(self) -> Where | None:
         """The innermost line that is the script's own: not torch's, nor another package's."""
-        frames_of_script = [frame for frame in self.frames if not _INSTALLED.search(frame.file)]
-        return where_of(frames_of_script[-1]) if frames_of_script else None
+        return innermost_of_script(self.frames)
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from types import CodeType, FunctionType, TracebackType
 from typing import Any
+
+from .where import absolute
 
 _LONGEST = 200
 """Characters of its message."""
@@ -49,7 +50,7 @@ def _own(trace: TracebackType | None, is_foreign: Callable[[str], bool]) -> list
 
 
 def _place(code: CodeType, line: int | None) -> list[Any]:
-    return [code.co_name, os.path.abspath(code.co_filename), line or code.co_firstlineno]
+    return [code.co_name, absolute(code.co_filename), line or code.co_firstlineno]
 
 
 def _message(error: Exception) -> str:

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .handled import handled
+from .where import absolute
 
 if TYPE_CHECKING:
     from .session import Session
@@ -112,4 +113,4 @@ def _innermost(frame: FrameType | None) -> list[FrameType]:
 def _plain(frame: FrameType) -> list[Any]:
     code = frame.f_code
     # A frame that another thread runs may have no line at the moment.
-    return [code.co_name, os.path.abspath(code.co_filename), frame.f_lineno or code.co_firstlineno]
+    return [code.co_name, absolute(code.co_filename), frame.f_lineno or code.co_firstlineno]

@@ -1,24 +1,65 @@
-"""Finds the user's own line: the innermost frame outside torch, site-packages, Python itself and the recorder."""
+"""Finds the user's own line: the innermost frame outside torch, Python itself, the recorder and installed packages.
+
+A script may be in an installed package itself: ``torchrun -m package.train``, or a command that pip made.
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Sequence
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
-from .where import Site
+from .where import Site, absolute
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
+_COMMAND = re.compile(r"^from (\w+)[\w.]* import \w+$", re.MULTILINE)
+"""In what pip writes for an entry point: the package that it belongs to."""
+_LARGEST_COMMAND = 2048
+"""Bytes."""
 
 
 def _python_itself() -> tuple[str, ...]:
     places = (sysconfig.get_paths().get(name) for name in ("stdlib", "platstdlib"))
     return tuple(place + os.sep for place in places if place)
+
+
+_PYTHON = _python_itself()
+
+
+def _installed_script() -> str | None:
+    """The installed package, or the file in one, that was started; empty for none, None while nobody knows it."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if file is None:
+        return None
+    place = os.path.abspath(file)
+    package = _PACKAGE.match(place)
+    if package is None:
+        return _package_of_command(place)
+    return package[0] if getattr(main, "__spec__", None) is not None else place
+
+
+def _package_of_command(place: str) -> str | None:
+    """The installed package of a command that pip made; empty where it is none, None until it was imported."""
+    try:
+        if place.endswith(".py") or os.path.getsize(place) > _LARGEST_COMMAND:
+            return ""
+        with open(place, encoding="utf-8") as file:
+            imports = _COMMAND.search(file.read())
+    except (OSError, UnicodeDecodeError):
+        return ""
+    if imports is None:
+        return ""
+    origin = getattr(sys.modules.get(imports[1]), "__file__", None)
+    package = _PACKAGE.match(os.path.abspath(origin)) if origin else None
+    return package[0] if package else "" if origin else None
 
 
 def _columns(code: CodeType, line: int, instruction: int) -> tuple[int, int] | None:
@@ -45,8 +86,10 @@ class Sites:
     """Places in code."""
 
     def __init__(self, torch_folder: str) -> None:
-        self._foreign = (torch_folder + os.sep, _HERE + os.sep, *_python_itself())
+        self._torch_and_here = (torch_folder + os.sep, _HERE + os.sep)
         self._is_foreign: dict[str, bool] = {}
+        self._own: str | None = None
+        """The installed package, or the file in one, that is the script; empty for none, None while nobody knows."""
         self._known: dict[tuple[CodeType, int], Site] = {}
         self.fresh: list[Site] = []
         """Places that nobody has written down yet."""
@@ -55,14 +98,22 @@ class Sites:
         """Whether code in this file is somebody else's than the user's."""
         known = self._is_foreign.get(file)
         if known is None:
-            known = self._is_foreign[file] = self._look(file)
+            known = self._look(file)
+            if not known or self._own is not None:
+                self._is_foreign[file] = known
         return known
 
     def _look(self, file: str) -> bool:
         if file.startswith("<"):
             return True
         place = os.path.abspath(file)
-        return place.startswith(self._foreign) or any(part in place for part in _FOREIGN_PARTS)
+        if place.startswith(self._torch_and_here):
+            return True
+        if not any(part in place for part in _FOREIGN_PARTS):
+            return place.startswith(_PYTHON)
+        if self._own is None:
+            self._own = _installed_script()
+        return not (self._own and (place == self._own or place.startswith(self._own + os.sep)))
 
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
         """The place from which the user's code came to the caller; None where there is none.
@@ -71,18 +122,14 @@ class Sites:
             handed_on: what a function may have been given only to pass it on; then the place is its caller's.
         """
         frame: FrameType | None = sys._getframe(1)
-        innermost = outermost_script = None
+        innermost = None
         while frame is not None:
             if not self.is_foreign(frame.f_code.co_filename):
                 innermost = innermost or frame
                 if not (handed_on and _was_given(frame, handed_on)):
                     return self.site(frame.f_code, frame.f_lineno, frame.f_lasti)
-            if frame.f_globals.get("__name__") == "__main__":
-                outermost_script = frame
             frame = frame.f_back
-        # A script that is itself installed, run by -m.
-        place = innermost or outermost_script
-        return self.site(place.f_code, place.f_lineno, place.f_lasti) if place is not None else None
+        return self.site(innermost.f_code, innermost.f_lineno, innermost.f_lasti) if innermost else None
 
     def library(self) -> str:
         """The module of the installed package that the user's code called on the way to the caller; empty for none."""
@@ -96,7 +143,7 @@ class Sites:
 
     def _is_installed(self, file: str) -> bool:
         """Whether code in this file belongs to a package beside torch and this one."""
-        return not file.startswith(self._foreign[:2]) and any(part in file for part in _FOREIGN_PARTS)
+        return not file.startswith(self._torch_and_here) and any(part in file for part in _FOREIGN_PARTS)
 
     def site(self, code: CodeType, line: int, instruction: int) -> Site:
         """A place, the same one for the same instruction each time."""
@@ -104,7 +151,7 @@ class Sites:
         known = self._known.get(key)
         if known is None:
             function = getattr(code, "co_qualname", code.co_name)
-            file, columns = os.path.abspath(code.co_filename), _columns(code, line, instruction)
+            file, columns = absolute(code.co_filename), _columns(code, line, instruction)
             known = Site(file, line, function, len(self._known), columns=columns)
             self._known[key] = known
             self.fresh.append(known)

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass, field
+
+_INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]+)/(?!.*/(?:site|dist)-packages/)")
+
+
+def below_libraries(file: str) -> str:
+    """A file as people name it: one of an installed package, or of Python, without the folder that holds them all."""
+    return _INSTALLED.sub("", file)
+
+
+def absolute(file: str) -> str:
+    """The absolute path of a file that code was compiled from; ``<string>`` and its like are none, and stay."""
+    return file if file.startswith("<") else os.path.abspath(file)
 
 
 @dataclass(frozen=True)
@@ -14,6 +28,10 @@ class Where:
     function: str | None = None
     columns: tuple[int, int] | None = field(default=None, compare=False, kw_only=True)
     """First and end of the expression on the line, in bytes of UTF-8, where Python knows it (from 3.11 on)."""
+
+    def __str__(self) -> str:
+        file = below_libraries(self.file)
+        return file if self.line is None else f"{file}:{self.line}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from urllib.parse import quote as percent_encode
 
-from ddpdoctor.model import Report, Where
+from ddpdoctor.model import Report, Where, below_libraries
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Places:
         for folder in (self.working, self.script):
             if folder is not None and path.is_absolute() and path.is_relative_to(folder):
                 return str(path.relative_to(folder))
-        return file
+        return below_libraries(file)
 
     def in_repository(self, file: str) -> str:
         """A file, relative to the repository that a CI job has checked out, where it lies below it."""

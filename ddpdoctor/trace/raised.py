@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ddpdoctor.blame.frames import Frame, is_of_script, where_of
+from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
@@ -89,8 +89,7 @@ def innermost(traceback: str) -> Where | None:
         Frame(match["function"] or "", match["file"], int(match["line"]))
         for match in _FRAME.finditer(traceback)
     ]
-    of_script = [frame for frame in frames if is_of_script(frame)]
-    return where_of(of_script[-1]) if of_script else None
+    return innermost_of_script(frames)
 
 
 def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ddpdoctor.blame.frames import short_path
+from ddpdoctor.blame.frames import from_here
 from ddpdoctor.recorder.events.decode import Malformed, decode, head
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.where import Site, Where
@@ -54,7 +54,7 @@ class Record:
         for _, place in self._read(Site):
             self.sources.add(place.file)
             self._sites[place.number] = Where(
-                short_path(place.file), place.line, place.function, columns=place.columns
+                from_here(place.file), place.line, place.function, columns=place.columns
             )
 
     @classmethod

@@ -1,6 +1,8 @@
 """Frames of stacks: which of them a finding names."""
 
-from ddpdoctor.blame.frames import Frame, where_in
+import pytest
+
+from ddpdoctor.blame.frames import Frame, innermost_of_script, where_in
 
 SCRIPT = Frame("train", "/home/me/train.py", 12)
 CALLBACK = Frame("on_batch_end", "/home/me/callbacks.py", 5)
@@ -16,3 +18,32 @@ def test_a_line_of_the_script_is_named_before_those_of_libraries():
 def test_without_a_line_of_the_script_the_innermost_is_named():
     assert where_in((FRAMEWORK, TORCH)).line == 979
     assert where_in(()) is None
+
+
+PACKAGES = "/opt/venv/lib/python3.11/site-packages"
+STARTS = {
+    "-m": Frame("_run_code", "<frozen runpy>", 88),
+    "-m, Python 3.10": Frame("_run_code", "/usr/lib/python3.10/runpy.py", 86),
+    "a command": Frame("<module>", "/opt/venv/bin/acme-train", 8),
+    "mp.spawn": Frame("_wrap", f"{PACKAGES}/torch/multiprocessing/spawn.py", 90),
+}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
+def test_of_a_script_in_an_installed_package_the_innermost_line_of_that_package_is_named(start):
+    stack = (
+        start,
+        Frame("main", f"{PACKAGES}/acme/cli.py", 9),
+        Frame("fit", f"{PACKAGES}/lightning/trainer.py", 600),
+        Frame("training_step", f"{PACKAGES}/acme/module.py", 33),
+        Frame("barrier", f"{PACKAGES}/acme_tools/barrier.py", 2),
+        TORCH,
+    )
+    where = innermost_of_script(stack)
+    assert (where.file, where.line) == (f"{PACKAGES}/acme/module.py", 33)
+    assert str(where) == "acme/module.py:33"
+
+
+def test_a_process_of_a_framework_has_no_line_of_a_script():
+    worker = Frame("<module>", f"{PACKAGES}/ray/_private/workers/default_worker.py", 300)
+    assert innermost_of_script((worker, FRAMEWORK, TORCH)) is None

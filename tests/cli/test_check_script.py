@@ -261,6 +261,20 @@ def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> 
         assert shown_there in page
 
 
+def test_lines_of_a_script_in_an_installed_package_are_named(tmp_path: Path) -> None:
+    """As in a container into which ``pip install .`` has put it."""
+    package = tmp_path / "site-packages" / "acme"
+    package.mkdir(parents=True)
+    training = textwrap.indent(textwrap.dedent(GROUP) + textwrap.dedent(TRAINING), "    ")
+    loop = package / "engine.py"
+    loop.write_text(f"def fit():\n{training}")
+    (package / "train.py").write_text("from acme import engine\n\nengine.fit()\n")
+    finding = only_finding(check(tmp_path, "-m", "acme.train", PYTHONPATH=str(package.parent)))
+    assert finding["code"] == "DD103"
+    at = (finding["where"]["file"], finding["where"]["line"], finding["where"]["function"])
+    assert at == ("site-packages/acme/engine.py", line_of(loop, "for x, y"), "fit")
+
+
 def test_a_group_that_breaks_keeps_the_script_from_running(tmp_path: Path) -> None:
     write(tmp_path, f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     done = ddpdoctor(

@@ -1,19 +1,14 @@
 """What of a user's files can be changed, and that everything else stays as it is, byte for byte."""
 
-from dataclasses import replace
-
 import pytest
 
+from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.patches import patch_of
 from ddpdoctor.fix.propose import Case
-from ddpdoctor.recorder.events.schema import encode
-from ddpdoctor.recorder.where import Site
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.record import Record
 from tests.fix.cases import finding_at
-from tests.support.recordings import recording, trace
 
 LOOP = "for epoch in range(2):\n    # all batches\n    for x in loader:  # here\n        step(x)\n"
 AFTER = LOOP.replace("    # all", "    loader.sampler.set_epoch(epoch)\n    # all")
@@ -69,16 +64,13 @@ def test_installed_packages_are_left_alone(tmp_path):
         set_epoch(LOOP.encode(), tmp_path, "lib/site-packages/trainer/loop.py")
 
 
-def test_an_installed_file_is_none_of_the_working_directory(tmp_path):
-    """Findings name it without the folder of packages, as a file may be named that was not run."""
+def test_an_installed_file_is_none_of_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "trainer").mkdir()
     (tmp_path / "trainer" / "loop.py").write_text(LOOP)
-    site = Site("/venv/lib/python3.11/site-packages/trainer/loop.py", 3, "main", 0)
-    record = Record([f"{encode(site, 1.0)}\n".encode()])
-    project = Project(tmp_path)
-    project.learn(trace({0: replace(recording(0), record=record)}))
+    monkeypatch.chdir(tmp_path)
+    named = where_of(Frame("main", "/venv/lib/python3.11/site-packages/trainer/loop.py", 3)).file
     with pytest.raises(CannotPatch, match=r"loop\.py belongs to an installed package"):
-        project.source("trainer/loop.py")
+        Project(tmp_path).source(named)
 
 
 def test_what_changed_since_the_run_is_refused(tmp_path):

@@ -1,7 +1,9 @@
 """Places in the user's code."""
 
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -50,3 +52,61 @@ def test_a_function_that_hands_on_what_it_was_given_is_passed_over(sites):
         sites.here(("of the module",)).function
         == test_a_function_that_hands_on_what_it_was_given_is_passed_over.__name__
     )
+
+
+COMMAND = """#!/usr/bin/python3
+import re
+import sys
+from acme.cli import app
+if __name__ == '__main__':
+    sys.exit(app())
+"""
+
+
+def started(monkeypatch, file: str | None, spec: ModuleSpec | None = None) -> None:
+    """Let this be what the process runs."""
+    main = ModuleType("__main__")
+    main.__spec__ = spec
+    if file is not None:
+        main.__file__ = file
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+
+def test_a_package_that_dash_m_starts_is_the_users_and_others_are_not(sites, monkeypatch):
+    packages = "/usr/lib/python3/site-packages"
+    started(monkeypatch, None)
+    assert sites.is_foreign(f"{packages}/acme/engine.py")  # nobody knows it yet: -m imports parents first
+    started(monkeypatch, f"{packages}/acme/train/__main__.py", ModuleSpec("acme.train.__main__", None))
+    assert not sites.is_foreign(f"{packages}/acme/engine.py")
+    assert sites.is_foreign(f"{packages}/acme_tools/engine.py")
+    assert sites.is_foreign("/nowhere/torch/nn/functional.py")
+    assert not sites.is_foreign("/home/me/plugin.py")
+
+
+def test_a_script_among_packages_that_was_started_by_its_path_is_the_users_alone(sites, monkeypatch):
+    packages = "/opt/lib/python3.11/dist-packages"
+    started(monkeypatch, f"{packages}/ray/worker.py")
+    assert not sites.is_foreign(f"{packages}/ray/worker.py")
+    assert sites.is_foreign(f"{packages}/ray/train.py")
+
+
+def test_a_command_that_pip_made_belongs_to_its_package(sites, monkeypatch, tmp_path):
+    packages = tmp_path / "site-packages"
+    (tmp_path / "acme-train").write_text(COMMAND)
+    started(monkeypatch, str(tmp_path / "acme-train"))
+    assert sites.is_foreign(f"{packages}/acme/engine.py")  # it has not imported its package yet
+    acme = ModuleType("acme")
+    acme.__file__ = f"{packages}/acme/__init__.py"
+    monkeypatch.setitem(sys.modules, "acme", acme)
+    assert not sites.is_foreign(f"{packages}/acme/engine.py")
+    assert sites.is_foreign(f"{packages}/lightning/engine.py")
+
+
+def test_a_script_of_the_users_own_leaves_packages_foreign(sites, monkeypatch, tmp_path):
+    (tmp_path / "train.py").write_text("from acme.cli import app\n")
+    started(monkeypatch, str(tmp_path / "train.py"))
+    assert sites.is_foreign(f"{tmp_path}/site-packages/acme/engine.py")
+
+
+def test_text_without_a_file_keeps_its_name(sites):
+    assert eval(compile("sites.site((lambda: 0).__code__, 1, 0)", "<string>", "eval")).file == "<string>"

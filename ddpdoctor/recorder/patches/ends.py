@@ -18,7 +18,7 @@ from typing import Any
 from ..events.process import Exit, Raised
 from ..guard import guarded
 from ..session import Session
-from ..where import Where
+from ..where import Where, absolute
 
 _LONGEST_MESSAGE = 8000
 _MOST_FRAMES = 60
@@ -102,7 +102,7 @@ def _name(error: BaseException) -> str:
 def _frames(trace: TracebackType | None) -> Iterator[Where]:
     while trace is not None:
         code = trace.tb_frame.f_code
-        yield Where(os.path.abspath(code.co_filename), trace.tb_lineno, code.co_name)
+        yield Where(absolute(code.co_filename), trace.tb_lineno, code.co_name)
         trace = trace.tb_next
 
 
