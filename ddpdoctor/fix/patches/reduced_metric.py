@@ -30,10 +30,11 @@ def apply(case: Case) -> str:
         return "the mean over ranks for the scheduler"
     chooses = isinstance(statement, cst.If)
     guard = rank_guard(source, statement.body if chooses else statement)
-    if guard is None:
+    if guard is None and not _calls_helper(source, statement):
         raise CannotPatch("the number is used under no condition by rank")
     used = metrics(source, statement.test)[:1] if chooses else metrics(source, statement)
-    names = metrics(source, guard.test)[:1] or used or metrics(source, guard)
+    names = (metrics(source, guard.test)[:1] if guard else []) or used or metrics(source, guard or statement)
+    guard = guard or statement
     if not names:
         raise CannotPatch("the metric is not a variable")
     quotient = _quotient(source, guard, names)
@@ -42,6 +43,12 @@ def apply(case: Case) -> str:
     at = source.statement(quotient) if quotient is not None else guard
     source.insert_before(at, means(source, at, names))
     return f"the mean of {', '.join(names)} over ranks"
+
+
+def _calls_helper(source: Source, statement: Node) -> bool:
+    """Whether a function of the script prints or keeps the number: then the condition by rank stands in there."""
+    functions = {function.name.value for function in source.all(cst.FunctionDef)}
+    return any(callee(source, call) in functions for call in source.all(cst.Call, within=statement))
 
 
 def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
