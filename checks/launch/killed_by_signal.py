@@ -70,8 +70,8 @@ _FIX_OF_SLURM = (
     "request a longer --time, or save checkpoints at intervals and use --requeue"
 )
 _WHY_OF_SCHEDULER = (
-    "The job was stopped from outside: at its time limit, for another job, or by a person. Its last lines before "
-    "that show whether it made progress or hung."
+    "The job was stopped from outside: at its time limit, for another job, by a health check or a person. Its "
+    "last lines before that show whether it made progress or hung."
 )
 _FIX_OF = {
     "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",

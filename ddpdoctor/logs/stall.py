@@ -21,6 +21,8 @@ _TRAINING_STEPS = re.compile(r"(?i)loss|\blr=|\bepoch:? ?\d+[^|]{0,20}\d%")
 _EVALUATION = re.compile(
     r"(?i)\b(?:val|valid|validat\w*|eval\w*|test\w*|predict\w*|infer\w*|generat\w*)\b[^|]{0,40}\d%"
 )
+_WITHOUT_WORDS = re.compile(r"\s*\d+%\|.*(?:it/s|s/it)\b")
+"""A bar of iterations that says no more of them, such as that of transformers' Trainer."""
 _MOST_SOURCES = 6
 """Lines on which a finding rests."""
 _MISSED = re.compile(
@@ -182,8 +184,10 @@ def _named_missing(text: str) -> list[int]:
 def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progress | None:
     """The progress bar that had run for about as long as the others waited, and was not done."""
     limits = (limit,) if limit else _DEFAULT_TIMEOUTS
+    trained = any((wait.sequence or 0) > 1 for wait in log.waits)
     for bar in log.progress:
-        alone = bar.line.rank not in waiting and not _of_training(bar.line.text)
+        of_training = _of_training(bar.line.text) or (trained and _WITHOUT_WORDS.match(bar.line.text))
+        alone = bar.line.rank not in waiting and not of_training
         long = bar.seconds is not None and any(_as_long(bar.seconds, limit) for limit in limits)
         if alone and long and (bar.done < bar.total or not bar.total):
             return bar
