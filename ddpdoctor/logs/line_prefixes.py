@@ -55,13 +55,13 @@ class Labelled:
     """What stood before it, as far as it tells one process from another."""
     rank: int | None = None
     host: str = ""
-    """The host, container or pod that the labels name."""
+    """The host, container or pod that the labels name; empty where the rank may be one among those of its node."""
 
 
 def strip(raw: str) -> Labelled:
     """The line as its process wrote it, and which process that was as far as the labels tell."""
     text = uncoloured(raw)
-    process, rank, host = "", None, ""
+    process, rank, host, local = "", None, "", False
     for _ in range(_MOST_LABELS):
         match = _LABEL.match(text)
         if match is None:
@@ -72,9 +72,10 @@ def strip(raw: str) -> Labelled:
             kind = _HOSTS[kind]
         if kind is not None:
             rank = int(match[kind]) if kind in _RANKS else rank
+            local = kind == "rank" and not match[0].startswith("[rank")
             process = process or f"{kind}{match[kind]}"  # the innermost is not on every line
         text = text[match.end() :]
-    return Labelled(text, f"{host} {process}" if host else process, rank, host)
+    return Labelled(text, f"{host} {process}" if host else process, rank, "" if local else host)
 
 
 class Prefixes:

@@ -194,7 +194,7 @@ class Log:
     cut_off: Line | None = None
     """The last line, where it is in the middle of a traceback."""
     host_of: Mapping[int, str] = field(default_factory=dict)
-    """By rank, the host, container or pod that a launcher's summary, a prefix or NCCL names for it."""
+    """By rank, the host, container or pod that a launcher's summary or a prefix names for it."""
 
     def find(self, *patterns: str) -> tuple[Line, ...]:
         """The lines in which any of these regular expressions is found, in order."""

@@ -146,8 +146,6 @@ class _Reading:
         if match is None:
             return
         process = match[1] or ""
-        if process and line.rank is not None:
-            self._hosts.setdefault(line.rank, process.partition(":")[0])
         known = process in self._nccl or len(self._nccl) < MOST_PROCESSES
         if known and len(self._nccl[process]) < MOST_NCCL_LINES:
             self._nccl[process].append(line.text)

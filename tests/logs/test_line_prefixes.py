@@ -72,6 +72,12 @@ def test_the_host_that_a_prefix_names_is_told(prefix, host):
     assert Evidence(f"on host {host}", (1,)) in finding.evidence
 
 
+@pytest.mark.parametrize("prefix", ["node1: [default1]:", "1: gpu-7:4101:4300 [1] NCCL WARN x\n1: "])
+def test_the_number_of_a_rank_on_its_node_tells_no_host(prefix):
+    finding, *_ = explained("".join(prefix + line + "\n" for line in RAISED.splitlines()))
+    assert not any("on host" in row.text for row in finding.evidence)
+
+
 def test_the_host_of_a_rank_in_the_launchers_summary_is_told():
     assert (
         Evidence("on host node-a", (1,)) in explained(raised(1, "KeyError", "'cat'") + summary(1))[0].evidence
