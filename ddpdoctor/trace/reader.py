@@ -52,12 +52,34 @@ def _read_run(folder: Path, until: float) -> Recorded:
 def _sort(recordings: list[Recording]) -> Recorded:
     ranks: dict[int, Recording] = {}
     # After a restart the last counts; where several took one rank, it is those that were given another that went wrong.
-    for recording in sorted(recordings, key=lambda it: (_took_another(it), it.started)):
+    last = _of_last_attempt(recordings)
+    for recording in sorted(last, key=lambda it: (_took_another(it), it.started)):
         if recording.rank is not None and (recording.groups or recording.rank not in ranks):
             ranks[recording.rank] = recording
     others = (recording for recording in recordings if recording.rank is None)
     others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
     return Recorded(dict(sorted(ranks.items())), tuple(others))
+
+
+def _of_last_attempt(recordings: list[Recording]) -> list[Recording]:
+    """Without those that had ended when their launcher started another process in their place.
+
+    With fewer hosts, or hosts in another order, torchrun gives the same place another rank.
+    """
+    latest: dict[object, Recording] = {}
+    for recording in sorted(recordings, key=lambda it: it.started):
+        latest[_place(recording)] = recording
+    return [
+        recording
+        for recording in recordings
+        if _place(recording) is None or recording.last >= latest[_place(recording)].started
+    ]
+
+
+def _place(recording: Recording) -> tuple[str, int, str] | None:
+    """The local rank that a launcher gave a process, with the launcher."""
+    local, start = recording.environ.get("LOCAL_RANK"), next(iter(recording.events(Start)), None)
+    return (recording.host, start.parent, local) if local and start else None
 
 
 def _took_another(recording: Recording) -> bool:

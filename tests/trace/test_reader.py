@@ -34,6 +34,29 @@ def test_of_several_that_took_one_rank_it_is_the_one_that_was_given_another(tmp_
     assert {rank: one.environ["RANK"] for rank, one in ranks.items()} == {0: "1", 1: "0"}
 
 
+def place(folder, pid, *, rank, local, began, ended, parent=5):
+    """The record of a process at a place of a launcher."""
+    environ = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "4"}
+    start = records.start(pid, began, parent=parent, **environ)
+    records.write(folder / f"{pid}.jsonl", start, GroupEvent("init", ended, None, rank=rank, size=4))
+
+
+def test_after_a_restart_by_which_a_host_has_other_ranks_those_count(tmp_path):
+    """As where the first host was lost, and torchrun goes on with fewer."""
+    for local in (0, 1):
+        place(tmp_path, 10 + local, rank=2 + local, local=local, began=1.0, ended=4.0)
+        place(tmp_path, 20 + local, rank=local, local=local, began=6.0, ended=9.0)
+    assert {rank: recording.pid for rank, recording in read_run(tmp_path).ranks.items()} == {0: 20, 1: 21}
+
+
+def test_processes_that_run_at_one_time_are_of_one_attempt_whatever_they_call_themselves(tmp_path):
+    """As where one shell starts the ranks of two hosts that are none."""
+    for rank in (0, 1):
+        place(tmp_path, 10 + rank, rank=rank, local=0, began=1.0 + rank, ended=9.0)
+        place(tmp_path, 20 + rank, rank=2 + rank, local=0, began=12.0, ended=15.0, parent=6 + rank)
+    assert read_run(tmp_path).ranks.keys() == {0, 1, 2, 3}
+
+
 def test_a_record_whose_secrets_were_masked_is_read_as_it_was(tmp_path):
     environ = {"RANK": "0", "API_TOKEN": "f4c3b00c5ec7e7"}
     raised = Raised("ValueError", f"refused {environ['API_TOKEN']}", 2.0)
