@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Generic, TypeAlias
 
+from ddpdoctor.blame.frames import from_here
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import FileEvent, Load, PathAsked, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
@@ -43,7 +44,7 @@ class Recording:
     host: str = ""
     torch: str = ""
     script: str = ""
-    """The main script, absolute; the module's name for ``-m``."""
+    """The main script, as lines of it name its file; ``-m`` where it was not known yet."""
     started: float = 0.0
     clock: float = 0.0
     """What makes one of its times, which are its host's, into seconds since the epoch."""
@@ -199,7 +200,7 @@ def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
         pid=start.pid,
         host=start.host,
         torch=start.torch,
-        script=start.script,
+        script=from_here(start.script),
         started=start.time,
         clock=start.began / 1e9 - start.time,
         environ=start.environ,
