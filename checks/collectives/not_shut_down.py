@@ -63,9 +63,12 @@ class NotShutDown(Check):
 
     def _as_written(self, trace: Trace) -> Judgement:
         """Of a script that was stopped before its end: whether its files destroy the group at all."""
-        joined = {rank: recording.group_events("init") for rank, recording in trace.recordings().items()}
+        recordings = trace.recordings()
+        if not any(recording.exit and recording.exit.how == "shortened" for recording in recordings.values()):
+            raise NotMeasured(trace.broken or "no rank told how its script ended")
+        joined = {rank: recording.group_events("init") for rank, recording in recordings.items()}
         init = next((events[0].at for events in joined.values() if events), None)
-        script = next(iter(trace.recordings().values())).script
+        script = next(iter(recordings.values())).script
         if trace.broken or init is None or not _lacks_the_call(script, init):
             raise NotMeasured(trace.broken or "the script was stopped before its end")
         return self.info("no file of the script calls destroy_process_group", ranks=tuple(joined), where=init)

@@ -1,5 +1,6 @@
 """A script that was cut short: whether its files destroy the process group is read in them."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -14,21 +15,27 @@ CHECK = [check for check in registry.select(Source.RUN) if check.code == "DD310"
 SCRIPT = "import torch.distributed as dist\nfrom parts.setup import *\n\n\ndist.init_process_group('gloo')\n"
 
 
-def headlines(folder: Path, script: str, module: str = "") -> list[str]:
+SHORTENED = Exit("shortened", 9.0)
+
+
+def headlines(folder: Path, script: str, module: str = "", end: Exit | None = SHORTENED) -> list[str]:
     (folder / "parts").mkdir()
     (folder / "train.py").write_text(script)
     (folder / "parts" / "setup.py").write_text(module)
     file = str(folder / "train.py")
     made = GroupEvent("init", 0.0, Where(file, 5, "<module>"), "gloo", 0, 2)
-    trace = recorded(
-        change=lambda _, it: replace(it, script=file, groups=(made,), exit=Exit("shortened", 9.0))
-    )
-    (verdict,) = judge(Source.RUN, CHECK, trace, print)
+    trace = recorded(change=lambda _, it: replace(it, script=file, groups=(made,), exit=end))
+    ranks = tuple(dataclasses.replace(rank, finished=True) for rank in trace.ranks)
+    (verdict,) = judge(Source.RUN, CHECK, dataclasses.replace(trace, ranks=ranks), print)
     return [finding.headline for finding in verdict.findings]
 
 
 def test_no_file_of_it_destroys_the_group(tmp_path):
     assert headlines(tmp_path, SCRIPT) == ["no file of the script calls destroy_process_group"]
+
+
+def test_of_a_process_that_left_without_a_word_as_a_forked_one_does_nothing_is_said(tmp_path):
+    assert headlines(tmp_path, SCRIPT, end=None) == []
 
 
 @pytest.mark.parametrize(
