@@ -8,7 +8,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
-PLAIN = ("RandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
+PLAIN = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
 """Samplers that frameworks replace by their equal for several ranks, which is what one wants of them."""
 
 

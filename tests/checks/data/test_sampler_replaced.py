@@ -28,7 +28,7 @@ def test_a_weighted_sampler_that_was_replaced():
     assert finding.where == where(40)
 
 
-@pytest.mark.parametrize("name", [None, "RandomSampler", "SequentialSampler"])
+@pytest.mark.parametrize("name", [None, "RandomSampler", "SequentialSampler", "SeedableRandomSampler"])
 def test_a_plain_sampler_is_replaced_as_one_wants(name):
     passed("DD110", Source.RUN, replaced(name))
 
