@@ -55,7 +55,11 @@ _OF_THE_PROGRAM = (
     "ImportError",
     "ModuleNotFoundError",
 )
-"""Exceptions that a rank does not raise because another one has failed."""
+"""Exceptions that a rank rarely raises because another one has failed."""
+_OF_NOTHING = re.compile(r"\bNone(?:Type)?\b")
+"""In the message of an exception about what was not there: another rank may have failed to send it."""
+_MOST_ERRORS = 3
+"""Findings about one run, of ranks that failed by different mistakes."""
 _LAST_ERROR = "Last error:"
 """In NCCL's message, above its most specific line."""
 _LAST_LINES = 10
@@ -138,9 +142,7 @@ class RankFailedFirst(StandstillCheck):
             raise NotMeasured(trace.broken)
         if first is None:
             return [self._launcher_failed(trace)]
-        return [
-            self._failed_in_run(trace, rank) for rank in (first, *_with_errors_of_their_own(trace, first))
-        ]
+        return [self._failed_in_run(trace, rank) for rank in _with_errors_of_their_own(trace, first)]
 
     def examine_log(self, log: Log) -> Judgement:
         first = first_cause(log)
@@ -195,7 +197,7 @@ class RankFailedFirst(StandstillCheck):
         )
 
     def _failed_in_run(self, trace: Trace, first: RankTrace) -> Finding:
-        alike = tuple(rank.rank for rank in trace.ranks if rank.broke and _how(rank) == _how(first))
+        alike = tuple(rank.rank for rank in trace.ranks if rank.broke and _error(rank) == _error(first))
         apart = {rank.rank for rank in trace.ranks if _is_error_of_the_program(rank)}
         others = [rank.rank for rank in trace.ranks if rank.rank not in {*alike, *apart}]
         output = first.failure.traceback.rstrip() if first.failure else _last_output(first)
@@ -280,15 +282,27 @@ def _how(rank: RankRecord | RankTrace) -> str:
 
 
 def _is_error_of_the_program(rank: RankTrace) -> bool:
-    if rank.failure is None or rank.fault_of_rehearsal:
+    if rank.failure is None or rank.fault_of_rehearsal or rank.is_victim:
         return False
-    return as_raised(rank.failure.type, rank.failure.message)[0] in _OF_THE_PROGRAM
+    raised = rank.recording.raised if rank.recording is not None else None
+    kind, message = as_raised(rank.failure.type, rank.failure.message)
+    handled_another = raised is not None and bool(raised.causes)
+    return kind in _OF_THE_PROGRAM and not handled_another and not _OF_NOTHING.search(message)
+
+
+def _error(rank: RankTrace) -> object:
+    """What ranks that fail alike have in common; the message of the same mistake may name a rank or a path."""
+    if rank.failure is None or not _is_error_of_the_program(rank):
+        return _how(rank)
+    return as_raised(rank.failure.type, rank.failure.message)[0], _place(rank)
 
 
 def _with_errors_of_their_own(trace: Trace, first: RankTrace) -> list[RankTrace]:
-    """Of each other exception that the first rank's failure does not explain, the first rank that raised it."""
-    by_exception = {_how(rank): rank for rank in reversed(trace.ranks) if _is_error_of_the_program(rank)}
-    return [rank for how, rank in by_exception.items() if how != _how(first)]
+    """The first rank to fail, and the first one of each other exception that its failure does not explain."""
+    by_error = {_error(first): first}
+    for rank in filter(_is_error_of_the_program, trace.ranks):
+        by_error.setdefault(_error(rank), rank)
+    return list(by_error.values())[:_MOST_ERRORS]
 
 
 def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:

@@ -1,5 +1,7 @@
 """DD301 and DD304 on a training run."""
 
+import pytest
+
 from ddpdoctor.cli.notes import unfinished
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Finding, Source
@@ -37,6 +39,28 @@ def test_an_error_of_the_program_is_no_consequence_of_another_rank():
     assert (first.ranks, second.ranks) == ((1,), (0,))
     assert "errors of ranks 2-3 afterwards are consequences" in first.why
     assert second.headline.startswith("rank 0 failed with AttributeError")
+
+
+@pytest.mark.parametrize(
+    ("message", "causes"),
+    [
+        ("'NoneType' object is not subscriptable", ()),
+        ("'Trainer' object has no attribute 'writer'", (f"RuntimeError: {CLOSED_BY_PEER}",)),
+        (f"cannot parse {CLOSED_BY_PEER!r}", ()),
+    ],
+)
+def test_an_error_about_what_a_failed_rank_did_not_send_is_a_consequence(message, causes):
+    raised = Raised("TypeError", message, 2.0, at=where(12), causes=causes)
+    victim = replace(failed(1, message, time=2.0, kind="TypeError"), recording=recording(1, raised=raised))
+    trace = broken(failed(0, "no such key", time=1.0, kind="KeyError"), victim)
+    finding = only_finding("DD304", Source.RUN, trace)
+    assert finding.ranks == (0,)
+    assert "The errors of rank 1 afterwards" in finding.why
+
+
+def test_one_mistake_is_one_finding_whatever_rank_its_message_names():
+    ranks = (failed(rank, f"no attribute 'shard_{rank}'", kind="AttributeError") for rank in range(4))
+    assert only_finding("DD304", Source.RUN, broken(*ranks)).ranks == (0, 1, 2, 3)
 
 
 def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
