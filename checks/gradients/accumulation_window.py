@@ -11,7 +11,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import enclosing_function, lines, own_nodes, parsed
+from ddpdoctor.trace.syntax import Scope, enclosing_function, lines, own_nodes, parsed
 from ddpdoctor.trace.training import TrainingStep
 
 _FIX = (
@@ -20,6 +20,8 @@ _FIX = (
     "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
     "    optimizer.step()"
 )
+_LEAVING = (ast.Break, ast.Return, ast.Continue, ast.Raise)
+"""Statements with which a loop may leave out the batches of a last, shorter window."""
 
 
 class AccumulationWindow(Check):
@@ -91,7 +93,8 @@ class AccumulationWindow(Check):
         by = divided[rank] or 1
         rest = plural((pass_.batches or 0) % by, "micro-batch")
         return self.warn(
-            f"a pass over {pass_.batches} batches leaves {rest} whose loss is divided by {by} on {ranks_phrase(left)}",
+            f"an epoch of {pass_.batches} batches ends with {rest} whose loss is divided by {by} "
+            f"on {ranks_phrase(left)}",
             why="The number of batches in an epoch is not a multiple of the window: the gradient of the last window is "
             "too small, or is added to the next update, or dropped where zero_grad() comes before it.",
             fix=_FIX,
@@ -160,34 +163,69 @@ def _is_cut_short(recording: Recording) -> bool:
 
 def _left_over(recording: Recording, by: int | None) -> Pass | None:
     """A pass that was cut short, whose last window is to be another one if the script goes on as it did."""
-    backward = recording.steps[-1].backwards[-1].at if recording.steps[-1].backwards else None
+    last = recording.steps[-1]
+    backward = last.backwards[-1].at if last.backwards else None
+    update = last.optimizer_steps[-1].at if last.optimizer_steps else None
     even = all(len(step.backwards) == by for step in recording.steps)
-    if by is None or backward is None or not even:
+    if by is None or backward is None or update is None or not even:
         return None
     passes = (pass_ for pass_ in recording.training_passes if pass_.ended == "shortened" and pass_.batches)
-    return next((it for it in passes if (it.batches or 0) % by and _divides_alike(it.at, backward)), None)
+    return next(
+        (it for it in passes if (it.batches or 0) % by and _divides_alike(it.at, backward, update)), None
+    )
 
 
-def _divides_alike(at: Where | None, backward: Where) -> bool:
-    """Whether a loop over a DataLoader goes to its end and has a backward of a loss that a constant divides."""
+def _divides_alike(at: Where | None, backward: Where, update: Where) -> bool:
+    """Whether a loop over a DataLoader goes to its end in windows of its own, of a loss that a constant divides."""
     tree = parsed(backward.file)
-    if tree is None or at is None or at.file != backward.file or backward.line is None:
+    if tree is None or at is None or {at.file, update.file} != {backward.file} or backward.line is None:
         return False
     scope = enclosing_function(tree, backward.line)
     loops = (node for node in own_nodes(scope) if isinstance(node, ast.For) and node.lineno == at.line)
     loop = next((loop for loop in loops if backward.line in lines(loop)), None)
-    if loop is None or any(isinstance(part, ast.Break | ast.Return) for part in ast.walk(loop)):
+    if loop is None or any(isinstance(part, _LEAVING) for part in ast.walk(loop)):
         return False
     divisors = [
         part.right if isinstance(part, ast.BinOp) else part.value
         for part in ast.walk(loop)
         if isinstance(part, ast.BinOp | ast.AugAssign) and isinstance(part.op, ast.Div)
     ]
-    return bool(divisors) and all(_is_constant(divisor, loop) for divisor in divisors)
+    constant = bool(divisors) and all(_is_constant(divisor, loop) for divisor in divisors)
+    return constant and _counts_from_its_start(loop, scope, update)
+
+
+def _counts_from_its_start(loop: ast.For, scope: Scope, update: Where) -> bool:
+    """Whether the update is under a condition on the batches of this pass: a count that goes on in the next epoch
+    carries the window over, and loses nothing."""
+    inside = [node for node in own_nodes(scope) if isinstance(node, ast.For | ast.While)]
+    around = [node for node in inside if node is not loop and loop.lineno in lines(node)]
+    epoch = max(around, key=lambda node: node.lineno, default=scope)
+    resets = (node for node in epoch.body if isinstance(node, ast.Assign) and node.lineno < loop.lineno)
+    counters = _names(loop.target).union(
+        *(
+            _names(target)
+            for node in resets
+            if isinstance(node.value, ast.Constant)
+            for target in node.targets
+        )
+    )
+    tests = [node.test for node in ast.walk(loop) if isinstance(node, ast.If) and update.line in lines(node)]
+    named: set[str] = set().union(*map(_names, tests))
+    assigned = (node for node in ast.walk(loop) if isinstance(node, ast.Assign))
+    tests += [node.value for node in assigned if named.intersection(*map(_names, node.targets))]
+    remainders = (part for test in tests for part in ast.walk(test) if isinstance(part, ast.BinOp))
+    counted = [_names(part.left) for part in remainders if isinstance(part.op, ast.Mod)]
+    return any(counted) and all(names <= counters for names in counted)
+
+
+def _names(expression: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(expression) if isinstance(part, ast.Name)}
 
 
 def _is_constant(divisor: ast.expr, loop: ast.For) -> bool:
     """Whether it is a number or a variable that the loop leaves as it is, or sets to such a value."""
+    if isinstance(divisor, ast.Constant):
+        return True
     name = getattr(divisor, "id", "")
     stored = [
         getattr(part, "id", "") for part in ast.walk(loop) if isinstance(getattr(part, "ctx", 0), ast.Store)

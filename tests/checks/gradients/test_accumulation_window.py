@@ -89,25 +89,48 @@ def cut_short(folder, script, batches):
     file = folder / "train.py"
     file.write_text(script)
     trace = windows(2, 2, ended="shortened")
+    numbered = list(enumerate(script.splitlines(), 1))
+
+    def line_of(part):
+        return Where(str(file), next(number for number, line in numbered if part in line), "<module>")
 
     def at(recording):
         def placed(own):
-            backwards = tuple(replace(it, at=Where(str(file), 5, "<module>")) for it in own.backwards)
-            return replace(own, backwards=backwards)
+            backwards = tuple(replace(it, at=line_of(".backward(")) for it in own.backwards)
+            updates = tuple(replace(it, at=line_of("optimizer.step(")) for it in own.optimizer_steps)
+            return replace(own, backwards=backwards, optimizer_steps=updates)
 
-        passes = (replace(it, at=Where(str(file), 2, "<module>"), batches=batches) for it in recording.passes)
+        passes = (
+            replace(it, at=line_of(" in enumerate(loader)"), batches=batches) for it in recording.passes
+        )
         return replace(recording, steps=tuple(map(placed, recording.steps)), passes=tuple(passes))
 
     ranks = tuple(replace(rank, recording=at(rank.recording)) for rank in trace.ranks)
     return replace(trace, ranks=ranks)
 
 
-def test_a_last_window_beyond_the_cut(tmp_path):
-    finding = only_finding("DD210", Source.RUN, cut_short(tmp_path, CUT_SHORT, batches=17))
+COUNTED = CUT_SHORT.replace("        window = WINDOW", "        micro += 1").replace("(i + 1) %", "micro %")
+RESET = COUNTED.replace("    for i", "    micro = 0\n    for i")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        CUT_SHORT,
+        CUT_SHORT.replace("/ window", "/ 2"),
+        RESET,
+        CUT_SHORT.replace("window = WINDOW", "last = (i + 1) % 2 == 0")
+        .replace("window", "2")
+        .replace("(i + 1) % 2 == 0 or i + 1 == len(loader):", "last:"),
+    ],
+    ids=["a variable", "a number", "counted in the epoch", "a condition with a name"],
+)
+def test_a_last_window_beyond_the_cut(tmp_path, script):
+    finding = only_finding("DD210", Source.RUN, cut_short(tmp_path, script, batches=17))
     assert finding.headline == (
-        "a pass over 17 batches leaves 1 micro-batch whose loss is divided by 2 on ranks 0-1"
+        "an epoch of 17 batches ends with 1 micro-batch whose loss is divided by 2 on ranks 0-1"
     )
-    assert finding.where == where(LINE_OF_UPDATE)
+    assert "optimizer.step()" in script.splitlines()[finding.where.line - 1]
 
 
 @pytest.mark.parametrize(
@@ -117,8 +140,17 @@ def test_a_last_window_beyond_the_cut(tmp_path):
         (CUT_SHORT.replace("WINDOW", "2 if i < 16 else 1"), 17),
         (CUT_SHORT.replace("WINDOW", "min(2, n - i)"), 17),
         (CUT_SHORT.replace("optimizer.step()", "optimizer.step()\n            break"), 17),
+        (
+            CUT_SHORT.replace("window = WINDOW", "if i >= 16:\n            continue"),
+            17,
+        ),
+        ("micro = 0\n" + RESET.replace("    micro = 0\n", ""), 17),
+        (CUT_SHORT.replace("(i + 1)", "(epoch * 17 + i + 1)"), 17),
     ],
-    ids=["a multiple", "by its own length", "the shorter", "left before its end"],
+    ids=[
+        *("a multiple", "by its own length", "the shorter", "left before its end", "the rest is skipped"),
+        *("counted through epochs", "counted from the number of the epoch"),
+    ],
 )
 def test_a_last_window_that_may_be_right_is_not_judged(tmp_path, script, batches):
     trace = cut_short(tmp_path, script, batches)
