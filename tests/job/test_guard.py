@@ -114,7 +114,7 @@ def test_a_daemon_in_a_pid_namespace_that_has_no_proc_of_its_own(tmp_path):
     unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no pid namespace may be made here")
-    script, report = DAEMON.format(forget="", then=""), tmp_path / "report.json"
+    script, report = DAEMON.format(forget="", then="os.wait()"), tmp_path / "report.json"
     command = guard_command(new_run_id(), sys.executable, "-c", script, str(tmp_path), report=report)
     subprocess.run([*unshare, "sh", "-c", '"$@"; exit $?', "sh", *command], check=True, timeout=60)
     (left,) = json.loads(report.read_text())["left_behind"].values()
