@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .digest import is_plain, unseen
 from .events.schema import Event
+from .frame_variables import variables_of
 from .guard import guarded
 from .training import Training, is_digested
 from .where import Where
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 64
 _MOST_NUMBERS = 200
 """Of a frame; more are told of none."""
-_FUNCTION = 1
-"""The flag of code whose variables are not a dictionary by themselves."""
-_COPIED = sys.version_info < (3, 13)
-"""Whether reading a function's variables by name leaves a copy in its frame."""
-_READ_THEMSELVES = {"locals", "vars", "dir", "f_locals"}
-"""What code may call that would see that copy."""
 
 
 @dataclass(slots=True)
@@ -73,7 +68,7 @@ class Watched:
             recorded = self._told.setdefault(frame.f_code, {})
             values = {name: value for name, value in numbers.items() if recorded.get(name, "") != value}
             recorded.update(values)
-            if len(numbers) <= _MOST_NUMBERS:
+            if 0 < len(numbers) <= _MOST_NUMBERS:
                 self.session.event(LoopNumbers(*now, site, values))
 
     def _frames(self) -> Iterator[FrameType]:
@@ -82,21 +77,13 @@ class Watched:
         for _ in range(_MOST_FRAMES):
             if frame is None:
                 return
-            code = frame.f_code
-            if not self.session.sites.is_foreign(code.co_filename) and not _READ_THEMSELVES & {
-                *code.co_names
-            }:
+            if not self.session.sites.is_foreign(frame.f_code.co_filename):
                 yield frame
             frame = frame.f_back
 
     def _numbers(self, frame: FrameType) -> Iterator[tuple[str, float | None]]:
-        variables = frame.f_locals
-        try:
-            for name, value in list(variables.items()):
-                yield from self._of_variable(name, value)
-        finally:
-            if _COPIED and frame.f_code.co_flags & _FUNCTION:
-                variables.clear()  # else what the function has let go of would live on
+        for name, value in variables_of(frame).items():
+            yield from self._of_variable(name, value)
 
     def _of_variable(self, name: str, value: Any) -> Iterator[tuple[str, float | None]]:
         if name.startswith("__"):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
+from .frame_variables import variables_of
 from .where import Site, absolute
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -77,8 +78,9 @@ def _was_given(frame: FrameType, values: Sequence[object]) -> bool:
     """Whether all of these are arguments of a function that runs."""
     code = frame.f_code
     several, named = bool(code.co_flags & inspect.CO_VARARGS), code.co_argcount + code.co_kwonlyargcount
-    given = [frame.f_locals.get(name) for name in code.co_varnames[:named]]
-    given += frame.f_locals.get(code.co_varnames[named], ()) if several else ()
+    variables = variables_of(frame)
+    given = [variables.get(name) for name in code.co_varnames[:named]]
+    given += variables.get(code.co_varnames[named], ()) if several else ()
     return all(any(value is argument for argument in given) for value in values)
 
 

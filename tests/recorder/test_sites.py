@@ -1,6 +1,7 @@
 """Places in the user's code."""
 
 import sys
+import weakref
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -52,6 +53,21 @@ def test_a_function_that_hands_on_what_it_was_given_is_passed_over(sites):
         sites.here(("of the module",)).function
         == test_a_function_that_hands_on_what_it_was_given_is_passed_over.__name__
     )
+
+
+class Batch:
+    """Something that a script lets go of."""
+
+
+def test_a_function_whose_arguments_were_looked_at_lets_go_of_what_it_held(sites):
+    def steps(number):
+        batch = Batch()
+        let_go = weakref.ref(batch)
+        sites.here(("something else",))
+        del batch
+        return let_go() is None
+
+    assert steps(3)
 
 
 COMMAND = """#!/usr/bin/python3

@@ -13,6 +13,7 @@ from typing import Any
 from ..buffers import tell_buffers
 from ..digest import digests, named, sample, text, unseen
 from ..events.training import Forward, ForwardWeights
+from ..frame_variables import variables_of
 from ..guard import guarded
 from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
@@ -108,7 +109,7 @@ def caller_of(session: Session, module: Any) -> Where | None:
     while frame is not None:
         code = frame.f_code
         # By identity: what stands there may compare in its own way.
-        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        first = variables_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
         if first is not None and (first is module or first is inside):
             outermost = frame
         frame = frame.f_back
