@@ -24,6 +24,8 @@ _COMMAND = re.compile(r"^from (\w+)[\w.]* import \w+$", re.MULTILINE)
 """In what pip writes for an entry point: the package that it belongs to."""
 _LARGEST_COMMAND = 2048
 """Bytes."""
+_WITHOUT_FILE = (["-c"], ["-"], [""])
+"""What begins the arguments of Python where no file is run."""
 
 
 def _python_itself() -> tuple[str, ...]:
@@ -39,7 +41,7 @@ def _installed_script() -> str | None:
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if file is None:
-        return None
+        return "" if getattr(sys, "argv", ["-m"])[:1] in _WITHOUT_FILE else None
     place = os.path.abspath(file)
     package = _PACKAGE.match(place)
     if package is None:
@@ -78,9 +80,12 @@ def _was_given(frame: FrameType, values: Sequence[object]) -> bool:
     """Whether all of these are arguments of a function that runs."""
     code = frame.f_code
     several, named = bool(code.co_flags & inspect.CO_VARARGS), code.co_argcount + code.co_kwonlyargcount
+    if not (several or named):
+        return False
     variables = variables_of(frame)
     given = [variables.get(name) for name in code.co_varnames[:named]]
-    given += variables.get(code.co_varnames[named], ()) if several else ()
+    rest = variables.get(code.co_varnames[named]) if several else None
+    given += rest if type(rest) is tuple else ()  # to iterate over what it became could change it
     return all(any(value is argument for argument in given) for value in values)
 
 
@@ -90,7 +95,7 @@ class Sites:
     def __init__(self, torch_folder: str) -> None:
         self._torch_and_here = (torch_folder + os.sep, _HERE + os.sep)
         self._is_foreign: dict[str, bool] = {}
-        self._own: str | None = None
+        self._script_package: str | None = None
         """The installed package, or the file in one, that is the script; empty for none, None while nobody knows."""
         self._known: dict[tuple[CodeType, int], Site] = {}
         self.fresh: list[Site] = []
@@ -101,11 +106,13 @@ class Sites:
         known = self._is_foreign.get(file)
         if known is None:
             known = self._look(file)
-            if not known or self._own is not None:
-                self._is_foreign[file] = known
+            if known is None:
+                return True
+            self._is_foreign[file] = known
         return known
 
-    def _look(self, file: str) -> bool:
+    def _look(self, file: str) -> bool | None:
+        """Whether it is; None while nobody knows which package the script is in."""
         if file.startswith("<"):
             return True
         place = os.path.abspath(file)
@@ -113,9 +120,10 @@ class Sites:
             return True
         if not any(part in place for part in _FOREIGN_PARTS):
             return place.startswith(_PYTHON)
-        if self._own is None:
-            self._own = _installed_script()
-        return not (self._own and (place == self._own or place.startswith(self._own + os.sep)))
+        if self._script_package is None:
+            self._script_package = _installed_script()
+        package = self._script_package
+        return None if package is None else not (package and f"{place}{os.sep}".startswith(package + os.sep))
 
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
         """The place from which the user's code came to the caller; None where there is none.

@@ -59,7 +59,7 @@ class Wrapper:
     modules: int = 0
     """How many it had when they were last looked at."""
     trained: int = 0
-    """Its forwards of training before any optimizer took a step."""
+    """Its forwards of training that were looked at."""
     around: set[Where | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 

@@ -70,6 +70,24 @@ def test_a_function_whose_arguments_were_looked_at_lets_go_of_what_it_held(sites
     assert steps(3)
 
 
+def test_what_a_function_made_of_its_arguments_is_left_as_it_is(sites):
+    def log(*parts):
+        parts = iter(parts)
+        sites.here((next(parts),))
+        return list(parts)
+
+    assert log(1, 2, 3) == [2, 3]
+
+
+def test_a_function_may_look_at_its_own_variables_meanwhile(sites):
+    def show(number):
+        for name in locals():
+            sites.here((name,))
+        return sorted(locals())
+
+    assert show(3) == ["name", "number", "sites"]
+
+
 COMMAND = """#!/usr/bin/python3
 import re
 import sys
@@ -116,6 +134,20 @@ def test_a_command_that_pip_made_belongs_to_its_package(sites, monkeypatch, tmp_
     monkeypatch.setitem(sys.modules, "acme", acme)
     assert not sites.is_foreign(f"{packages}/acme/engine.py")
     assert sites.is_foreign(f"{packages}/lightning/engine.py")
+
+
+def test_a_file_is_looked_at_once_where_the_script_is_known(sites, monkeypatch):
+    torch, library = "/nowhere/torch/nn/functional.py", "/opt/lib/python3.11/site-packages/acme/engine.py"
+    looked_at = []
+    look = Sites._look
+    monkeypatch.setattr(Sites, "_look", lambda self, file: looked_at.append(file) or look(self, file))
+    started(monkeypatch, None)
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    assert all(sites.is_foreign(file) for file in (torch, library) * 3)
+    assert looked_at == [torch, library, library, library]
+    monkeypatch.setattr(sys, "argv", ["-c"])
+    assert all(sites.is_foreign(file) for file in (torch, library) * 3)
+    assert looked_at == [torch, *[library] * 4]
 
 
 def test_a_script_of_the_users_own_leaves_packages_foreign(sites, monkeypatch, tmp_path):

@@ -239,9 +239,10 @@ class _Collectives:
             return None
         if self._is_reducers(caller):
             return None
-        self.counts_own = True
         group = self._group(args, kwargs) or self.torch.distributed.group.WORLD
-        return group, sequence_number(group)
+        begun = group, sequence_number(group)
+        self.counts_own = True
+        return begun
 
     def after_own(self, begun: Any) -> None:
         """It has returned."""

@@ -49,7 +49,8 @@ class _Watch:
     def look_at_record(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Something was logged."""
         if self.listens():
-            self.tell(args[1].getMessage, (args[1].msg, *(args[1].args or ())))
+            record = args[1]
+            self.tell(record.getMessage, (record.msg, *(record.args if type(record.args) is tuple else ())))
 
     def listens(self) -> bool:
         """Whether a pass, or a forward in eval mode, ended a moment ago, and nothing was trained since."""
