@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.syntax import (
@@ -25,8 +27,13 @@ _DRAWS = re.compile(
 _LISTS = re.compile(r"(?:os\.(?:listdir|scandir|walk)|i?glob|.*\.(?:glob|iglob|rglob|iterdir))")
 _SEEDED = ("generator", "random_state")
 """Arguments by which a draw is the same in every process."""
+_SEEDS = re.compile(r"((?:np\.|numpy\.)?random|torch)\.(?:manual_)?seed\(\d+\)")
+"""A generator that draws the same numbers in every process."""
 _DEPTH = 6
 """Assignments, calls and constructions between a DataLoader and what its dataset is made of."""
+
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition: TypeAlias = _Function | ast.ClassDef
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,9 @@ def dataset_draw(loader: Where | None, script: str) -> Where | None:
     dataset = _argument(made, 0, "dataset") if made else None
     if dataset is None:
         return None
-    others = [tree for tree in map(_whole, modules_of(script)) if tree.file != loader.file]
-    draws = list(_draws(dataset, place, [_Place(place.file, tree, tree), *others], _DEPTH))
+    others = [file for file in map(_whole, modules_of(script)) if file.file != loader.file]
+    search = _Search([_Place(place.file, tree, tree), *others])
+    draws = list(search.draws(dataset, place, _DEPTH))
     _, where = min(draws, key=lambda pair: pair[0], default=(0, None))
     return where
 
@@ -64,30 +72,102 @@ def _whole(file: str) -> _Place:
     return _Place(file, tree, tree)
 
 
-def _draws(
-    value: ast.AST, place: _Place, files: list[_Place], depth: int, part: int | None = None
-) -> Iterator[tuple[int, Where]]:
-    """The draws in an expression and in what it is made of; the likeliest kind has the least number.
+class _Search:
+    """For what an expression is made of, through the files of a script."""
 
-    Args:
-        part: which of the values that the expression returns is meant; None for all of them.
-    """
-    yield from _inside([value], place)
-    if not depth:
-        return
-    names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
-    for node in own_nodes(place.scope):
-        if isinstance(node, ast.Assign) and names & {n.id for t in node.targets for n in _names(t)}:
-            yield from _draws(node.value, place, files, depth - 1, _part(node, names))
-        elif isinstance(node, ast.Expr) and names & {n.id for n in _names(node.value)}:
-            yield from _inside([node.value], place)
-    if isinstance(place.scope, FUNCTIONS):
-        yield from _of_callers(names, place, files, depth - 1)
-    called = {called_name(node) for node in ast.walk(value) if isinstance(node, ast.Call)}
-    for file in files:
-        for body in _bodies(file.tree, called) if part is None else ():
-            yield from _inside(body, file)
-        yield from _of_returns(called, file, files, depth - 1, part)
+    def __init__(self, files: Iterable[_Place]) -> None:
+        self._defined: defaultdict[str, list[tuple[_Place, _Definition]]] = defaultdict(list)
+        self._calls: defaultdict[str, list[tuple[_Place, ast.Call]]] = defaultdict(list)
+        self._depths: dict[tuple[int, int, int | None], int] = {}
+        """Of expressions that were looked at, the most that was left to go then."""
+        for file in files:
+            for node in ast.walk(file.tree):
+                if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                    self._defined[node.name].append((file, node))
+                elif isinstance(node, ast.Call):
+                    self._calls[called_name(node)].append((file, node))
+        self._seeded = {
+            match[1]
+            for calls in (self._calls["seed"], self._calls["manual_seed"])
+            for _, call in calls
+            if (match := _SEEDS.fullmatch(ast.unparse(call))) is not None
+        }
+
+    def draws(
+        self, value: ast.AST, place: _Place, depth: int, part: int | None = None
+    ) -> Iterator[tuple[int, Where]]:
+        """The draws in an expression and in what it is made of; the likeliest kind has the least number.
+
+        Args:
+            part: which of the values that the expression returns is meant; None for all of them.
+        """
+        key = (id(value), id(place.scope), part)
+        if self._depths.get(key, -1) >= depth:
+            return
+        self._depths[key] = depth
+        yield from self._inside([value], place)
+        if not depth:
+            return
+        names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+        for node in own_nodes(place.scope):
+            if isinstance(node, ast.Assign) and names & {n.id for t in node.targets for n in _names(t)}:
+                yield from self.draws(node.value, place, depth - 1, _part(node, names))
+            elif isinstance(node, ast.Expr) and names & {n.id for n in _names(node.value)}:
+                yield from self._inside([node.value], place)
+        if isinstance(place.scope, FUNCTIONS):
+            yield from self._of_callers(names, place, place.scope, depth - 1)
+        for name in sorted({called_name(node) for node in ast.walk(value) if isinstance(node, ast.Call)}):
+            yield from self._of_definitions(name, depth - 1, part)
+
+    def _of_definitions(self, name: str, depth: int, part: int | None) -> Iterator[tuple[int, Where]]:
+        """The draws in functions of this name, in what they return, and in constructors of classes."""
+        for file, definition in self._defined[name]:
+            if part is None:
+                yield from self._inside(_body(definition), file)
+            if isinstance(definition, FUNCTIONS):
+                yield from self._of_returns(definition, file, depth, part)
+
+    def _of_returns(
+        self, function: _Function, file: _Place, depth: int, part: int | None
+    ) -> Iterator[tuple[int, Where]]:
+        """The draws in what a function returns."""
+        for node in own_nodes(function):
+            value = node.value if isinstance(node, ast.Return) else None
+            if isinstance(value, ast.Tuple) and part is not None and part < len(value.elts):
+                value = value.elts[part]
+            if value is not None:
+                yield from self.draws(value, _Place(file.file, file.tree, function), depth)
+
+    def _of_callers(
+        self, names: set[str], place: _Place, function: _Function, depth: int
+    ) -> Iterator[tuple[int, Where]]:
+        """The draws in what callers give to the function in which the names are its parameters."""
+        parameters = [argument.arg for argument in function.args.args if argument.arg not in ("self", "cls")]
+        for file, call in self._calls[function.name]:
+            caller = _Place(file.file, file.tree, enclosing_function(file.tree, call.lineno))
+            for position, name in enumerate(parameters):
+                given = _argument(call, position, name) if name in names else None
+                if given is not None:
+                    yield from self.draws(given, caller, depth)
+
+    def _inside(self, nodes: Iterable[ast.AST], place: _Place) -> Iterator[tuple[int, Where]]:
+        for node in nodes:
+            if isinstance(node, ast.expr) and (kind := self._kind(node)):
+                function = getattr(enclosing_function(place.tree, node.lineno), "name", "<module>")
+                yield kind, Where(place.file, node.lineno, function)
+            if not _hides_order(node):
+                yield from self._inside(ast.iter_child_nodes(node), place)
+
+    def _kind(self, node: ast.AST) -> int:
+        """1 for random numbers, 2 for a set, 3 for a folder's files, 0 for none of them."""
+        if isinstance(node, ast.Set | ast.SetComp):
+            return 2
+        if not isinstance(node, ast.Call) or any(keyword.arg in _SEEDED for keyword in node.keywords):
+            return 0
+        name = ast.unparse(node.func)
+        if _DRAWS.fullmatch(name):
+            return 0 if name.rpartition(".")[0] in self._seeded else 1
+        return 2 if name == "set" else 3 if _LISTS.fullmatch(name) else 0
 
 
 def _part(assignment: ast.Assign, names: set[str]) -> int | None:
@@ -99,64 +179,12 @@ def _part(assignment: ast.Assign, names: set[str]) -> int | None:
     return next(parts, None)
 
 
-def _of_returns(
-    called: set[str], file: _Place, files: list[_Place], depth: int, part: int | None
-) -> Iterator[tuple[int, Where]]:
-    """The draws in what functions return that have these names."""
-    for function in (
-        node for node in ast.walk(file.tree) if isinstance(node, FUNCTIONS) and node.name in called
-    ):
-        for node in own_nodes(function):
-            value = node.value if isinstance(node, ast.Return) else None
-            if isinstance(value, ast.Tuple) and part is not None and part < len(value.elts):
-                value = value.elts[part]
-            if value is not None:
-                yield from _draws(value, _Place(file.file, file.tree, function), files, depth)
-
-
-def _of_callers(
-    names: set[str], place: _Place, files: list[_Place], depth: int
-) -> Iterator[tuple[int, Where]]:
-    """The draws in what callers give to the function in which the names are its parameters."""
-    assert isinstance(place.scope, FUNCTIONS)
-    parameters = [argument.arg for argument in place.scope.args.args if argument.arg not in ("self", "cls")]
-    for file in files:
-        for call in (node for node in ast.walk(file.tree) if isinstance(node, ast.Call)):
-            if called_name(call) != place.scope.name:
-                continue
-            caller = _Place(file.file, file.tree, enclosing_function(file.tree, call.lineno))
-            for position, name in enumerate(parameters):
-                given = _argument(call, position, name) if name in names else None
-                if given is not None:
-                    yield from _draws(given, caller, files, depth)
-
-
-def _bodies(tree: ast.Module, names: set[str]) -> Iterator[list[ast.stmt]]:
-    """Of functions and of constructors of classes that have these names."""
-    for node in ast.walk(tree):
-        if isinstance(node, FUNCTIONS) and node.name in names:
-            yield node.body
-        elif isinstance(node, ast.ClassDef) and node.name in names:
-            yield from (it.body for it in node.body if isinstance(it, FUNCTIONS) and it.name == "__init__")
-
-
-def _inside(nodes: Iterable[ast.AST], place: _Place) -> Iterator[tuple[int, Where]]:
-    for node in nodes:
-        if isinstance(node, ast.expr) and (kind := _kind(node)):
-            function = getattr(enclosing_function(place.tree, node.lineno), "name", "<module>")
-            yield kind, Where(place.file, node.lineno, function)
-        if not _hides_order(node):
-            yield from _inside(ast.iter_child_nodes(node), place)
-
-
-def _kind(node: ast.AST) -> int:
-    """1 for random numbers, 2 for a set, 3 for a folder's files, 0 for none of them."""
-    if isinstance(node, ast.Set | ast.SetComp):
-        return 2
-    if not isinstance(node, ast.Call) or any(keyword.arg in _SEEDED for keyword in node.keywords):
-        return 0
-    name = ast.unparse(node.func)
-    return 1 if _DRAWS.fullmatch(name) else 2 if name == "set" else 3 if _LISTS.fullmatch(name) else 0
+def _body(definition: _Definition) -> list[ast.stmt]:
+    """Of a function, or of the constructor of a class."""
+    if isinstance(definition, FUNCTIONS):
+        return definition.body
+    made = (it for it in definition.body if isinstance(it, FUNCTIONS) and it.name == "__init__")
+    return [statement for constructor in made for statement in constructor.body]
 
 
 def _hides_order(node: ast.AST) -> bool:

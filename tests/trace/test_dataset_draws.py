@@ -66,6 +66,12 @@ IMPORTED = """\
 from parts import Images
 loader = DataLoader(Images("x"))  # the loader
 """
+LISTED_AND_SHUFFLED_ALIKE = """\
+random.seed(0)
+paths = os.listdir("x")  # the draw
+random.shuffle(paths)
+loader = DataLoader(Images(paths))  # the loader
+"""
 SEEDED = """\
 paths = sorted(glob.glob("x"))
 order = torch.randperm(9, generator=generator)
@@ -77,13 +83,21 @@ loader = DataLoader(Images(paths, order))  # the loader
 
 @pytest.mark.parametrize(
     "script",
-    [SHUFFLED_LIST, GENERATED, GIVEN_BY_THE_CALLER, RETURNED_WITH_OTHERS, ORDER_OF_A_SET],
+    [
+        SHUFFLED_LIST,
+        GENERATED,
+        GIVEN_BY_THE_CALLER,
+        RETURNED_WITH_OTHERS,
+        ORDER_OF_A_SET,
+        LISTED_AND_SHUFFLED_ALIKE,
+    ],
     ids=[
         "a list that is shuffled",
         "generated",
         "given by the caller",
         "returned with others",
         "the order of a set",
+        "listed, and shuffled alike",
     ],
 )
 def test_the_line_that_draws(tmp_path, script):
@@ -100,6 +114,14 @@ def test_a_class_of_another_file(tmp_path):
 
 def test_what_is_the_same_in_every_process_is_no_draw(tmp_path):
     assert read(tmp_path, SEEDED) is None
+
+
+def test_a_name_that_is_assigned_again_and_again(tmp_path):
+    steps = "".join(f"data = data.map(step_{number})\n" for number in range(40))
+    script = f"data = load(torch.randn(3))  # the draw\n{steps}loader = DataLoader(data)  # the loader\n"
+    draw = read(tmp_path, script)
+    assert draw
+    assert draw.line == line_of(script, "# the draw")
 
 
 def read(folder: Path, script: str) -> Where | None:
