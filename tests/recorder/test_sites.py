@@ -104,6 +104,7 @@ def started(monkeypatch, file: str | None, spec: ModuleSpec | None = None) -> No
     if file is not None:
         main.__file__ = file
     monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(sys, "argv", [file or "-m"])
 
 
 def test_a_package_that_dash_m_starts_is_the_users_and_others_are_not(sites, monkeypatch):
@@ -142,7 +143,6 @@ def test_a_file_is_looked_at_once_where_the_script_is_known(sites, monkeypatch):
     look = Sites._look
     monkeypatch.setattr(Sites, "_look", lambda self, file: looked_at.append(file) or look(self, file))
     started(monkeypatch, None)
-    monkeypatch.setattr(sys, "argv", ["-m"])
     assert all(sites.is_foreign(file) for file in (torch, library) * 3)
     assert looked_at == [torch, library, library, library]
     monkeypatch.setattr(sys, "argv", ["-c"])
