@@ -33,21 +33,31 @@ _GATHERING = {
         "all_gather_object",
         "all_gather_into_tensor",
     ),
-    *("broadcast", "broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter", "scatter"),
+    *("broadcast_object_list", "gather_object", "reduce_scatter"),
 }
 """Functions and methods that every rank has to call, of torch.distributed and what is built on it."""
+_ALSO_OF_OTHERS = ("broadcast", "gather", "reduce", "scatter")
+"""Its functions whose names functools, tensors and data frames have too."""
+_OF_DISTRIBUTED = re.compile(r"(?:dist|torch\.distributed)\.")
+_SETTINGS = {"args", "cfg", "config", "opt", "options"}
+"""What has attributes named like parts of a model, and is none."""
 _UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|model|net\b")
 """In a call of something named update, of what averages weights: no meter and no progress bar."""
 
 
 def hyperparameter_set(script: str, name: str) -> Where | None:
     """The one line that sets a hyperparameter of parameter groups: ``group["lr"] = ...``."""
+    loops = (
+        node for node in _nodes(script) if isinstance(node, ast.For) and "group" in ast.unparse(node.iter)
+    )
+    groups = {ast.unparse(part) for loop in loops for part in ast.walk(loop.target)}
 
     def sets(node: ast.AST) -> bool:
         return any(
             isinstance(target, ast.Subscript)
             and isinstance(target.slice, ast.Constant)
             and target.slice.value == name
+            and ("group" in (base := ast.unparse(target.value)) or base in groups)
             for target in _targets(node)
         )
 
@@ -56,10 +66,15 @@ def hyperparameter_set(script: str, name: str) -> Where | None:
 
 def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
     """The one line that gives a module, which exists by then, the parts that hold these parameters."""
-    parts = {part for key in keys for part in key.split(".")}
+    names = {key: key.split(".") for key in keys}
+    modules = {part for parts in names.values() for part in parts[:-1]}
+    parameters = {parts[-1] for parts in names.values()}
 
     def gives(node: ast.AST) -> bool:
-        if isinstance(node, ast.Call) and called_name(node) in _ADDS:
+        call = node if isinstance(node, ast.Call) else getattr(node, "value", None)
+        maker = called_name(call) if isinstance(call, ast.Call) else ""
+        parts = modules | parameters if maker in ("Parameter", "register_parameter") else modules
+        if isinstance(node, ast.Call) and maker in _ADDS:
             return any(isinstance(given, ast.Constant) and given.value in parts for given in node.args)
         return any(_is_part(target, parts) for target in _targets(node))
 
@@ -68,8 +83,17 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
 
 def guarded_collective(script: str) -> Where | None:
     """The one line that calls on some ranks only what gathers from all of them."""
-    calls = _lines(script, lambda node: isinstance(node, ast.Call) and called_name(node) in _GATHERING)
-    guarded = [line for line in calls if is_for_some_ranks(line)]
+    imports = (node for node in _nodes(script) if isinstance(node, ast.ImportFrom))
+    of_torch = [node for node in imports if (node.module or "").startswith("torch.distributed")]
+    imported = {alias.name for node in of_torch for alias in node.names}
+
+    def gathers(node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call) or called_name(node) not in _ALSO_OF_OTHERS:
+            return isinstance(node, ast.Call) and called_name(node) in _GATHERING
+        function = ast.unparse(node.func)
+        return function in imported or _OF_DISTRIBUTED.match(function) is not None
+
+    guarded = [line for line in _lines(script, gathers) if is_for_some_ranks(line)]
     return guarded[0] if len(guarded) == 1 else None
 
 
@@ -108,14 +132,15 @@ def sync_decision(backward: Where | None, script: str) -> Where | None:
     scope = enclosing_function(tree, backward.line)
     for node in own_nodes(scope):
         if isinstance(node, ast.With) and backward.line in lines(node):
-            if any(_mentions_no_sync(item) for item in node.items):
-                return _decides(backward.file, node.items[0].context_expr)
-            called = {called_name(call) for call in ast.walk(node.items[0]) if isinstance(call, ast.Call)}
+            if contexts := _no_sync_of(node):
+                return _decides(backward.file, contexts[0])
+            calls = (call for item in node.items for call in ast.walk(item) if isinstance(call, ast.Call))
+            called = {called_name(call) for call in calls}
             if helper := _in_helper(script, called):
                 return helper
-    around = [it for it in own_nodes(scope) if isinstance(it, ast.With) and _mentions_no_sync(it.items[0])]
+    around = [context for it in own_nodes(scope) if isinstance(it, ast.With) for context in _no_sync_of(it)]
     if len(around) == 1:  # the forward alone is in there
-        return _decides(backward.file, around[0].items[0].context_expr)
+        return _decides(backward.file, around[0])
     ahead = [it.lineno for it in own_nodes(scope) if _sets_flag(it) and it.lineno < backward.line]
     return replace(backward, line=max(ahead), columns=None) if ahead else _only(script, _sets_flag)
 
@@ -152,6 +177,10 @@ def _mentions_no_sync(node: ast.AST) -> bool:
     return any(getattr(part, "attr", "") == _NO_SYNC for part in ast.walk(node))
 
 
+def _no_sync_of(block: ast.With) -> list[ast.expr]:
+    return [item.context_expr for item in block.items if _mentions_no_sync(item)]
+
+
 def _targets(node: ast.AST) -> list[ast.expr]:
     return node.targets if isinstance(node, ast.Assign) else []
 
@@ -162,12 +191,18 @@ def _is_part(target: ast.expr, parts: set[str]) -> bool:
         return str(target.slice.value) in parts and ".module" in ast.unparse(target)
     if not isinstance(target, ast.Attribute):
         return False
-    return target.attr in parts and getattr(target.value, "id", "") != "self"
+    base = getattr(target.value, "attr", getattr(target.value, "id", ""))
+    return target.attr in parts and base not in {"self", *_SETTINGS}
 
 
 def _only(script: str, wanted: Callable[[ast.AST], bool]) -> Where | None:
     chosen = list(_lines(script, wanted))
     return chosen[0] if len(chosen) == 1 else None
+
+
+def _nodes(script: str) -> Iterator[ast.AST]:
+    for file in modules_of(script):
+        yield from ast.walk(parsed(file) or ast.Module([], []))
 
 
 def _lines(script: str, wanted: Callable[[ast.AST], bool]) -> Iterator[Where]:

@@ -70,6 +70,19 @@ def train():
     with context(model, step):
         model(batch).backward()  # backward
 """
+AUTOCAST = """\
+for i, batch in enumerate(loader):
+    last = i % 4 == 0  # here
+    with torch.autocast("cuda"), nullcontext() if last else model.no_sync():
+        model(batch).backward()  # backward
+"""
+AUTOCAST_OF_THE_FORWARD = """\
+def generator_step():
+    first = step == 0  # here
+    with torch.autocast("cuda"), G.no_sync() if first else nullcontext():
+        loss = D(G(noise))
+    loss.backward()  # backward
+"""
 FORWARD_ALONE = """\
 def generator_step():
     with G.no_sync():  # here
@@ -102,11 +115,40 @@ def test_of_two_lines_that_set_it_none_is_named(tmp_path):
     assert hyperparameter_set(read(tmp_path, WARM_UP + 'group["lr"] = 0\n'), "lr") is None
 
 
+@pytest.mark.parametrize("base", ["g", 'param_group["extra"]', "optimizer.param_groups[0]"])
+def test_the_line_that_sets_a_hyperparameter_of_a_group(tmp_path, base):
+    script = f'config["lr"] = 1\nfor i, g in enumerate(optimizer.param_groups):\n    {base}["lr"] = lr\n'
+    assert hyperparameter_set(read(tmp_path, script), "lr") == Where(
+        str(tmp_path / "train.py"), 3, "<module>"
+    )
+
+
+def test_a_setting_is_no_hyperparameter_of_a_group(tmp_path):
+    assert hyperparameter_set(read(tmp_path, 'config["lr"] = 0.1\n'), "lr") is None
+
+
 @pytest.mark.parametrize("script", [HEAD, ADAPTER], ids=["an attribute", "setattr"])
 def test_the_line_that_gives_a_wrapped_module_a_part(tmp_path, script):
     line = part_assigned(read(tmp_path, script), ["head.weight", "head.bias"])
     assert line is not None
     assert line.line == line_of(script, "here")
+
+
+@pytest.mark.parametrize(
+    "script", ["args.head = build()\n", "self.cfg.head = 3\n", "sample.weight = torch.ones(3)\n"]
+)
+def test_what_has_the_name_of_a_part_is_none(tmp_path, script):
+    assert part_assigned(read(tmp_path, script), ["head.weight", "head.bias"]) is None
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["model.module.scale = nn.Parameter(ones)\n", 'model.module.register_parameter("scale", scale)\n'],
+)
+def test_the_line_that_gives_a_wrapped_module_a_parameter(tmp_path, script):
+    assert part_assigned(read(tmp_path, script), ["scale"]) == Where(
+        str(tmp_path / "train.py"), 1, "<module>"
+    )
 
 
 def test_the_line_that_unfreezes(tmp_path):
@@ -133,6 +175,23 @@ def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
     assert line == Where(str(tmp_path / "train.py"), 3, "<module>")
 
 
+@pytest.mark.parametrize(
+    ("head", "call", "is_collective"),
+    [
+        ("import functools", "functools.reduce(add, losses)", False),
+        ("from functools import reduce", "reduce(add, losses)", False),
+        ("import torch", "logits.gather(1, labels)", False),
+        ("import torch.distributed as dist", "dist.reduce(loss, 0)", True),
+        ("import torch", "torch.distributed.gather(loss, parts)", True),
+        ("from torch.distributed import scatter", "scatter(part, parts)", True),
+        ("import accelerate", "accelerator.all_gather(loss)", True),
+    ],
+)
+def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_collective):
+    script = f"{head}\nif rank == 0:\n    {call}\n"
+    assert (guarded_collective(read(tmp_path, script)) is not None) == is_collective
+
+
 def test_what_gathers_is_called_on_all(tmp_path):
     assert guarded_collective(read(tmp_path, SAVE)) is None
 
@@ -143,8 +202,8 @@ def test_an_update_on_every_rank_is_none(tmp_path):
 
 @pytest.mark.parametrize(
     "script",
-    [TERNARY, VARIABLE, HELPER, FORWARD_ALONE, FLAG],
-    ids=["ternary", "variable", "helper", "forward", "flag"],
+    [TERNARY, VARIABLE, HELPER, AUTOCAST, AUTOCAST_OF_THE_FORWARD, FORWARD_ALONE, FLAG],
+    ids=["ternary", "variable", "helper", "autocast", "autocast of the forward", "forward", "flag"],
 )
 def test_the_line_that_decides_whether_a_backward_averages(tmp_path, script):
     file = read(tmp_path, script)
