@@ -46,12 +46,10 @@ ALL_USED = {
 
 @pytest.fixture
 def line_of(tmp_path):
-    def read(forward):
+    def read(forward, head="class Net(nn.Module):\n    def forward(self, x):"):
         script = tmp_path / "train.py"
         body = textwrap.indent(textwrap.dedent(forward), "        ")
-        script.write_text(
-            f"import model\nclass Net(nn.Module):\n    def forward(self, x):{body}        return x\n"
-        )
+        script.write_text(f"import model\n{head}{body}        return x\n")
         part = chosen_part(str(script))
         return part and script.read_text().splitlines()[part.line - 1]
 
@@ -66,3 +64,29 @@ def test_a_layer_that_inputs_choose(line_of, forward):
 @pytest.mark.parametrize("forward", ALL_USED.values(), ids=ALL_USED)
 def test_layers_that_are_all_used(line_of, forward):
     assert line_of(forward) is None
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "class Base(torch.nn.Module): ...\nclass Net(Base):\n    def forward_features(self, x):",
+        "class Net(BertPreTrainedModel):\n    def forward(self, x):\n        return self.experts_of(x)\n"
+        "    def experts_of(self, x):",
+    ],
+    ids=["a class of the script above it", "a method that forward calls"],
+)
+def test_what_is_part_of_a_models_forward(line_of, head):
+    assert line_of(CHOSEN["layers left out at random"], head).endswith("# chosen")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "class Compose:\n    def __call__(self, x):",
+        "class Net(Net):\n    def forward(self, x):",
+        "class Net(nn.Module):\n    def prune(self, x):",
+    ],
+    ids=["transforms", "a base that is not known", "another method"],
+)
+def test_what_is_no_part_of_a_models_forward(line_of, head):
+    assert line_of(CHOSEN["layers left out at random"], head) is None
