@@ -77,9 +77,13 @@ def _of_last_attempt(recordings: list[Recording]) -> list[Recording]:
 
 
 def _place(recording: Recording) -> tuple[str, int, str] | None:
-    """The local rank that a launcher gave a process, with the launcher."""
+    """The local rank that torchrun gave a process, with the torchrun; None of one that something else started.
+
+    A shell or Slurm may give each of its processes the local rank 0, and restarts none.
+    """
     local, start = recording.environ.get("LOCAL_RANK"), next(iter(recording.events(Start)), None)
-    return (recording.host, start.parent, local) if local and start else None
+    by_torchrun = "TORCHELASTIC_RESTART_COUNT" in recording.environ
+    return (recording.host, start.parent, local) if by_torchrun and local and start else None
 
 
 def _took_another(recording: Recording) -> bool:

@@ -34,9 +34,10 @@ def test_of_several_that_took_one_rank_it_is_the_one_that_was_given_another(tmp_
     assert {rank: one.environ["RANK"] for rank, one in ranks.items()} == {0: "1", 1: "0"}
 
 
-def place(folder, pid, *, rank, local, began, ended, parent=5):
+def place(folder, pid, *, rank, local, began, ended, parent=5, by_torchrun=True):
     """The record of a process at a place of a launcher."""
     environ = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "4"}
+    environ |= {"TORCHELASTIC_RESTART_COUNT": "0"} if by_torchrun else {}
     start = records.start(pid, began, parent=parent, **environ)
     records.write(folder / f"{pid}.jsonl", start, GroupEvent("init", ended, None, rank=rank, size=4))
 
@@ -55,6 +56,13 @@ def test_processes_that_run_at_one_time_are_of_one_attempt_whatever_they_call_th
         place(tmp_path, 10 + rank, rank=rank, local=0, began=1.0 + rank, ended=9.0)
         place(tmp_path, 20 + rank, rank=2 + rank, local=0, began=12.0, ended=15.0, parent=6 + rank)
     assert read_run(tmp_path).ranks.keys() == {0, 1, 2, 3}
+
+
+def test_a_rank_that_ended_before_another_began_counts_where_slurm_gave_both_one_local_rank(tmp_path):
+    """As with one GPU for each task, all of which have one slurmstepd for a parent."""
+    for rank, began in enumerate((1.0, 6.0)):
+        place(tmp_path, rank, rank=rank, local=0, began=began, ended=began + 2, by_torchrun=False)
+    assert read_run(tmp_path).ranks.keys() == {0, 1}
 
 
 def test_a_record_whose_secrets_were_masked_is_read_as_it_was(tmp_path):
