@@ -93,10 +93,11 @@ class HostMemory(Check):
         if slurm is None or slurm.state != "OUT_OF_MEMORY":
             return self._killed_in_run(trace)
         limit = f" (limit {slurm.limit})" if slurm.limit else ""
+        most = " The task that is named took the most." if slurm.task else ""
         return self.fail(
             f"{slurm.task or 'the job'} was ended by Slurm: out of memory{limit}",
             why="The processes of the job on one host took more memory together than the job has there, and the others "
-            "were ended with them. The task that is named took the most.",
+            f"were ended with them.{most}",
             fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
             "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
             ranks=slurm.ranks,
@@ -112,6 +113,7 @@ class HostMemory(Check):
             why="The job reached the memory limit of its control group, or the machine had no memory left."
             + consequences(others),
             ranks=killed,
+            confidence=Confidence.LIKELY,  # the count is of all processes in the control group
         )
 
     def examine_log(self, log: Log) -> Judgement:

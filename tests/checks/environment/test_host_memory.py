@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.launch import Launch
-from ddpdoctor.model import Level, Source
+from ddpdoctor.model import Confidence, Level, Source
 from ddpdoctor.trace import RankTrace, SlurmEnd
 from tests.support.hosts import recorded_host
 from tests.support.judging import check, only_finding, passed
@@ -48,8 +48,11 @@ def test_what_slurm_ended_for_its_memory():
     finding = only_finding("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=ended))
     assert finding.headline == "task 1 on node1 was ended by Slurm: out of memory (limit 4 GiB)"
     assert finding.ranks == (1,)
+    assert finding.why.endswith("The task that is named took the most.")
     unknown = replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("OUT_OF_MEMORY"))
-    assert only_finding("DD017", Source.RUN, unknown).headline == "the job was ended by Slurm: out of memory"
+    finding = only_finding("DD017", Source.RUN, unknown)
+    assert finding.headline == "the job was ended by Slurm: out of memory"
+    assert "task" not in finding.why
 
 
 def test_a_run_that_slurm_ended_at_its_time_limit_or_that_ended_well_had_enough():
@@ -61,7 +64,7 @@ def test_a_rank_that_was_killed_while_the_kernel_killed_a_process_of_its_control
     run = broken(failed(0, CLOSED_BY_PEER), RankTrace(1, exit_code=-9))
     finding = only_finding("DD017", Source.RUN, replace(run, oom_kills=1))
     assert finding.headline == "rank 1 was killed by the kernel's out-of-memory killer"
-    assert finding.ranks == (1,)
+    assert (finding.ranks, finding.confidence) == ((1,), Confidence.LIKELY)
     passed("DD017", Source.RUN, run)
     passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), oom_kills=1))
     run = replace(run, oom_kills=1)
