@@ -96,8 +96,8 @@ class CollectiveNotJoined(StandstillCheck):
         return self.fail(
             f"{who(ranks)} left no dump, and {who(here)} {verb(here, 'waits', 'wait')} for "
             f"{verb(ranks, 'it', 'them')} in {cause.what}",
-            why=f"{who(ranks).capitalize()} or {verb(ranks, 'its', 'their')} host died before the dumps were written, "
-            "or while it wrote its own, or the dump was not collected.",
+            why=f"{who(ranks).capitalize()} or {verb(ranks, 'its', 'their')} host died before or while the dumps were "
+            "written, or the dumps were not collected.",
             fix=f"find out how {who(ranks)} ended: exit status, dmesg, the scheduler's log\n"
             "ddpdoctor explain LOG    # the output of that rank",
             **cause_fields(cause),

@@ -92,7 +92,7 @@ def _fields(shared: Round, text: Callable[[Loader], str]) -> dict[str, Any]:
     draw = dataset_draw(shared.at, next(iter(shared.recordings.values())).script)
     fields = shared.fields(shared.loaders, text, where=draw)
     if draw and shared.at:
-        fields["evidence"] += (Evidence(f"divided at {shared.at}", where=shared.at),)
+        fields["evidence"] += (Evidence(f"DataLoader at {shared.at}", where=shared.at),)
     return fields
 
 

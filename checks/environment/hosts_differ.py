@@ -81,9 +81,8 @@ class HostsDiffer(Check):
         if len({*counts.values()} - {0}) > 1:
             yield self.info(
                 f"the number of NUMA nodes differs between hosts: {_groups(counts)}",
-                why="The hosts are of different kinds, or one has another setting of its BIOS (NPS, sub-NUMA "
-                "clustering) or of its virtual machine. Its ranks have other CPUs and memory near their GPUs, and "
-                "may be slower than the others, which wait for them in each step.",
+                why="The hosts are of different kinds, or their BIOS or virtual machine settings differ (NPS, "
+                "sub-NUMA clustering). Ranks may then be placed farther from their GPUs and slow down every step.",
                 fix="lscpu | grep NUMA; nvidia-smi topo -m     # on every host",
             )
 

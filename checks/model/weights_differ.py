@@ -1,6 +1,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ddpdoctor.blame.wording import verb
 from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.group.collective_results import require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
@@ -185,9 +186,10 @@ class WeightsDiffer(Check):
             for rank, recording in group.items()
         }
         owners = {rank: optimizer for rank, optimizer in updates.items() if optimizer}
+        parameters = plural(len(next(iter(row.values())).digests), "parameter")
         return self.fail(
-            f"weights that {ranks_phrase(owners)} alone updates stay different on the other ranks: {len(first.keys)} "
-            f"of {plural(len(next(iter(row.values())).digests), 'parameter')}, {listing(first.keys, 2)}",
+            f"weights that {ranks_phrase(owners)} alone {verb(owners, 'updates', 'update')} stay different on the "
+            f"other ranks: {len(first.keys)} of {parameters}, {listing(first.keys, 2)}",
             why="The optimizer of each rank holds a part of the parameters, and the script sends its results to the "
             "others. These it does not send, so each rank trains another model.",
             fix="for owner, part in enumerate(parts):\n    for parameter in part:    # all of them\n"

@@ -9,7 +9,7 @@ from ddpdoctor.trace import Trace
 
 SAME = "a single process trains bit for bit as before"
 OTHER = "a single process trains with other numbers than before"
-EACH_OTHER = "a single process trains with other numbers in each run"
+EACH_OTHER = "a single process is not deterministic: two runs of the same code differ"
 
 
 def in_one_process(proof: Proof, before: Trace, after: Trace, again: Callable[[], Trace]) -> Proof:

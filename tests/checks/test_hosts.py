@@ -89,6 +89,7 @@ def test_numa_nodes_that_differ_are_information_and_unknown_ones_are_nothing() -
     finding = only_finding("DD022", Source.GROUP, hosts([node(0, numa_nodes=2), node(1, numa_nodes=8)]))
     assert finding.level is Level.INFO
     assert finding.headline == "the number of NUMA nodes differs between hosts: 2 on node0; 8 on node1"
+    assert "or their BIOS or virtual machine settings differ" in finding.why
     passed("DD022", Source.GROUP, hosts([node(0, numa_nodes=2), node(1)]))
 
 

@@ -160,14 +160,14 @@ def test_what_a_single_process_does_is_part_of_the_proof_where_asked_for(
     assert patch.outcome.endswith(says)
 
 
-def test_a_script_that_trains_with_other_numbers_each_time_says_nothing_of_the_change(finding, tmp_path):
+def test_a_script_that_is_not_deterministic_says_nothing_of_the_change(finding, tmp_path):
     numbers = count()
 
     def alone(_):
         return trained(f"loss {next(numbers)}")
 
     result = Prover(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
-    assert result.findings[0].patch.outcome.endswith("a single process trains with other numbers in each run")
+    assert result.findings[0].patch.outcome.endswith("two runs of the same code differ")
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -186,7 +186,7 @@ def in_parts(rank, one, digests):
         ForwardWeights(0, 2 << number, number, where(48), {"weight": "w", "bias": digest})
         for number, digest in enumerate(digests)
     )
-    part = replace(optimizer, keys=(optimizer.keys[rank],))
+    part = replace(optimizer, keys=(optimizer.keys[min(rank, 1)],))
     steps = tuple(with_update(step, before=None, after=None) for step in one.steps)
     return replace(one, optimizers=(part,), steps=steps, record=Record.made(*forwards))
 
@@ -198,6 +198,10 @@ def test_a_part_that_its_owner_does_not_send():
     finding = only_finding("DD206", Source.RUN, recorded(2, change))
     assert finding.headline.startswith("weights that rank 1 alone updates stay different on the other ranks")
     assert (finding.ranks, finding.where) == ((1,), where(50))
+    finding = only_finding("DD206", Source.RUN, recorded(3, change))
+    assert finding.headline.startswith(
+        "weights that ranks 1-2 alone update stay different on the other ranks"
+    )
 
 
 @pytest.mark.parametrize(
