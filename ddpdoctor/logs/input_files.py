@@ -127,13 +127,13 @@ def _file_chunks(path: Path) -> Iterator[bytes]:
 
 def _unpacked(file: IO[bytes], name: str) -> Iterator[bytes]:
     """The text of a file or a pipe, packed or not."""
-    seen = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
-    start = seen.peek(_LOOKED_AT)[:_LOOKED_AT]
+    buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, file))
+    start = buffered.peek(_LOOKED_AT)[:_LOOKED_AT]
     if _is_of_no_text(start):
         raise UnreadableInput(f"{name!r} is a binary file, not a job's output")
     unpack = next((opener for magic, opener in _PACKED.items() if start.startswith(magic)), None)
     try:
-        yield from _chunks(unpack(seen, "rb") if unpack else seen)
+        yield from _chunks(unpack(buffered, "rb") if unpack else buffered)
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as failed:
         raise UnreadableInput(f"{name!r} cannot be read: {failed}") from None
 

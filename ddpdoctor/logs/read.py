@@ -211,16 +211,16 @@ class _Reading:
 def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
     """The exceptions, of the rank that alone failed by an exit status where no prefix names one."""
     failed = {end.rank for end in log.ended if end.code > 0 and end.pid not in log.stopped}
-    own = [
+    causes = [
         item for item in raised if not (item.survived or is_of_the_launcher(item) or speaks_of_a_peer(item))
     ]
-    alike = len({(item.kind, item.where) for item in own}) == 1 and all(item.rank is None for item in raised)
-    (rank,) = failed if len(failed) == 1 and alike else (None,)
-    return (
-        raised
-        if rank is None
-        else tuple(replace(item, rank=rank) if item in own else item for item in raised)
+    alike = len({(item.kind, item.where) for item in causes}) == 1 and all(
+        item.rank is None for item in raised
     )
+    if len(failed) != 1 or not alike:
+        return raised
+    (rank,), chosen = failed, set(map(id, causes))
+    return tuple(replace(item, rank=rank) if id(item) in chosen else item for item in raised)
 
 
 def _parts(raw: bytes) -> Iterator[str]:

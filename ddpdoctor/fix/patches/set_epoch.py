@@ -50,11 +50,11 @@ def _replace_cycle(source: Source, call: Node) -> str:
         raise CannotPatch(f"the loader that line {source.line(call)} cycles has no name")
     line = f"loader.{_kind(source, loader)}.set_epoch(epoch)"
     condition = _condition(source, source.tree)
-    told = f"if {condition}:\n\t\t\t{line}" if condition else line
+    statement = f"if {condition}:\n\t\t\t{line}" if condition else line
     name = free(source, source.tree.body[0], "endless")
     define(
         source,
-        f"def {name}(loader):\n\tfor epoch in {_count_of(source, call)}():\n\t\t{told}\n\t\tyield from loader",
+        f"def {name}(loader):\n\tfor epoch in {_count_of(source, call)}():\n\t\t{statement}\n\t\tyield from loader",
     )
     source.replace(call.func, name)
     return "a generator that calls set_epoch, in place of itertools.cycle"
