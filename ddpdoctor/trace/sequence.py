@@ -110,12 +110,19 @@ def divergence(
 
 
 def other_gradients(recordings: Mapping[int, Recording]) -> Row | None:
-    """The first position at which ranks reduce the gradients of different parameters; None where they never do."""
+    """The first position at which ranks reduce the gradients of different parameters; None where they never do, or
+    where the records do not show all. A parameter that not every rank knows by its name may be another's under a
+    name of its own."""
+    if any(_sequence(recording) is None for recording in recordings.values()):
+        return None
+    known = set.intersection(
+        *({key for it in recording.optimizers for key in it.keys} for recording in recordings.values())
+    )
     by_number = [
         {
             call.number: call
             for call in recording.collectives
-            if call.group is None and call.gradient_of and call.operation == "all_reduce"
+            if call.group is None and call.gradient_of in known and call.operation == "all_reduce"
         }
         for recording in recordings.values()
     ]
