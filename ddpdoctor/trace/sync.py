@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from ddpdoctor.judge import NotMeasured
@@ -356,11 +357,15 @@ def _averages_weights(recording: Recording) -> bool:
 
 def _has_averager(recording: Recording) -> bool:
     """Whether the script averages weights at intervals, which may be longer than what was recorded, or may do so."""
-    files = [parsed(file) for file in modules_of(recording.script)]
-    if any(call.weight_of for call in recording.collectives) or None in files:
-        return True
-    nodes = (node for tree in files if tree for node in ast.walk(tree))
-    return any(_AVERAGER.search(ast.unparse(node)) for node in nodes if isinstance(node, _NAMING))
+    return any(call.weight_of for call in recording.collectives) or _may_average(recording.script)
+
+
+@cache
+def _may_average(script: str) -> bool:
+    """Whether a file of a script names such an average, or cannot be read."""
+    files = [parsed(file) for file in modules_of(script)]
+    nodes = (node for tree in files if tree for node in ast.walk(tree) if isinstance(node, _NAMING))
+    return None in files or any(_AVERAGER.search(ast.unparse(node)) for node in nodes)
 
 
 def _averages_by_hand(recording: Recording) -> bool:
