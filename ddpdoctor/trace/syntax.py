@@ -38,10 +38,12 @@ def parsed(file: str) -> ast.Module | None:
 
 @cache
 def modules_of(script: str) -> tuple[str, ...]:
-    """The files that a script consists of: itself, and the modules beside and below it that it imports."""
-    files = [script]
+    """The files that a script consists of: itself, and the modules beside and below it, or below the folder of the
+    outermost package that it is in, that it imports."""
+    files, folder = [script], Path(script).parent
+    root = next((it for it in (folder, *folder.parents) if not (it / "__init__.py").is_file()), folder)
     for file in files:  # which grows
-        imported = _imported(Path(file), Path(script).parent)
+        imported = [path for place in dict.fromkeys((folder, root)) for path in _imported(Path(file), place)]
         files += dict.fromkeys(str(path) for path in imported if str(path) not in files and path.is_file())
         if len(files) > _MOST_FILES:
             break
@@ -49,7 +51,7 @@ def modules_of(script: str) -> tuple[str, ...]:
 
 
 def _imported(file: Path, folder: Path) -> Iterator[Path]:
-    """Where a file's imports may lie, seen from the script's folder."""
+    """Where a file's imports may lie, seen from a folder that the script imports from."""
     tree = parsed(str(file))
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.Import):

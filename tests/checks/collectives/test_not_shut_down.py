@@ -54,3 +54,13 @@ def test_it_is_or_may_be_destroyed(tmp_path, end, module):
 
 def test_a_framework_made_the_group(tmp_path):
     assert headlines(tmp_path, SCRIPT.replace("dist.init_process_group('gloo')", "Accelerator()")) == []
+
+
+def test_a_module_of_the_package_that_the_script_is_in_destroys_it(tmp_path):
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").touch()
+    (package / "utils.py").write_text("def finish():\n    dist.destroy_process_group()\n")
+    script = SCRIPT.replace("parts.setup import *", "package.utils import finish") + "finish()\n"
+    assert headlines(package / "inner", script) == []
