@@ -1,5 +1,10 @@
 import ast
 import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
@@ -95,7 +100,36 @@ def _lacks_the_call(script: str, init: Where) -> bool:
     made = parsed(init.file)
     if made not in files or init.line not in calls_of(made, "init_process_group"):
         return False
+    read = [Path(file).with_suffix("").as_posix().removesuffix("/__init__") for file in modules_of(script)]
+    if not all(_is_library(names[0]) or _is_among(read, names) for tree in files for names in _imports(tree)):
+        return False
     calls = {called_name(node) for tree in files for node in ast.walk(tree) if isinstance(node, ast.Call)}
     defined = {node.name for tree in files for node in ast.walk(tree) if isinstance(node, FUNCTIONS)}
     names = {getattr(node, "attr", getattr(node, "id", "")) for tree in files for node in ast.walk(tree)}
     return "destroy_process_group" not in names and not any(_ENDS.search(name) for name in calls - defined)
+
+
+def _imports(tree: ast.Module) -> Iterator[list[str]]:
+    """What each import of a file may mean: a module, or a module in a package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ([alias.name] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ([node.module, f"{node.module}.{alias.name}"] for alias in node.names)
+
+
+def _is_among(read: list[str], names: list[str]) -> bool:
+    return any(file.endswith("/" + name.replace(".", "/")) for file in read for name in names)
+
+
+@cache
+def _is_library(module: str) -> bool:
+    """Whether it comes with Python or is installed: what is found by PYTHONPATH or ``pip install -e`` may be a part of
+    the script, and destroy its group."""
+    top = module.partition(".")[0]
+    if top in (*sys.stdlib_module_names, "torch"):
+        return True
+    spec = PathFinder.find_spec(top)
+    return spec is not None and not {"site-packages", "dist-packages"}.isdisjoint(
+        Path(spec.origin or "").parts
+    )

@@ -31,7 +31,8 @@ def headlines(folder: Path, script: str, module: str = "", end: Exit | None = SH
 
 
 def test_no_file_of_it_destroys_the_group(tmp_path):
-    assert headlines(tmp_path, SCRIPT) == ["no file of the script calls destroy_process_group"]
+    script = SCRIPT + "import os.path, rich.console, torch\nfrom parts import setup\n"
+    assert headlines(tmp_path, script) == ["no file of the script calls destroy_process_group"]
 
 
 def test_of_a_process_that_left_without_a_word_as_a_forked_one_does_nothing_is_said(tmp_path):
@@ -45,8 +46,15 @@ def test_of_a_process_that_left_without_a_word_as_a_forked_one_does_nothing_is_s
         ("leave()\n", "def leave():\n    dist.destroy_process_group()\n"),
         ("atexit.register(dist.destroy_process_group)\n", ""),
         ("library.cleanup()\n", ""),
+        ("from unread_package.utils import finish\nfinish()\n", ""),
     ],
-    ids=["called", "in a module", "handed on", "in a module that is not read"],
+    ids=[
+        "called",
+        "in a module",
+        "handed on",
+        "in a module that is not read",
+        "by a helper that is not read",
+    ],
 )
 def test_it_is_or_may_be_destroyed(tmp_path, end, module):
     assert headlines(tmp_path, SCRIPT + end, module) == []
