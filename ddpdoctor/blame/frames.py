@@ -9,13 +9,13 @@ from pathlib import Path
 
 import ddpdoctor
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.where import is_in_package, package_of
 
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|(?:^|/)<|/bin/[\w-]+$|/ddpdoctor/recorder/|^torch/|/torch/distributed/"
 )
 _STARTS_MAIN = re.compile(r"runpy(?:\.py|>)$|/bin/[\w-]+$|/torch/multiprocessing/spawn\.py$")
 """What a script in an installed package is started by: ``-m``, a command that pip made, ``torch.multiprocessing``."""
-_PACKAGE = re.compile(r"^.*/(?:site|dist)-packages/(?!torch/)[^/]+")
 _RECORDER = Path(ddpdoctor.__file__).parent / "recorder"
 
 
@@ -62,12 +62,8 @@ def of_script(stack: Sequence[Frame]) -> list[int]:
         return own_files
     starts = [number for number, frame in enumerate(stack) if _STARTS_MAIN.search(frame.file)]
     started = stack[starts[-1] + 1 :] if starts else ()
-    package = _PACKAGE.match(started[0].file) if started else None
-    return [number for number, frame in enumerate(stack) if package and _is_below(frame.file, package[0])]
-
-
-def _is_below(file: str, package: str) -> bool:
-    return file == package or file.startswith(f"{package}/")
+    package = package_of(started[0].file) if started else ""
+    return [number for number, frame in enumerate(stack) if is_in_package(frame.file, package)]
 
 
 def where_in(stack: Sequence[Frame]) -> Where | None:

@@ -15,11 +15,10 @@ from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
 from .frame_variables import variables_of
-from .where import Site, absolute
+from .where import Site, absolute, is_in_package, package_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_PACKAGE = re.compile(r".*/(?:site|dist)-packages/[^/]+")
 _COMMAND = re.compile(r"^from (\w+)[\w.]* import \w+$", re.MULTILINE)
 """In what pip writes for an entry point: the package that it belongs to."""
 _LARGEST_COMMAND = 2048
@@ -43,10 +42,10 @@ def _installed_script() -> str | None:
     if file is None:
         return "" if getattr(sys, "argv", ["-m"])[:1] in _WITHOUT_FILE else None
     place = os.path.abspath(file)
-    package = _PACKAGE.match(place)
-    if package is None:
+    package = package_of(place)
+    if not package:
         return _package_of_command(place)
-    return package[0] if getattr(main, "__spec__", None) is not None else place
+    return package if getattr(main, "__spec__", None) is not None else place
 
 
 def _package_of_command(place: str) -> str | None:
@@ -61,8 +60,7 @@ def _package_of_command(place: str) -> str | None:
     if imports is None:
         return ""
     origin = getattr(sys.modules.get(imports[1]), "__file__", None)
-    package = _PACKAGE.match(os.path.abspath(origin)) if origin else None
-    return package[0] if package else "" if origin else None
+    return package_of(os.path.abspath(origin)) if origin else None
 
 
 def _columns(code: CodeType, line: int, instruction: int) -> tuple[int, int] | None:
@@ -123,7 +121,7 @@ class Sites:
         if self._script_package is None:
             self._script_package = _installed_script()
         package = self._script_package
-        return None if package is None else not (package and f"{place}{os.sep}".startswith(package + os.sep))
+        return None if package is None else not is_in_package(place, package)
 
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
         """The place from which the user's code came to the caller; None where there is none.

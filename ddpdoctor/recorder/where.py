@@ -7,6 +7,21 @@ import re
 from dataclasses import dataclass, field
 
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]+)/(?!.*/(?:site|dist)-packages/)")
+_PACKAGE = re.compile(r".*/(?:site|dist)-packages/(?!torch/)[^/]+")
+
+
+def package_of(file: str) -> str:
+    """The folder of the installed package that a file is in, or a module that is installed alone; empty for none.
+
+    torch is the script of nobody, and so none of them.
+    """
+    package = _PACKAGE.match(file)
+    return package[0] if package else ""
+
+
+def is_in_package(file: str, package: str) -> bool:
+    """Whether a file is that package's; none is that of the empty name."""
+    return bool(package) and f"{file}/".startswith(f"{package}/")
 
 
 def below_libraries(file: str) -> str:
