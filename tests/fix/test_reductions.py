@@ -1,0 +1,236 @@
+"""Patches that reduce losses, metrics, counts and gradients over ranks, in scripts as users write them."""
+
+import textwrap
+
+import pytest
+
+from ddpdoctor.fix import CannotPatch
+from tests.fix.cases import changed, patched
+
+LOSS = """\
+criterion = {made}
+for tokens, targets in batches:
+    loss = criterion(model(tokens), targets.view(-1))  # here
+"""
+
+
+def test_elements_that_a_loss_module_ignores_do_not_count(tmp_path):
+    after = patched("global_mean", LOSS.format(made="nn.CrossEntropyLoss(ignore_index=PAD)"), tmp_path)
+    assert "count = (targets.view(-1) != PAD).sum()\n" in after
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [("nn.CrossEntropyLoss(weight=weights)", "weighted by classes"), ("losses[name]", "not known what")],
+)
+def test_a_loss_module_of_another_mean_is_left_alone(made, reason, tmp_path):
+    with pytest.raises(CannotPatch, match=reason):
+        patched("global_mean", LOSS.format(made=made), tmp_path)
+
+
+def test_a_loss_function_of_unknown_options_is_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="not known what criterion averages"):
+        patched("global_mean", "def f(criterion):\n    loss = criterion(x, y)  # here\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "mark", ["if counter > 2:  # here\n            break", "if counter > 2:\n            break  # here"]
+)
+def test_a_decision_behind_one_by_a_metric_is_made_by_its_mean(mark, tmp_path):
+    text = f"""\
+for epoch in range(9):
+    val_loss = validate()
+    if val_loss < best:
+        counter = 0
+    else:
+        counter += 1
+        {mark}
+"""
+    assert patched("agree", text, tmp_path) == changed(
+        text,
+        (
+            "    if val_loss < best:\n",
+            "    val_loss_mean = torch.tensor(float(val_loss))\n    dist.all_reduce(val_loss_mean)\n"
+            "    val_loss = val_loss_mean.item() / dist.get_world_size()\n    if val_loss < best:\n",
+        ),
+    )
+
+
+def test_entries_of_a_dictionary_of_metrics_are_reduced(tmp_path):
+    text = """\
+    metrics = validate()
+    if dist.get_rank() == 0:
+        print(metrics["loss"], metrics["path"], meter.loss)  # here
+    """
+    assert patched("reduced_metric", text, tmp_path) == changed(
+        text,
+        (
+            "if dist",
+            'metrics_loss_mean = torch.tensor(float(metrics["loss"]))\ndist.all_reduce(metrics_loss_mean)\n'
+            'metrics["loss"] = metrics_loss_mean.item() / dist.get_world_size()\nif dist',
+        ),
+    )
+
+
+def test_ranks_decide_by_a_sum_that_all_of_them_have(tmp_path):
+    text = """\
+    for epoch in range(4):
+        dist.reduce(total, dst=0)
+        loss = total.item()
+        if loss > best:  # here
+            break
+    """
+    after = patched("agree", text, tmp_path)
+    assert after == changed(text, ("dist.reduce(total, dst=0)", "dist.all_reduce(total)"))
+    logged = text.replace("total.item()", "own.item()")
+    assert "dist.reduce(total, dst=0)" in patched("agree", logged, tmp_path)
+
+
+def test_a_dictionary_that_a_function_returns_is_reduced_by_its_entries(tmp_path):
+    text = """\
+    def evaluate():
+        return {"loss": loss, "accuracy": correct / total, "path": path}
+    metrics = evaluate()
+    if dist.get_rank() == 0:
+        print(metrics)  # here
+    """
+    after = patched("reduced_metric", text, tmp_path)
+    assert after.count("dist.all_reduce(") == 2
+    assert 'metrics["loss"] = metrics_loss_mean.item() / dist.get_world_size()\n' in after
+
+
+def test_a_gather_that_cuts_gradients_off_passes_them(tmp_path):
+    text = """\
+    class Gather(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            parts = [torch.empty_like(x) for _ in range(2)]
+            dist.all_gather(parts, x)
+            return tuple(parts)
+    @torch.no_grad()
+    def evaluate(x):
+        parts = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(parts, x)
+    def gather(x):
+        out = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(out, x)
+        return torch.cat(out)
+    loss = contrast(gather(net(a)), gather(net(b)))
+    loss.backward()  # here
+    """
+    after = changed(
+        text,
+        ("    out = [torch.empty_like(x) for _ in range(2)]\n", ""),
+        ("dist.all_gather(out, x)", "out = all_gather(x)"),
+    )
+    assert patched("gather_with_gradient", text, tmp_path).endswith(after)
+
+
+def test_ranks_count_alike_what_a_while_ends_by(tmp_path):
+    text = """\
+    tokens = 0
+    while tokens < budget and step < 9:  # here
+        tokens += train(next(batches))
+        step += 1
+        if tokens % 8 == 0:
+            log(tokens)
+    """
+    last = "        log(tokens)\n"
+    mean = """\
+    tokens_mean = torch.tensor(float(tokens))
+    dist.all_reduce(tokens_mean)
+    tokens = tokens_mean.item() / dist.get_world_size()
+"""
+    assert patched("agree", text, tmp_path) == changed(text, (last, last + mean))
+
+
+def test_a_while_whose_rounds_end_early_is_left_alone(tmp_path):
+    text = """\
+    while tokens < budget:  # here
+        if skip():
+            continue
+        tokens += train(next(batches))
+    """
+    with pytest.raises(CannotPatch, match="not every round of the loop at line 4 comes to its end"):
+        patched("agree", text, tmp_path)
+
+
+def test_a_mean_over_masked_elements_counts_those_of_all_ranks(tmp_path):
+    text = """\
+    def masked(losses, mask):
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
+    loss = masked(net(x), mask)
+    loss.backward()  # here
+    """
+    line = "    return (losses * mask).sum() / mask.sum().clamp(min=1)\n"
+    mean = """\
+    count = mask.sum()
+    dist.all_reduce(count)
+    return (losses * mask).sum() / (count / dist.get_world_size()).clamp(min=1)
+"""
+    assert patched("global_mean", text, tmp_path) == changed(text, (line, mean))
+
+
+def test_the_sums_of_a_quotient_are_reduced_before_it(tmp_path):
+    text = """\
+    correct = total = 0
+    for x, y in loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+        total += len(y)
+    accuracy = correct / total
+    if dist.get_rank() == 0:
+        if accuracy > best:  # here
+            torch.save(net.module.state_dict(), path)
+    """
+    line = "accuracy = correct / total\n"
+    means = """\
+correct_mean = torch.tensor(float(correct))
+dist.all_reduce(correct_mean)
+correct = correct_mean.item() / dist.get_world_size()
+total_mean = torch.tensor(float(total))
+dist.all_reduce(total_mean)
+total = total_mean.item() / dist.get_world_size()
+"""
+    assert patched("reduced_metric", text, tmp_path) == changed(text, (line, means + line))
+
+
+HOOK = """\
+def compress(state, bucket):
+    work = dist.all_reduce(bucket.buffer().to(torch.bfloat16), async_op=True)
+    return work.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))
+def run(name, hook, state):
+    model.register_comm_hook(state, hook)  # here
+run("compressed", compress, dist.group.WORLD)
+"""
+
+
+def test_a_hook_that_compresses_is_replaced_by_one_that_compresses_alike(tmp_path):
+    after = changed(HOOK, ("compress, dist.group.WORLD", "bf16_compress_hook, None"))
+    assert patched("allreduce_hook", HOOK, tmp_path).endswith(after)
+
+
+def test_a_function_that_registers_several_hooks_is_left_alone(tmp_path):
+    with pytest.raises(CannotPatch, match="state is another hook at each call of run"):
+        patched("allreduce_hook", f'{HOOK}run("plain", other, None)\n', tmp_path)
+
+
+def test_a_loop_that_scales_gradients_is_left_alone(tmp_path):
+    text = """\
+    for x in loader:
+        grads = torch.autograd.grad(loss(x), params)  # here
+        for p, g in zip(params, grads):
+            p.grad = g / g.norm()
+        optimizer.step()
+    """
+    with pytest.raises(CannotPatch, match="not put into place by a loop behind it"):
+        patched("backward_for_grad", text, tmp_path)
+    plain = text.replace("g / g.norm()", "g")
+    lines = """\
+        grads = torch.autograd.grad(loss(x), params)  # here
+        for p, g in zip(params, grads):
+            p.grad = g
+"""
+    after = changed(
+        plain, (textwrap.indent(textwrap.dedent(lines), "    "), "    loss(x).backward()  # here\n")
+    )
+    assert patched("backward_for_grad", plain, tmp_path) == after
