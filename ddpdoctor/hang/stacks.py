@@ -14,7 +14,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.frames import Frame, is_of_recorder
+from ddpdoctor.blame.frames import Frame, is_of_script
 
 PY_SPY_SECONDS = 10.0
 """Long for a tool that needs 0.1 s: a machine whose job hangs may be busy."""
@@ -178,7 +178,9 @@ def _scripts_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Mapping[s
     main: Mapping[str, Any] = [*by_id, *by_name, *threads, {}][0]
     outermost = _of_python(main)[-1:]
     if any(frame["name"] == "<module>" and _INSTALLED.search(frame["filename"]) for frame in outermost):
-        return next((thread for thread in threads if any(map(_is_of_script, _of_python(thread)))), main)
+        return next(
+            (thread for thread in threads if any(map(is_of_script, _python(_of_python(thread))))), main
+        )
     return main
 
 
@@ -189,10 +191,6 @@ def _of_python(thread: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _frames(thread: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     frames: Sequence[Mapping[str, Any]] = thread.get("frames", ())
     return frames
-
-
-def _is_of_script(frame: Mapping[str, Any]) -> bool:
-    return not _INSTALLED.search(frame["filename"]) and not is_of_recorder(frame["filename"])
 
 
 def _python(frames: Sequence[Mapping[str, Any]]) -> tuple[Frame, ...]:
