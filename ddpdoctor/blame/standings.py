@@ -78,9 +78,10 @@ class Standings:
     def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
         """A cause of this kind, at the line of the first culprit unless another is given."""
         ranks = tuple(culprits)
-        return self.with_states(
-            kind(culprits=ranks, **{"where": self.ranks[ranks[0]].where if ranks else None, **fields})
-        )
+        first = (
+            self.ranks.get(ranks[0]) if ranks else None
+        )  # of a rank that has called nothing, nothing is known
+        return self.with_states(kind(culprits=ranks, **{"where": first.where if first else None, **fields}))
 
     def with_states(self, cause: C) -> C:
         """A cause with what was seen: who waits for the culprits, unless that is given, in what, and what all do."""

@@ -93,6 +93,7 @@ def reduced(said: list[dict[str, Any]]) -> dict[int, Dump]:
 @example([(1, ("pg_config", "0", "ranks"), "[9]"), (0, ("pg_config", "0", "ranks"), "[]")])
 @example([(0, ("entries", 5, "profiling_name"), "nccl:recv 0<-999")])
 @example([(0, ("entries", 2, "input_dtypes"), "\n")])
+@example([(1, ("pg_config", "0", "ranks"), "[0, 1, 2, 3]"), (1, ("entries",), [])])
 def test_odd_values_end_in_a_refusal_or_a_verdict(changes):
     found = diagnosis_of_dumps(reduced(changed(changes)))
     if found is None:
