@@ -87,29 +87,34 @@ class SharedPathRace(Check):
             if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        failed_or_raced = {*failed, *(path for paths in races for path in paths)}
-        asked = [
-            pair
-            for pair in _asked_then_made(recordings, order, intended)
-            if pair[0].path not in failed_or_raced
-        ]
+        asked = _asked_then_made(recordings, order, intended)
+        asking = {made.path: ranks for made, ranks in asked}
         return [
             *failed.values(),
-            *(self._race(paths, recordings) for paths in races),
-            *(self._asked(*pair) for pair in asked),
+            *(self._race(paths, asking, recordings) for paths in races),
+            *(self._asked(*pair) for pair in asked if pair[0].path not in {*failed, *racing}),
         ] or Passed("no two ranks wrote the same file of the script at a time")
 
     def _race(
-        self, paths: Mapping[str, Mapping[int, FileEvent]], recordings: Mapping[int, Recording]
+        self,
+        paths: Mapping[str, Mapping[int, FileEvent]],
+        asking: Mapping[str, tuple[int, ...]],
+        recordings: Mapping[int, Recording],
     ) -> Finding:
-        """The files that one line writes."""
+        """The files that one line writes; a rank that found one there would have written it, had it come earlier."""
         (first, events), *others = paths.items()
         event = next(iter(events.values()))
-        ranks = sorted({rank for writers in paths.values() for rank in writers})
+        ranks = sorted(
+            {rank for path, writers in paths.items() for rank in (*writers, *asking.get(path, ()))}
+        )
         more = f" and {plural(len(others), 'more path')}" if others else ""
         results = all(is_of_training(recordings, path) for path in paths)
+        if first in asking:
+            what = f"write {quote(first)}{more} where they find none,"
+        else:
+            what = f"{_RACING[event.action]} {quote(first)}{more}"
         return self.warn(
-            f"{ranks_phrase(ranks)} {_RACING[event.action]} {quote(first)}{more} without synchronizing",
+            f"{ranks_phrase(ranks)} {what} without synchronizing",
             ranks=tuple(ranks),
             where=event.at,
             evidence=tuple(

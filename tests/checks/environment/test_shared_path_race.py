@@ -191,6 +191,21 @@ def test_a_folder_that_each_rank_makes_where_it_finds_none() -> None:
     assert finding.fix == "os.makedirs(path, exist_ok=True)"
 
 
+def test_a_rank_that_found_what_others_raced_for_belongs_to_the_race() -> None:
+    """Which rank comes late is chance: its turn to find none comes in another run."""
+
+    def change(rank: int, one: Recording) -> Recording:
+        late = rank == 0
+        asked = PathAsked("/jobs/out", 10.5 if late else 10.0, where(14), there=late)
+        files = () if late else (FileEvent("write", "/jobs/out", 10.1, where(15)),)
+        return replace(one, record=Record.made(asked), files=files)
+
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(3, change=change))
+    assert finding.headline == "ranks 0-2 write '/jobs/out' where they find none, without synchronizing"
+    assert (finding.where, finding.ranks) == (where(15), (0, 1, 2))
+    assert [(row.text, row.ranks) for row in finding.evidence] == [("wrote '/jobs/out'", (1, 2))]
+
+
 def test_of_several_questions_of_a_rank_the_first_counts() -> None:
     """Its workers ask again in the next epoch, behind collectives."""
     barrier = Collective(20.0, where(14), "barrier", number=0)
