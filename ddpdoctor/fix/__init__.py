@@ -16,4 +16,4 @@ def unavailable() -> str | None:
 
 
 class CannotPatch(Exception):
-    """A patch is not possible; the message says why, in a clause. Without one there is nothing to say of it."""
+    """A patch is not possible; the message says why, in a clause."""

@@ -13,8 +13,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.names import callee, calls, is_optional
+from ddpdoctor.fix.names import callee, calls
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import is_optional
 from ddpdoctor.model import Finding, Kind, Where
 from ddpdoctor.trace import Trace
 

@@ -8,21 +8,9 @@ from collections.abc import Iterable
 import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
-from ddpdoctor.fix.names import (
-    DIST,
-    assignments,
-    call_sites,
-    calls,
-    dotted,
-    has_group,
-    may_lack_group,
-    pairs,
-    rank,
-    use,
-    use_module,
-    world_size,
-)
+from ddpdoctor.fix.names import DIST, calls, dotted, use, use_module
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import assignments, call_sites, has_group, may_lack_group, pairs, rank, world_size
 
 _RANK = re.compile(r"\b(?:local_)?rank\b|get_rank\(|is_main|is_master|is_primary|main_process", re.IGNORECASE)
 _LOCAL = ("local_rank", "LOCAL_RANK")

@@ -52,7 +52,7 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
             project.after(edits)
         except CannotPatch as refusal:
             project.take()
-            refusals += filter(None, [str(refusal)])
+            refusals.append(str(refusal))
             continue
         if edits:
             yield Proposal(finding, title, edits)

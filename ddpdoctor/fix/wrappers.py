@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import call_sites, calls, dotted, parameter_of, passed, value_of
+from ddpdoctor.fix.names import calls, dotted
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites, parameter_of, passed, value_of
 
 DDP = "DistributedDataParallel"
 TORCH_DDP = f"torch.nn.parallel.{DDP}"

@@ -7,9 +7,10 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import any_rank, differs_around, means, plain_if
-from ddpdoctor.fix.names import DIST, argument, assignments, calls, dotted, free, qualified, use
+from ddpdoctor.fix.names import DIST, argument, calls, dotted, qualified, use
 from ddpdoctor.fix.patches.reduced_metric import metrics
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import assignments, free
 
 _LEAVES = (cst.Break, cst.Continue, cst.Return)
 

@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, call_sites, dotted, parameter_of, passed, use
+from ddpdoctor.fix.names import argument, dotted, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites, parameter_of, passed
 
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _COMPRESSED = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}

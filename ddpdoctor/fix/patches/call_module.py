@@ -5,8 +5,9 @@ from __future__ import annotations
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import module_of, rank_guard
-from ddpdoctor.fix.names import call_sites, dotted, parameter_of, passed
+from ddpdoctor.fix.names import dotted
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites, parameter_of, passed
 from ddpdoctor.fix.wrappers import calls_of_wrappers, is_wrapped
 
 

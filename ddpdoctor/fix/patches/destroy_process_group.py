@@ -8,8 +8,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import DIST, call_sites, may_lack_group, use
+from ddpdoctor.fix.names import DIST, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites, may_lack_group
 from ddpdoctor.model import Where
 
 _DEPTH = 3

@@ -6,10 +6,11 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, assignments, dotted, has_group, may_lack_group, use
+from ddpdoctor.fix.names import argument, dotted, use
 from ddpdoctor.fix.passes import find_epoch_loop, loops_over
 from ddpdoctor.fix.patches.set_epoch import tell_epoch
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import assignments, has_group, may_lack_group
 from ddpdoctor.model import Where
 
 _SAMPLER = "torch.utils.data.DistributedSampler"

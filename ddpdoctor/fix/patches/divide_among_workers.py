@@ -6,9 +6,10 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, dotted, free, use
+from ddpdoctor.fix.names import argument, callee, dotted, use
 from ddpdoctor.fix.patches.divide_stream import divide, iterates
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import free
 
 
 def apply(case: Case) -> str:

@@ -6,7 +6,8 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, world_size
+from ddpdoctor.fix.names import argument
+from ddpdoctor.fix.values import world_size
 
 
 def apply(case: Case) -> str:

@@ -8,8 +8,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, calls, qualified, use, value_of
+from ddpdoctor.fix.names import argument, callee, calls, qualified, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import value_of
 
 _BY_RANK = re.compile(r"\s*[+*]\s*(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?$")
 

@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, dotted, rank, value_of, world_size
+from ddpdoctor.fix.names import argument, callee, dotted
 from ddpdoctor.fix.passes import loops_over
+from ddpdoctor.fix.values import rank, value_of, world_size
 
 
 def apply(case: Case) -> str:

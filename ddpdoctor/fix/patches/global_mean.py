@@ -7,20 +7,9 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import (
-    DIST,
-    argument,
-    call_sites,
-    callee,
-    dotted,
-    free,
-    parameter_of,
-    passed,
-    use,
-    value_of,
-    world_size,
-)
+from ddpdoctor.fix.names import DIST, argument, callee, dotted, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites, free, parameter_of, passed, value_of, world_size
 
 _TARGET = 1
 """The position of the targets in the losses of torch."""

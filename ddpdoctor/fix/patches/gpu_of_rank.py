@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, dotted, may_lack_group, use, use_module, value_of
+from ddpdoctor.fix.names import argument, calls, dotted, use, use_module
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import may_lack_group, value_of
 from ddpdoctor.fix.wrappers import DDP
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, use, value_of
+from ddpdoctor.fix.names import argument, calls, use
+from ddpdoctor.fix.values import value_of
 
 
 def apply(case: Case) -> str:

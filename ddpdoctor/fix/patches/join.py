@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import has_group, may_lack_group, use
+from ddpdoctor.fix.names import use
 from ddpdoctor.fix.passes import loops_over
+from ddpdoctor.fix.values import has_group, may_lack_group
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
 _NOTHING = "contextlib.nullcontext"

@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import has_group, may_lack_group, use
+from ddpdoctor.fix.names import use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import has_group, may_lack_group
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
 

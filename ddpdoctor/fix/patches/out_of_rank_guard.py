@@ -7,8 +7,8 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import plain_if, rank_guard
-from ddpdoctor.fix.names import call_sites
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import call_sites
 from ddpdoctor.text import shorten
 
 _LONGEST = 40

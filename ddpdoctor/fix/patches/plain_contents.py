@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import callee, use, value_of
+from ddpdoctor.fix.names import callee, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import value_of
 
 _REFUSED = "Weights only load failed"
 """How torch.load begins to say it."""
@@ -18,7 +19,7 @@ def apply(case: Case) -> str:
     """The fields of the objects in the dictionary that is saved."""
     raised = [recording.raised for recording in case.trace.recorded.values() if recording.raised]
     if not any(_REFUSED in error.message for error in raised):
-        raise CannotPatch  # of another exception there is nothing to say
+        raise CannotPatch("none is known for its exception")
     source = case.source
     saved = [call for call in source.all(cst.Call) if callee(source, call) == "save" and call.args]
     contents = [value_of(source, call.args[0].value) or call.args[0].value for call in saved]

@@ -6,7 +6,8 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, rank, use, value_of
+from ddpdoctor.fix.names import argument, callee, use
+from ddpdoctor.fix.values import rank, value_of
 
 
 def apply(case: Case) -> str:

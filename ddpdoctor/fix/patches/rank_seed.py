@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import qualified, rank, use
+from ddpdoctor.fix.names import qualified, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import rank
 from ddpdoctor.fix.wrappers import wraps
 
 _OTHERS = ("random.seed", "numpy.random.seed")

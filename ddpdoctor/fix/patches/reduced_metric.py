@@ -9,8 +9,9 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import mean, means, rank_guard
-from ddpdoctor.fix.names import assignments, callee, dotted, free, value_of
+from ddpdoctor.fix.names import callee, dotted
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import assignments, free, value_of
 
 _NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
 

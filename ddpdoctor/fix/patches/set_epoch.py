@@ -8,21 +8,10 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import (
-    argument,
-    calls,
-    define,
-    dotted,
-    free,
-    has_group,
-    is_optional,
-    may_lack_group,
-    qualified,
-    use,
-    value_of,
-)
+from ddpdoctor.fix.names import argument, calls, define, dotted, qualified, use
 from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import free, has_group, is_optional, may_lack_group, value_of
 
 
 def apply(case: Case) -> str:

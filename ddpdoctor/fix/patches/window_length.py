@@ -6,8 +6,9 @@ import libcst as cst
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, dotted, free
+from ddpdoctor.fix.names import argument, dotted
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import free
 
 
 def apply(case: Case) -> str:

@@ -7,8 +7,9 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import assignments, callee, dotted, use, value_of
+from ddpdoctor.fix.names import callee, dotted, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import assignments, value_of
 from ddpdoctor.fix.wrappers import DDP, TORCH_DDP, models_of, optimizers
 
 

@@ -7,8 +7,9 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import DIST, dotted, use, value_of, world_size
+from ddpdoctor.fix.names import DIST, dotted, use
 from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import value_of, world_size
 from ddpdoctor.fix.wrappers import TORCH_DDP, assigned_to, is_wrapped, models_of, optimizers
 
 

@@ -1,60 +1,31 @@
-"""DD302, DD303, DD305, DD308 and DD310 on recorded runs: where ranks parted, and who left."""
+"""DD305, DD308 and DD310 on recorded runs: ranks that leave early, decide alone, or keep their process group."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ddpdoctor.blame.failure import Failure
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Judgement, Level, Passed, Where
-from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
-from ddpdoctor.recorder.events.training import Backward, Collective, Forward
-from ddpdoctor.trace import Trace
+from ddpdoctor.model import Level, Passed, Where
+from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
+from tests.support.ends_of_run import (
+    ALONE,
+    DECIDED,
+    KEPT,
+    LEFT,
+    MISMATCH,
+    call,
+    judged,
+    lost,
+    one_more_step,
+    run,
+    stopped,
+)
 from tests.support.judging import check
 from tests.support.recordings import recorded, replace, where
-from tests.support.traces import CLOSED_BY_PEER
-
-MISMATCH, ALONE, LEFT, DECIDED, KEPT = map(check, ("DD302", "DD303", "DD305", "DD308", "DD310"))
-
-
-def call(operation: str, line: int, number: int = 0, time: float = 10.0, **more: Any) -> Collective:
-    return Collective(time, where(line), operation, number=number, **more)
-
-
-def lost(one: Recording, line: int) -> Recording:
-    """The same rank, ended by a peer that was gone."""
-    raised = Raised("RuntimeError", CLOSED_BY_PEER, 20.0, at=where(line))
-    groups = tuple(event for event in one.groups if event.action != "destroy")
-    return replace(one, raised=raised, exit=Exit("exception", 20.0), groups=groups)
-
-
-def stopped(one: Recording) -> Recording:
-    """The same rank, as it was when the run was stopped."""
-    groups = tuple(event for event in one.groups if event.action != "destroy")
-    return replace(one, exit=None, groups=groups)
-
-
-def one_more_step(line: int = 49) -> TrainingStep:
-    """A step whose backward did not come to its end."""
-    forward = Forward(11.0, where(48), 0)
-    return TrainingStep(4, 11.0, forwards=(forward,), backwards=(Backward(11.5, where(line)),))
-
-
-def run(changes: Mapping[int, Callable[[Recording], Recording]], world_size: int = 2, **fields: Any) -> Trace:
-    """A run in which ranks ended as is said; who raised failed as a victim."""
-    made = recorded(world_size, change=lambda rank, one: changes.get(rank, lambda same: same)(one), **fields)
-    ranks = []
-    for one in made.ranks:
-        raised = one.recording.raised if one.recording else None
-        failure = raised and Failure(raised.type, raised.message, "", raised.time)
-        ended = one.recording is not None and one.recording.exit is not None and not raised
-        ranks.append(replace(one, failure=failure, finished=ended, exit_code=1 if raised else None))
-    return replace(made, ranks=tuple(ranks), status=1)
 
 
 def in_the_last_step(one: Recording) -> Recording:
@@ -116,132 +87,11 @@ def test_who_has_destroyed_the_group_has_left_before_its_script_ends() -> None:
     assert finding.ranks == (1,)
 
 
-def judged(which: Any, trace: Trace) -> Judgement | None:
-    try:
-        return which.examine_run(trace)
-    except NotMeasured:
-        return None
-
-
 def test_a_right_run_passes() -> None:
     calls = tuple(call("all_reduce", 55, number, 10.0 + number) for number in range(3))
     trace = recorded(change=lambda rank, one: replace(one, collectives=calls))
     for which in (MISMATCH, ALONE, LEFT, DECIDED, KEPT):
         assert isinstance(which.examine_run(trace), Passed), which.code
-
-
-def test_other_operations_meet() -> None:
-    trace = run(
-        {
-            0: lambda one: lost(replace(one, collectives=(call("broadcast", 60),)), 60),
-            1: lambda one: lost(replace(one, collectives=(call("all_reduce", 62),)), 62),
-        }
-    )
-    (finding,) = MISMATCH.examine_run(trace)
-    assert finding.headline == "rank 0 called broadcast where rank 1 called all_reduce"
-    assert (finding.ranks, finding.where) == ((0, 1), where(60))
-    assert [one.text for one in finding.evidence] == ["broadcast at train.py:60", "all_reduce at train.py:62"]
-    assert judged(ALONE, trace) is None
-
-
-def test_other_sizes_meet() -> None:
-    shapes = {0: (6, 1), 1: (5, 1)}
-    trace = recorded(
-        change=lambda rank, one: replace(
-            one, collectives=(call("all_gather", 60, shape=shapes[rank], dtype="float32"),)
-        )
-    )
-    (finding,) = MISMATCH.examine_run(trace)
-    assert finding.headline == (
-        "rank 0 called all_gather of float32 [6, 1] where rank 1 called all_gather of float32 [5, 1]"
-    )
-
-
-@pytest.mark.parametrize("operation", ["all_to_all", "all_gather_object", "scatter"])
-def test_sizes_that_may_differ(operation: str) -> None:
-    trace = recorded(
-        change=lambda rank, one: replace(
-            one, collectives=(call(operation, 60, shape=(rank + 1,), dtype="float32"),)
-        )
-    )
-    assert isinstance(MISMATCH.examine_run(trace), Passed)
-
-
-def test_other_roots_meet() -> None:
-    def of(root: int) -> Callable[[Recording], Recording]:
-        made = call("broadcast", 60, shape=(4,), dtype="float32", peer=root)
-        return lambda one: lost(replace(one, collectives=(made,)), 60)
-
-    (finding,) = MISMATCH.examine_run(run({0: of(0), 1: of(1)}))
-    assert finding.headline == (
-        "rank 0 called broadcast of float32 [4] with rank 0 as its root where rank 1 called "
-        "broadcast of float32 [4] with rank 1 as its root"
-    )
-    assert (finding.ranks, finding.where) == ((0, 1), where(60))
-
-
-def test_operations_of_two_ranks_and_of_groups_are_left_alone() -> None:
-    apart = {
-        0: (call("send", 60, 0), call("barrier", 62, 1), call("all_reduce", 64, 0, group=(0,))),
-        1: (call("recv", 61, 0), call("barrier", 62, 1)),
-    }
-    trace = recorded(change=lambda rank, one: replace(one, collectives=apart[rank]))
-    assert isinstance(MISMATCH.examine_run(trace), Passed)
-
-
-def test_a_barrier_of_rank_0_alone() -> None:
-    trace = run(
-        {
-            0: lambda one: lost(replace(one, collectives=(call("barrier", 60),)), 60),
-            1: lambda one: lost(replace(one, trailing=one_more_step()), 49),
-        }
-    )
-    (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called barrier, while rank 1 went on to backward"
-    assert (finding.ranks, finding.where) == ((0,), where(60))
-    assert judged(MISMATCH, trace) is None
-
-
-def test_a_barrier_of_rank_0_alone_in_a_run_that_was_stopped() -> None:
-    """The open call was written down when it began; the backward of the others shows by what came before it."""
-    trace = run(
-        {
-            0: lambda one: stopped(replace(one, collectives=(call("barrier", 60, ended=False),))),
-            1: lambda one: stopped(replace(one, trailing=replace(one_more_step(), backwards=()))),
-        },
-        timed_out=True,
-    )
-    (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called barrier, while rank 1 went on to backward"
-
-
-def test_a_reduction_of_rank_0_alone_at_the_end() -> None:
-    trace = run({0: lambda one: lost(replace(one, collectives=(call("all_reduce", 60),)), 60)})
-    (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called all_reduce, while rank 1 went on to destroy_process_group"
-
-
-def test_an_evaluation_through_the_wrapper() -> None:
-    evaluation = TrainingStep(4, 11.0, forwards=(Forward(11.0, where(65), 0, grad=False),))
-
-    def with_buffers(one: Recording) -> Recording:
-        return replace(one, wrappers=(replace(one.wrappers[0], buffers=("running_mean",)),))
-
-    trace = run(
-        {0: lambda one: lost(replace(with_buffers(one), trailing=evaluation), 65), 1: with_buffers},
-    )
-    (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == (
-        "rank 0 alone called the wrapped model, whose forward broadcasts buffers, while rank 1 went on to "
-        "destroy_process_group"
-    )
-    assert "model.module" in finding.fix
-
-
-def test_an_evaluation_through_a_wrapper_without_buffers_harms_nobody() -> None:
-    evaluation = TrainingStep(4, 11.0, forwards=(Forward(11.0, where(65), 0, grad=False),))
-    trace = run({0: lambda one: replace(one, trailing=evaluation)})
-    assert isinstance(ALONE.examine_run(trace), Passed)
 
 
 def test_a_rank_that_failed_by_itself_parted_from_nobody() -> None:
@@ -253,16 +103,6 @@ def test_a_rank_that_failed_by_itself_parted_from_nobody() -> None:
     for which in (MISMATCH, ALONE, DECIDED, LEFT):
         assert judged(which, broken) is None or which is LEFT
     assert judged(LEFT, broken) is None
-
-
-def test_a_long_run_of_which_not_all_is_known_parted_nowhere() -> None:
-    trace = run(
-        {
-            0: lambda one: lost(replace(one, collectives=(call("barrier", 60, number=7),)), 60),
-            1: lambda one: lost(replace(one, trailing=one_more_step()), 49),
-        }
-    )
-    assert judged(ALONE, trace) is None
 
 
 def test_a_rank_that_returned_early() -> None:
@@ -384,40 +224,6 @@ def test_a_group_of_some_ranks_is_not_the_default_group() -> None:
     new = GroupEvent("new_group", 1.0, where(21), rank=0, size=1, ranks=(0,))
     trace = recorded(change=lambda rank, one: replace(one, groups=(*one.groups, new)))
     assert isinstance(KEPT.examine_run(trace), Passed)
-
-
-def test_the_call_that_led_rank_0_to_a_collective_is_shown(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("def mean(x):\n    dist.all_reduce(x)\n\nif rank == 0:\n    print(mean(loss))\n")
-    alone = replace(call("all_reduce", 2), at=Where(str(script), 2, "mean"))
-    trace = run({0: lambda one: replace(one, collectives=(alone,), trailing=one_more_step()), 1: in_a_step})
-    (finding,) = ALONE.examine_run(trace)
-    assert (finding.where, finding.evidence[0].where.line) == (alone.at, 5)
-
-
-def in_a_step(one: Recording) -> Recording:
-    """The same rank, which went on to another step."""
-    return replace(one, trailing=one_more_step())
-
-
-@pytest.mark.parametrize(("guard", "alone"), [("if rank == 0:", True), ("if last:", False)])
-def test_of_two_collectives_it_is_the_one_under_a_condition_on_the_rank(
-    tmp_path: Path, guard: str, alone: bool
-) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(f"{guard}\n    dist.all_gather_object(times, time)\ndist.barrier()\n")
-    gathers = replace(call("all_gather_object", 2), at=Where(str(script), 2))
-    meets = replace(call("barrier", 3), at=Where(str(script), 3))
-    trace = run(
-        {
-            0: lambda one: lost(replace(one, collectives=(gathers,)), 2),
-            1: lambda one: lost(replace(one, collectives=(meets,)), 3),
-        }
-    )
-    told, silent = (ALONE, MISMATCH) if alone else (MISMATCH, ALONE)
-    (finding,) = told.examine_run(trace)
-    assert finding.where == gathers.at
-    assert judged(silent, trace) is None
 
 
 @pytest.mark.parametrize(

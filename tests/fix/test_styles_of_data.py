@@ -1,0 +1,222 @@
+"""Patches of data, seeds and files in scripts as users write them: helper functions, loops, loggers, checkpoints."""
+
+import pytest
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case, Project
+from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.model import Kind, Where
+from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.recorder.events.process import Raised
+from ddpdoctor.trace.data import Pass
+from tests.fix.cases import IMPORTS, NOTHING, changed, finding_at, patched
+from tests.support.recordings import recording, replace, trace
+
+SHARED = """\
+def make(data, train):
+    sampler = DistributedSampler(data, shuffle={shuffle})
+    return DataLoader(data, sampler=sampler)  # here
+for batch in make(data, True):
+    step(batch)
+"""
+
+
+def trained_on(line):
+    """A run that trained on batches of the DataLoader that is made at this line, in a loop at the next."""
+    loader = Loader(0, Where("train.py", line), "TensorDataset", 16, batch_size=4)
+    pass_ = Pass(
+        0, 0, Where("train.py", line + 1), 0.1, 1.9, None, tuple(range(16)), 4, 4, "exhausted", training=True
+    )
+    return trace({0: replace(recording(0), loaders=(loader,), passes=(pass_,), wrappers=())})
+
+
+def test_a_sampler_that_also_divides_training_data_stays_there(tmp_path):
+    recorded = trained_on(6)
+    after = patched("even_evaluation", SHARED.format(shuffle="train"), tmp_path, recorded)
+    assert (
+        "sampler = DistributedSampler(data, shuffle=train) if train else "
+        "range(dist.get_rank(), len(data), dist.get_world_size())\n" in after
+    )
+    with pytest.raises(CannotPatch, match="also divides what is trained on"):
+        patched("even_evaluation", SHARED.format(shuffle="True"), tmp_path, recorded)
+
+
+def test_a_method_of_the_same_name_is_not_that_function(tmp_path):
+    text = """\
+    def train(loader):
+        for x in loader:  # here
+            step(x)
+    for epoch in range(3):
+        model.train()
+        train(train_loader)
+    """
+    assert patched("set_epoch", text, tmp_path) == changed(
+        text, ("    model.train()", "    train_loader.sampler.set_epoch(epoch)\n    model.train()")
+    )
+
+
+@pytest.mark.parametrize(
+    ("loader", "sampler"),
+    [("tqdm(train_loader)", "train_loader.sampler"), ("train_loader", "train_loader.sampler")],
+)
+def test_a_progress_bar_has_no_sampler(loader, sampler, tmp_path):
+    text = f"""\
+for epoch in range(3):
+    bar = {loader}
+    for batch in bar:  # here
+        step(batch)
+"""
+    assert f"    {sampler}.set_epoch(epoch)\n" in patched("set_epoch", text, tmp_path)
+
+
+def test_a_condition_by_a_local_rank_that_lets_all_ranks_write_is_replaced(tmp_path):
+    text = """\
+    if args.local_rank == 0:
+        torch.save(state, path)  # here
+    """
+    after = patched("write_on_rank_0", text, tmp_path)
+    assert after == changed(text, ("args.local_rank == 0", "dist.get_rank() == 0"))
+
+
+def test_iterators_that_are_begun_anew_are_counted(tmp_path):
+    text = """\
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler)
+    batches = iter(loader)
+    for step in range(24):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            batches = iter(loader)  # here
+            batch = next(batches)
+    """
+    assert patched("set_epoch", text, tmp_path) == changed(
+        text,
+        ("for step", "epoch = 0\nfor step"),
+        (
+            "        batches = iter(loader)  # here",
+            "        epoch += 1\n        sampler.set_epoch(epoch)\n        batches = iter(loader)  # here",
+        ),
+    )
+
+
+def test_workers_do_not_wait_for_ranks(tmp_path):
+    text = "class Data:\n    def __getitem__(self, i):\n        torch.save(i, 'a.pt')  # here\n"
+    with pytest.raises(CannotPatch, match="DataLoader workers"):
+        patched("write_on_rank_0", text, tmp_path)
+
+
+def test_what_is_written_before_any_process_group_is_written_on_each_host(tmp_path):
+    text = f"{IMPORTS}open('names.txt', 'w')  # here\n"
+    (tmp_path / "train.py").write_text(text)
+    finding = replace(finding_at(text), about=Kind.PATH.of("names.txt"))
+    title = patch_of("write_on_each_host")(Case(finding, NOTHING, Project(tmp_path)))
+    assert title == "written on one rank of each host, with a barrier behind it"
+
+
+def test_a_log_file_has_rank_0_by_its_name_in_the_function(tmp_path):
+    text = """\
+    def get_logger(folder, rank):
+        logger = logging.getLogger("train")
+        logger.addHandler(logging.FileHandler(folder + "/train.log", mode="w"))  # here
+        return logger
+    class Runner:
+        def __init__(self, folder):
+            self.rank = dist.get_rank()
+            self.log = get_logger(folder, self.rank)
+    """
+    handler = '    logger.addHandler(logging.FileHandler(folder + "/train.log", mode="w"))  # here\n'
+    after = changed(text, (handler, f"    if rank == 0:\n    {handler}"))
+    assert patched("write_on_each_host", text, tmp_path) == after
+
+
+def test_every_generator_that_the_script_seeds_is_seeded_by_the_rank(tmp_path):
+    text = """\
+    import random
+    import numpy as np
+    def seed_all(seed):
+        random.seed(seed)
+    dist.init_process_group("gloo")
+    seed_all(7)
+    np.random.seed(3)
+    model = DDP(Net())
+    train(model)  # here
+    """
+    wrap = "model = DDP(Net())\n"
+    seeds = """\
+torch.manual_seed(torch.initial_seed() + dist.get_rank())
+random.seed((torch.initial_seed() + dist.get_rank()) % 2**32)
+np.random.seed(3 + dist.get_rank())
+"""
+    assert patched("rank_seed", text, tmp_path) == changed(text, (wrap, wrap + seeds))
+
+
+def test_a_seed_that_has_a_name_loses_its_rank(tmp_path):
+    text = """\
+    rank = dist.get_rank()
+    seed = 42 + rank
+    torch.manual_seed(seed)
+    sampler = DistributedSampler(data, seed=seed)  # here
+    """
+    assert patched("equal_seed", text, tmp_path) == changed(text, ("seed=seed", "seed=42"))
+
+
+def test_an_optimizer_that_is_restored_is_not_restored_again(tmp_path):
+    text = """\
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict()}, path)
+    state = torch.load(path)
+    net.load_state_dict(state["model"])  # here
+    optimizer.load_state_dict(state["optimizer"])
+    """
+    with pytest.raises(CannotPatch, match="saved and restored already"):
+        patched("restore_state", text, tmp_path)
+
+
+def refused_to_load():
+    error = Raised("UnpicklingError", "Weights only load failed. GLOBAL argparse.Namespace", 4.0)
+    return trace({0: recording(0, raised=error)})
+
+
+def test_options_are_saved_as_plain_values(tmp_path):
+    text = """\
+    from dataclasses import dataclass
+    @dataclass
+    class Config:
+        lr: float = 0.1
+    def main():
+        args, config = parser.parse_args(), Config()
+        state = {"model": net.state_dict(), "args": args, "config": config, "best": 0.5}
+        torch.save(state, path)
+        state = torch.load(path)  # here
+    """
+    after = changed(
+        text,
+        ("import dataclass\n", "import asdict, dataclass\n"),
+        ('"args": args', '"args": vars(args)'),
+        ('"config": config', '"config": asdict(config)'),
+    )
+    assert patched("plain_contents", text, tmp_path, refused_to_load()) == after
+
+
+def test_no_patch_of_another_exception_is_known(tmp_path):
+    with pytest.raises(CannotPatch, match="none is known for its exception"):
+        patched("plain_contents", "torch.load(path)  # here\n", tmp_path)
+
+
+def test_a_condition_of_a_write_gets_one_more(tmp_path):
+    text = """\
+    if args.distributed:
+        dist.init_process_group("gloo")
+    if not path.exists() or epoch == 9:
+        torch.save(net.state_dict(), path)  # here
+    """
+    after = changed(
+        text,
+        (
+            "if not path.exists() or epoch == 9:",
+            "if (not dist.is_initialized() or dist.get_rank() == 0) and (not path.exists() or epoch == 9):",
+        ),
+        ("# here\n", "# here\nif dist.is_initialized():\n    dist.barrier()\n"),
+    )
+    assert patched("write_on_rank_0", text, tmp_path) == after
