@@ -61,7 +61,13 @@ class CollectiveNotJoined(StandstillCheck):
         *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
-    log_words = ("failed to pass monitored", "didn't join collective", "retrieving ncclUniqueId")
+    log_words = (
+        "failed to pass monitored",
+        "didn't join collective",
+        "didn't finish collective",
+        "the lagging ranks",
+        "retrieving ncclUniqueId",
+    )
 
     @reports(IsElsewhere)
     def _is_elsewhere(self, cause: IsElsewhere) -> Finding:

@@ -116,7 +116,7 @@ _KNOWN = (
 _BY_KIND = (
     _Message(
         r"ncclUnhandledCudaError|unhandled cuda error|[Cc]uda failure|HIP failure|(?:CUDA|HIP) error",
-        "A call of CUDA failed inside of NCCL, mostly because of the GPU, its driver, or an earlier kernel.",
+        "A call of CUDA failed, mostly because of the GPU, its driver, or an earlier kernel.",
         _TRACE,
     ),
     _Message(
@@ -254,7 +254,9 @@ def _unexplained(log: Log) -> Iterator[tuple[Line | Raised, str]]:
 
 
 def _library(text: str) -> str:
-    if "CCL" in text or "nccl" in text:
+    if match := re.search(r"\b[A-Za-z]{0,3}CCL\b", text):
+        return match[0]
+    if "nccl" in text:
         return "NCCL"
     if "gloo" in text.lower():
         return "gloo"

@@ -63,8 +63,8 @@ class PeerLost(Check):
         if worker:
             return [self._lost_worker(worker)]
         ended = _ended_without_exception(log) if survivors and not named else None
-        if ended:
-            return [self._ended(ended, survivors, errors)]
+        if ended and (others := survivors - {ended.rank}):
+            return [self._ended(ended, others, errors)]
         lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
         survivors_phrase = ranks_phrase(survivors) if survivors else "survivors"
         return [

@@ -30,12 +30,18 @@ _SCRIPT_NOT_STARTED = (
     r"(?:can't open file|can't find '__main__' module|No module named|Error while finding) .*"
 )
 """Errors of a script's argument parser, and of Python before the script begins; both have no traceback."""
+_OF_HYDRA = (
+    r"^(?:Error in call to target '.+':|Could not override '.+'\.?|In '.+': Could not find '.+'"
+    r"|Primary config .{1,200} not found.*)$"
+)
+"""Errors of Hydra, which leaves their tracebacks out."""
 _JOB_NOT_STARTED = (
     r"(?:torchrun|accelerate|deepspeed|mpirun|srun|python3?): (?:command )?not found",
     r"execve\(\): .{1,200}: (?:No such file or directory|Permission denied)",
     r"^srun: (?:fatal|error): "
     r"(?:Unable to (?:create|allocate|confirm)|Task launch|Application launch failed|.{0,200}mutually exclusive).*",
     r"^docker: Error response from daemon: .*",
+    r"^slurmstepd: error: pyxis: (?:container start failed|couldn't|failed to).*",
     r"There are not enough slots available in the system.*",
     r"^pdsh@\S+: \S+: ssh exited with exit code 255",
     r"Failed to pull image .*|\bErrImagePull\b|\bImagePullBackOff\b",
@@ -100,6 +106,11 @@ class RankFailedFirst(StandstillCheck):
         "execve()",
         "srun: ",
         "docker: Error",
+        "error: pyxis",
+        "Error in call to target",
+        "Could not override",
+        "Could not find",
+        "Primary config",
         "not enough slots",
         "ssh exited",
         "Failed to pull image",
@@ -148,7 +159,7 @@ class RankFailedFirst(StandstillCheck):
         first = first_cause(log)
         if first:
             return [self._raised(log, first)]
-        reason = log.search(_SCRIPT_NOT_STARTED) if log.failed else None
+        reason = log.search(_SCRIPT_NOT_STARTED, _OF_HYDRA) if log.failed else None
         if reason:
             return [self._script_not_started(log, reason)]
         reason = log.search(*_JOB_NOT_STARTED)
@@ -160,11 +171,16 @@ class RankFailedFirst(StandstillCheck):
 
     def _script_not_started(self, log: Log, reason: Reason) -> Finding:
         ranks = {end.rank for end in log.ended if end.code > 0 and end.rank is not None}
+        of_hydra = reason.match.re.pattern == _OF_HYDRA
         return self.fail(
-            f"{ranks_phrase(ranks, 'a process')} ended at once: {shorten(reason.match[0])}",
-            why="Python could not start the script, or the script rejected its arguments. No rank joined the process "
+            f"{ranks_phrase(ranks, 'a process')} ended{'' if of_hydra else ' at once'}: {shorten(reason.match[0])}",
+            why="Hydra prints no traceback of such an error; the next lines of the output name it."
+            if of_hydra
+            else "Python could not start the script, or the script rejected its arguments. No rank joined the process "
             "group.",
-            fix="run the same command without the launcher: python script.py ARGUMENTS",
+            fix="HYDRA_FULL_ERROR=1 torchrun ...     # prints the traceback"
+            if of_hydra
+            else "run the same command without the launcher: python script.py ARGUMENTS",
             **log_fields(reason, role=Role.EXCEPTION, ranks=ranks),
         )
 

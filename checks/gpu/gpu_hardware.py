@@ -36,7 +36,8 @@ _SLOWED_BY = {
 _SHARED_COOLING = ("Laptop", "Mobile", "Max-Q")
 _DEFECT = (
     r"uncorrectable (?:ECC|NVLink) error(?: encountered)?|NVRM: Xid .{0,40}: (?!(?:13|31|43|45|69)\b)\d+"
-    r"|GPU has fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
+    r"|(?:GPU has|NVRM:) fallen off the bus|GPU is lost|double.bit ECC error|hardware stack error"
+    r"|Unable to determine the device handle for (?i:gpu).{1,30}: (?:Unknown Error|GPU is lost)"
 )
 """Xids 13, 31, 43, 45 and 69 mean that a program used the GPU wrongly, or ended."""
 _BUS = r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\)"
@@ -81,7 +82,9 @@ class GpuHardware(Check):
     title = "the GPUs are healthy"
     breaks_group = True
     raises = (_DEFECT,)
-    log_words = ("ECC", "NVRM", "fallen off the bus", "GPU is lost", "NVLink error", "hardware stack error")
+    log_words = (
+        "ECC", "NVRM", "fallen off the bus", "GPU is lost", "NVLink error", "hardware stack error", "device handle",
+    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:

@@ -10,6 +10,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death, has_failed
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import SlurmEnd, Trace
 
 _TEXTS: dict[int, dict[str, str]] = {
@@ -92,6 +93,13 @@ _WATCHDOG_LOST = (
     rf".{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
 )
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
+_DYING_WORDS = (
+    rf"^Fatal Python error: (?P<name>{'|'.join(SIGNALS)})$",
+    r"^\*\*\* (?P<signal>SIG[A-Z]+) (?:\(@0x\w+\) )?received (?:at time|by PID)",
+    r"Caught signal (?P<signal>\d+) \([A-Z]",
+    r"^\[\S+:\d+\] Signal: .{1,40} \((?P<signal>\d+)\)$",
+)
+"""By which Python, absl, UCX and Open MPI tell of the signal that ends their own process."""
 
 
 class KilledBySignal(Check):
@@ -119,7 +127,7 @@ class KilledBySignal(Check):
     log_words = (
         "death signal", "got signal", "closing signal", "DUE TO TIME LIMIT", "CANCELLED AT",
         "PBS: job killed", "TERM_", "Preempted by", "Fatal Python error", "terminate called",
-        "watchdog thread terminated", "async exception", "liveness probe",
+        "watchdog thread terminated", "async exception", "liveness probe", "*** SIG", "Caught signal", "] Signal: ",
     )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -199,6 +207,9 @@ class KilledBySignal(Check):
             headline = f"a DataLoader worker was killed by {_name(number)}"
             return self.fail(headline, **_TEXTS.get(number, _UNKNOWN), **log_fields(worker))
         first = first_death(log)
+        dying = None if first else log.search(*_DYING_WORDS)
+        if dying:
+            return self._died(dying)
         if first is None or (-first.code == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST))):
             return NOT_IN_OUTPUT  # the watchdog aborts a process whose collective did not end, or that lost a peer
         last = log.search(*_LAST_WORDS)
@@ -210,6 +221,17 @@ class KilledBySignal(Check):
             explained_by=("DD314",) if -first.code == signal.SIGABRT else (),
             **_TEXTS.get(-first.code, _UNKNOWN),
             **log_fields(first, *([last] if last else []), role=Role.DEATH, ranks=ranks),
+        )
+
+    def _died(self, words: Reason) -> Finding:
+        groups = words.match.groupdict()
+        number = int(SIGNALS[groups["name"]]) if groups.get("name") else _number(groups["signal"])
+        details = log_fields(words, role=Role.DEATH)
+        return self.fail(
+            f"{ranks_phrase(details['ranks'], 'a process')} was killed by {_name(number)}",
+            confidence=Confidence.LIKELY,
+            **_TEXTS.get(number, _UNKNOWN),
+            **details,
         )
 
     def _launcher_killed(self, reason: Reason, number: int, scheduler: Reason | None) -> Finding:

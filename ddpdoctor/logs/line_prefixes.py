@@ -36,12 +36,14 @@ _LABEL = re.compile(
 _MOST_LABELS = 4
 _START = "Traceback (most recent call last)"
 _LONGEST_PREFIX = 120
-_IS_PREFIX = re.compile(r"(?=.*\d)(?!.*(?:%\||it/s|[{\"]))\S.*[\s\]:>|)-]$")
-"""Of what stands before a traceback: not a progress bar, and not the key of an object in JSON."""
+_IS_PREFIX = re.compile(r"(?=.*\d)(?!.*(?:%\||it/s|[{\"]))\S.*[\s\]:>|)-]$|[A-Za-z][\w.@-]{0,60}: $")
+"""Of what stands before a traceback: not a progress bar, and not the key of an object in JSON; or one word."""
+_MOST_SHAPES = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b|^\[(\d{1,6})\] $")
 """In words, or as Intel MPI and MPICH label the lines of each rank."""
 _RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
+_TASKS = ("task", "mpi")
 _HOSTS = {"host": None, "node": None, "pod": None, "algo": "mpi", "ip": "pid"}
 """And which group stands before it in the same label."""
 
@@ -56,12 +58,14 @@ class Labelled:
     rank: int | None = None
     host: str = ""
     """The host, container or pod that the labels name; empty where the rank may be one among those of its node."""
+    by_task: bool = False
+    """Whether the rank is the number that srun or mpirun gave its task, which may be a launcher of ranks itself."""
 
 
 def strip(raw: str) -> Labelled:
     """The line as its process wrote it, and which process that was as far as the labels tell."""
     text = uncoloured(raw)
-    process, rank, host, local = "", None, "", False
+    process, rank, host, local, by_task = "", None, "", False, False
     for _ in range(_MOST_LABELS):
         match = _LABEL.match(text)
         if match is None:
@@ -71,33 +75,40 @@ def strip(raw: str) -> Labelled:
             host = host or match[kind]
             kind = _HOSTS[kind]
         if kind is not None:
-            rank = int(match[kind]) if kind in _RANKS else rank
+            if kind in _RANKS:
+                rank, by_task = int(match[kind]), kind in _TASKS
             local = kind == "rank" and not match[0].startswith("[rank")
             process = process or f"{kind}{match[kind]}"  # the innermost is not on every line
         text = text[match.end() :]
-    return Labelled(text, f"{host} {process}" if host else process, rank, "" if local else host)
+    return Labelled(text, f"{host} {process}" if host else process, rank, "" if local else host, by_task)
 
 
 class Prefixes:
-    """The prefixes of one stream: those that :func:`strip` knows, and the one that its tracebacks show.
+    """The prefixes of one stream: those that :func:`strip` knows, and those that its tracebacks show.
 
     What stands before the first line of a traceback stands before every line of that process. Launchers differ in
     host, time and process number, so the prefix is known by its shape, with any numbers.
     """
 
     def __init__(self) -> None:
-        self._shape: re.Pattern[str] | None = None
+        self._shapes: dict[str, re.Pattern[str]] = {}
 
     def strip(self, raw: str) -> Labelled:
         """As :func:`strip`, and without a prefix of the shape that was learned."""
         labelled, text = strip(raw), uncoloured(raw)
         before, start, _ = text.partition(_START)
-        if start and self._shape is None and len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before):
-            self._shape = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
-        match = self._shape.match(text) if self._shape and labelled.text == text else None
+        if start and len(self._shapes) < _MOST_SHAPES and _is_prefix(before):
+            shape = re.sub(r"\d+", r"\\d+", re.escape(before))
+            self._shapes.setdefault(shape, re.compile(shape))
+        matches = (shape.match(text) for shape in self._shapes.values()) if labelled.text == text else ()
+        match = next(filter(None, matches), None)
         if match is None:
             return labelled
         rest, rank = strip(text[match.end() :]), _NAMES_RANK.search(match[0])
         label = rest.label or _TIME.sub("", match[0]).strip()
         number = next(filter(None, rank.groups())) if rank and rest.rank is None else rest.rank
         return Labelled(rest.text, label, None if number is None else int(number), rest.host)
+
+
+def _is_prefix(before: str) -> bool:
+    return len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before) is not None

@@ -35,6 +35,8 @@ class Line:
     """The rank that its prefix names, or the file it stands in."""
     position: int = 0
     """Its place among all lines of all files, in the order in which they were written as far as that is known."""
+    by_task: bool = False
+    """Whether the rank is the number of a task of srun or mpirun, which may be a launcher of ranks itself."""
 
     def sighting(self, role: Role = Role.CAUSE) -> Sighting:
         """Where a finding that rests on this line was seen."""

@@ -79,7 +79,7 @@ _ELASTIC = re.compile(
     r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
 )
 _WHO = re.compile(
-    r"^\s*host\s+: (?P<host>\S+)|^\s*rank\s+: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
+    r"^\s*host\s+: (?P<host>\S+)|^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
     r"|^\s*Process name: \[\[\d+,\d+\],(?P<rank_1>\d+)\]"
     r"|noticed that process rank (?P<rank_2>\d+) with PID .{1,200} exited on$"
     r"|^MPI_ABORT was invoked on rank (?P<rank_3>\d+)"

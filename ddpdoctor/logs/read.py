@@ -53,6 +53,9 @@ _CALL_STACK = re.compile(
 _REST_OF_TEXT = re.compile(r'(?:[^"\\]|\\.)*')
 _MESSAGE = re.compile(rf'[{{,] ?"(?:log|message|msg|textPayload)": ?{_TEXT}')
 """A line of Docker's own files, and of loggers that write JSON."""
+_RANK_IN_JSON = re.compile(r'[{,] ?"(?:global_)?rank": ?"?(\d{1,6})\b')
+_LONGEST_LABELS = 80
+"""Characters in front of an object of JSON."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
 _HUNG = re.compile(
     r"(?i)^\W*(?:and )?(?:then )?(?:there is )?no (?:further|more) output"
@@ -115,7 +118,7 @@ class _Reading:
         """Take one line; the rank that wrote it: the given one, as what was drawn over a line, or that of its label."""
         labelled = self._prefixes.strip(raw)
         rank = rank if labelled.rank is None else labelled.rank
-        line = Line(labelled.text, at.number, at.file, rank, at.position)
+        line = Line(labelled.text, at.number, at.file, rank, at.position, labelled.by_task)
         if labelled.host and rank is not None:
             self._hosts.setdefault(rank, labelled.host)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
@@ -156,7 +159,8 @@ class _Reading:
         training = tuple(self._located(place, raw) for place, raw in scanner.training)
         for place, raw in scanner.bars:
             self._ends.feed_bar(self._located(place, raw))
-        ended = tuple(self._ends.ended.values())
+        ends, by_tasks = self._ends.ended.values(), self._launches.by_tasks
+        ended = tuple(launches.of_ranks(ends) if by_tasks else ends)
         log = Log(
             lines=tuple(self._lines),
             raised=tuple(self._tracebacks.finish()),
@@ -177,6 +181,7 @@ class _Reading:
                 **{end.rank: end.host for end in ended if end.rank is not None and end.host},
             },
         )
+        log = launches.without_tasks(log) if by_tasks else log
         went_on = not (log.failed or log.hung)
 
         alone = all(map(was_left_alone, log.raised))
@@ -205,7 +210,7 @@ class _Reading:
             line_prefixes.strip(text[:1000].decode("utf-8", "replace")) for text in (begins or drawn, drawn)
         )
         ranks = (rank for rank in (shown.rank, first.rank, stream.rank) if rank is not None)
-        return Line(shown.text, place - before, stream.name, next(ranks, None), place)
+        return Line(shown.text, place - before, stream.name, next(ranks, None), place, shown.by_task)
 
 
 def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
@@ -226,13 +231,24 @@ def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
 def _parts(raw: bytes) -> Iterator[str]:
     """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
     whole = raw.decode("utf-8", "replace").rstrip("\r")
-    stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(whole)
-    message = _MESSAGE.search(whole) if whole.startswith("{") and not stack else None
+    json_text = _json_object(whole)
+    stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(json_text)
+    message = _MESSAGE.search(json_text) if json_text and not stack else None
+    label = f"[rank{match[1]}]: " if json_text and (match := _RANK_IN_JSON.search(json_text)) else ""
     shown = _unescaped(message[1], whole) if message else whole
-    for line in (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ())):
+    lines = (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ()))
+    for line in (label + text for text in lines) if label else lines:
         for drawn in line.split("\r"):
             for text in _apart(drawn):
                 yield text[:LONGEST_TEXT]
+
+
+def _json_object(whole: str) -> str:
+    """The object of JSON that a line consists of, behind its labels; empty where it is none."""
+    begins = whole.find("{", 0, _LONGEST_LABELS)
+    if begins < 0 or not whole.endswith("}"):
+        return ""
+    return whole[begins:] if not begins or line_prefixes.strip(whole).text == whole[begins:] else ""
 
 
 def _apart(line: str) -> list[str]:
@@ -255,7 +271,7 @@ def _unescaped(text: str, otherwise: str) -> str:
 
 def _traceback_in_json(whole: str) -> str:
     """The text of a JSON object that holds a traceback, as it is written there, whatever its key."""
-    at = whole.find(tracebacks.START + ":\\n") if whole.startswith("{") else -1
+    at = whole.find(tracebacks.START + ":\\n")
     begins = whole.rfind('"', 0, max(at, 0)) + 1
     if at < 0 or whole[begins - 2 : begins - 1] == "\\":  # what it holds is quoted once more
         return ""

@@ -22,6 +22,8 @@ _ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception", b"te
 _TRAINING = re.compile(
     rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"
 )
+_OF_NO_TRAINING = re.compile(rb"^#|slurmstepd: |srun: ")
+"""Tools write settings after #; Slurm's own steps have numbers, too."""
 _BAR = re.compile(rb"\d[kMGT]?B?/\d[\d.]*[kMGT]?B?\s+\[[\d:]{4,}<|\d [a-z]{2,12} \[[\d:]{4,}, ")
 _INFORMATION = b" NCCL INFO "
 _DIGITS = b"0123456789"
@@ -141,9 +143,7 @@ class Scanner:
         groups = frozenset(n for n, words in enumerate(self._groups) if any(word in shape for word in words))
         raises = any(word in shape for word in _ABOUT_EXCEPTIONS)
         begin = line[:LONGEST_SHAPE]
-        trains = (
-            not begin.startswith(b"#") and _TRAINING.search(begin) is not None
-        )  # tools write settings after #
+        trains = not _OF_NO_TRAINING.search(begin) and _TRAINING.search(begin) is not None
         bar = _BAR.search(begin) is not None
         wanted = bool(groups) or raises
         left = (SAMPLES if _INFORMATION in shape else -1) if wanted else 0

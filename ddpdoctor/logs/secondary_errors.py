@@ -6,7 +6,7 @@ import math
 import re
 import signal
 
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Frame, is_of_script
 from ddpdoctor.logs.log import Ended, Log, Raised
 
 PEER_IS_GONE = (
@@ -25,21 +25,26 @@ _WAITED_IN_VAIN = re.compile(
     r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
 )
 _LAUNCHER = re.compile(
-    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException|CalledProcessError"
+    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException"
     r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)$"
 )
+_STARTS_RANKS = re.compile(r"python|\.py\b|torchrun|accelerate|deepspeed|srun|mpirun|mpiexec|horovod")
+"""In the command of a CalledProcessError: a program whose own output tells why it failed."""
 _SUBPROCESS = re.compile(
     r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)|process \d+ terminated with"
 )
 _LIBRARY = re.compile(
-    r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b|N?RCCL [Ee]rror|NCCL [Ee]rror|gloo/transport/"
+    r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b|\b[A-Za-z]{0,3}CCL [Ee]rror|gloo/transport/"
     r"|Gloo connectFullMesh failed|makeDeviceForHostname"
     r"|(?:CUDA|HIP) error: (?:(?:all )?CUDA-capable device\S* \S+ busy|unknown error|initialization error"
     r"|device not ready|operation not supported|driver shutting down|system not yet initialized)|CUDA unknown error"
 )
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
 """In the path of a frame: another package than torch, or Python's own clients of a network."""
-_OF_RANKS = re.compile(r"NCCL|RCCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|collective|Distributed")
+_OF_RANKS = re.compile(
+    r"[A-Z]CCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|collective|Distributed|Actor(?:Died|Unavailable)Error"
+    r"|WorkerCrashedError"
+)
 
 
 def is_of_another_service(raised: Raised) -> bool:
@@ -52,7 +57,7 @@ def is_of_another_service(raised: Raised) -> bool:
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
-    if is_of_another_service(raised):
+    if is_of_another_service(raised) or asked_the_store(raised):
         return False
     return any(
         re.search(PEER_IS_GONE, link.text) or _WAITED_IN_VAIN.search(link.text) for link in raised.chain
@@ -61,7 +66,12 @@ def speaks_of_a_peer(raised: Raised) -> bool:
 
 def waited_in_vain(raised: Raised) -> bool:
     """Whether it says that a wait for the others ran out of time."""
-    return any(_WAITED_IN_VAIN.search(link.text) for link in raised.chain)
+    return any(_WAITED_IN_VAIN.search(link.text) for link in raised.chain) and not asked_the_store(raised)
+
+
+def asked_the_store(raised: Raised) -> bool:
+    """Whether the script itself waited for a key of the store, which is no collective."""
+    return raised.kind.endswith("DistStoreError") and any(map(is_of_script, raised.frames[-1:]))
 
 
 def is_of_a_library(raised: Raised) -> bool:
@@ -73,6 +83,8 @@ def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
     if raised.kind == "Exception" and any(map(_joins_spawned, raised.frames[-1:])):
         return True  # torch before 1.8
+    if raised.kind.endswith("CalledProcessError"):
+        return _STARTS_RANKS.search(raised.message) is not None
     return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(link.text) for link in raised.chain)
 
 
@@ -101,7 +113,9 @@ def first_cause(log: Log) -> Raised | None:
 
 def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
-    excluded = (speaks_of_a_peer, is_of_the_launcher, is_of_a_library)
+    excluded = [speaks_of_a_peer, is_of_the_launcher, is_of_a_library]
+    if any(end.code < 0 and end.pid not in log.stopped for end in log.ended):
+        excluded.append(asked_the_store)  # for what the killed one did not live to set
     return [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
 
 

@@ -27,7 +27,9 @@ _MOST_SOURCES = 6
 """Lines on which a finding rests."""
 _MISSED = re.compile(
     r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier"
-    r"|\[(?P<absent>\d[\d, ]*)\] (?:finished collective #\d+, but )?didn't join collective #"
+    r"|\[(?P<absent>\d[\d, ]*)\] (?:finished collective #\d+, but )?didn't join collective #(?P<next>\d+)"
+    r"|\[(?P<inside>\d[\d, ]*)\] joined but didn't finish collective #(?P<open>\d+)"
+    r"|ranks \[(?P<never>\d[\d, ]*)\] are the lagging ranks"
     r"|retrieving ncclUniqueId from \[(?P<first>\d+)\].{0,120}got error: (?:wait timeout|Socket Timeout)"
 )
 """The second one is torch's own report of ranks out of step, under TORCH_NCCL_DESYNC_DEBUG; the third tells of the rank
@@ -59,12 +61,12 @@ def judge_stall(check: Check, log: Log) -> Judgement:
 def find_stall(log: Log) -> Stall | None:
     """The wait that ended the job; None where nothing tells of one."""
     timeouts = [raised for raised in log.fatal if waited_in_vain(raised)]
-    naming = [line for line in log.lines if _named_missing(line.text) and not log.went_on_after(line)]
+    naming = [line for line in log.lines if _MISSED.search(line.text) and not log.went_on_after(line)]
     sources: list[Line | Raised] = [*(wait.line for wait in log.waits), *timeouts] or [*naming]
     if not sources:
         return None
     sources.sort(key=lambda source: (source.line if isinstance(source, Raised) else source).position)
-    missing = tuple(sorted({rank for line in naming for rank in _named_missing(line.text)}))
+    missing = _missing(naming, log.waits)
     seconds = [wait.seconds for wait in log.waits if wait.seconds]
     seconds += [int(match[1]) / 1000 for raised in timeouts if (match := _GAVE_UP.search(raised.text))]
     limit = max(seconds, default=None)
@@ -176,9 +178,18 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
     return block and (count + len(absent)) % count == 0 and alone
 
 
-def _named_missing(text: str) -> list[int]:
-    match = _MISSED.search(text)
-    return [int(rank) for rank in re.findall(r"\d+", "".join(filter(None, match.groups())))] if match else []
+def _missing(naming: Iterable[Line], waits: Iterable[Wait]) -> tuple[int, ...]:
+    """The ranks that survivors name as missing; of those that torch's report places, the ones furthest behind."""
+    behind: dict[float, set[int]] = {}
+    for match in filter(None, (_MISSED.search(line.text) for line in naming)):
+        came = float(match["next"]) - 1 if match["next"] else float(match["open"] or 0.5) - 0.5
+        ranks = next(filter(None, match.group("ranks", "absent", "inside", "never", "first")))
+        behind.setdefault(came, set()).update(map(int, re.findall(r"\d+", ranks)))
+    missing = behind[min(behind)] if behind else set()
+    waiting = {wait.rank for wait in waits}
+    return (
+        () if waiting and missing >= waiting else tuple(sorted(missing))
+    )  # all came, where it names them all
 
 
 def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progress | None:

@@ -26,7 +26,7 @@ _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
 _SPAWNED = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
 """By torch.multiprocessing.spawn, above the traceback of a rank that it started."""
-_SUMMARY = re.compile(r"\s*rank\s+: (?P<rank>\d{1,6}) \(local_rank: \d+\)")
+_SUMMARY = re.compile(r"\s*rank\s*: (?P<rank>\d{1,6}) \(local_rank: \d+\)")
 """By torchrun, above what a rank that failed has told of itself."""
 _SUMMARY_TELLS = re.compile(rf"\s*traceback : {re.escape(START)}")
 _IGNORED = "Exception ignored in"

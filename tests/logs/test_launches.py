@@ -76,3 +76,41 @@ def test_the_text_of_help_is_no_error():
         'usage: fit.py [-h]\noptions:\n  --retries N   how often to retry after "No space left on device"\n'
     )
     assert explained(text) == ()
+
+
+def of_task(task, text):
+    return "".join(f"{task}: {line}\n" for line in text.splitlines())
+
+
+def test_the_number_of_a_task_that_is_a_launcher_is_no_rank():
+    unlabelled = raised(1, "OSError", "no shard").replace("[rank1]: ", "")
+    ended = "failed (exitcode: 1) local_rank: 4 (pid: 100) of binary: python\n" + summary(12).replace(
+        "rank: 12", "rank: 4"
+    )
+    text = of_task(1, unlabelled + ended) + "srun: error: node-b: task 1: Exited with exit code 1\n"
+    (finding,) = explained(text)
+    assert (finding.code, finding.ranks) == ("DD304", (12,))
+    (finding,) = explained(of_task(1, unlabelled) + "srun: error: node-b: task 1: Exited with exit code 1\n")
+    assert finding.ranks == (1,)
+
+
+def test_a_signal_that_ends_a_task_of_ranks_names_the_host_and_no_rank():
+    text = of_task(1, BANNER + TRAINING) + "srun: error: node-b: task 1: Out Of Memory\n"
+    (finding,) = explained(text)
+    assert (finding.code, finding.ranks) == ("DD017", ())
+
+
+def test_the_number_of_a_step_is_no_training():
+    text = (
+        "srun: error: Task launch for StepId=36.0 failed on node node-b: Job credential expired\n"
+        "slurmstepd: error: *** STEP 36.0 ON node-a CANCELLED AT 2026-01-02T03:04:05 ***\n"
+    )
+    (finding,) = explained(text)
+    assert finding.headline.startswith("the job did not start: srun: error: Task launch")
+
+
+@pytest.mark.parametrize("label", ["", "[rank1]: "])
+def test_a_traceback_and_a_rank_in_json_behind_a_label(label):
+    stack = "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 3, in f\n    f()\nKeyError: 'dog'"
+    (finding,) = explained(label + json.dumps({"level": "error", "rank": 1, "exc": stack}) + "\n" + TRAINING)
+    assert finding.headline == "rank 1 failed with KeyError \"'dog'\""

@@ -20,6 +20,8 @@ def document(key: str, line: str) -> str:
 PREFIXES = {
     "nothing": lambda line: line,
     "host": lambda line: f"worker-1: {line}",
+    "stream": lambda line: f"stderr: {line}",
+    "host without a number": lambda line: f"worker-wl: {line}",
     "host in brackets": lambda line: f"[worker-1] {line}",
     "node in parentheses": lambda line: f"(node1) {line}",
     "rank in words": lambda line: f"<rank 1> {line}",
@@ -102,3 +104,13 @@ def test_a_progress_bar_before_a_traceback_is_no_prefix():
         explained(bar + RAISED + f"{bar}KeyError: 'later'\n")[0].headline
         == "a process failed with KeyError \"'cat'\""
     )
+
+
+def test_each_process_may_have_a_prefix_of_its_own():
+    text = "".join(
+        f"{host}: {line}\n" for host in ("left", "right") for line in RAISED.replace("cat", host).splitlines()
+    )
+    assert explained(text)[0].headline == "a process failed with KeyError \"'left'\""
+    lost = "".join(f"left: {line}\n" for line in RAISED.replace("KeyError: 'cat'", LOST.strip()).splitlines())
+    right = "".join(f"right: {line}\n" for line in RAISED.splitlines())
+    assert explained(lost + right)[0].headline == "a process failed with KeyError \"'cat'\""

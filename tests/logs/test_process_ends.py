@@ -17,6 +17,11 @@ from tests.support.waits import status, stopped, wait
             "srun: error: node-b: tasks 1-3: Exited with exit code 1\n",
             [(1, 1, None), (1, 2, None), (1, 3, None)],
         ),
+        (
+            "[0]:\n  time: 2021-08-09_03:25:37\n  rank: 5 (local_rank: 1)\n  exitcode: -9 (pid: 61)\n"
+            '  error_file: <N/A>\n  msg: "Process failed with exitcode -9"\n',
+            [(-9, 5, 61)],
+        ),
         ("srun: error: node-b: task 0: Out Of Memory\n", [(-9, 0, None)]),
         ("srun: error: node-b: task 5: Exited with exit code 137\n", [(-9, 5, None)]),
         ("[launch.py:321:sigkill_handler] ['python'] exits with return code = -7\n", [(-7, None, None)]),

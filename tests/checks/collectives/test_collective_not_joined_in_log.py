@@ -86,3 +86,24 @@ def test_the_rank_whose_dump_shows_that_it_never_came_is_named():
 
 def test_ranks_whose_dumps_show_that_they_came_are_not():
     assert [one.code for one in explained(wait(0) + dump(1, 14) + summary(0, -6))] == ["DD312"]
+
+
+@pytest.mark.parametrize(
+    ("report", "ranks"),
+    [
+        (
+            "\t   - [5] joined but didn't finish collective #87 (count from 1)\n"
+            "\t     [1, 2] finished collective #87, but didn't join collective #88 (count from 1)\n",
+            (5,),
+        ),
+        ("\t - To our best knowledge, ranks [3] are the lagging ranks that caused this timeout. \n", (3,)),
+    ],
+)
+def test_the_ranks_furthest_behind_in_torchs_report_are_named(report, ranks):
+    (finding,) = explained(wait(0) + report)
+    assert (finding.code, finding.ranks) == ("DD301", ranks)
+
+
+def test_a_report_that_names_all_ranks_shows_that_all_came():
+    report = "\t   - [0, 1] joined but didn't finish collective #12 (count from 1)\n"
+    assert [finding.code for finding in explained(wait(0) + wait(1) + report)] == ["DD312"]

@@ -90,3 +90,12 @@ def test_a_message_keeps_what_stands_before_the_place_in_gloos_source():
     message = "Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] no error"
     finding = only_finding("DD314", Source.LOG, log(raised(1, "RuntimeError", message)))
     assert finding.headline.endswith(message + "'")
+
+
+def test_another_vendors_library_is_named():
+    error = raised(
+        1, "RuntimeError", "[ERROR] HCCL error in: torch_npu/csrc/distributed/ProcessGroupHCCL.cpp:64"
+    )
+    (finding,) = explained(error)
+    assert finding.code == "DD314"
+    assert finding.headline.startswith("HCCL reported on rank 1: ")

@@ -70,3 +70,10 @@ def test_the_abort_of_a_survivor_by_its_watchdog_is_no_cause():
     (finding,) = explained(text + summary(4, -6))
     assert (finding.code, finding.ranks) == ("DD311", ())
     assert explained("step 1\n" + summary(4, -6))[0].code == "DD012"
+
+
+def test_an_actor_of_ray_that_died_is_a_peer():
+    ray = "/opt/env/lib/python3.11/site-packages/ray/_private/worker.py"
+    text = raised(0, "ray.exceptions.ActorDiedError", "The actor died unexpectedly.", file=ray)
+    assert explained(text + raised(2, "KeyError", "'x'"))[0].ranks == (2,)
+    assert [finding.code for finding in explained(text)] == ["DD311"]

@@ -137,3 +137,57 @@ def test_the_line_of_the_script_is_that_of_what_was_raised_again():
     (finding,) = explained(text + raised(1, "RuntimeError", "could not build", line=30))
     assert finding.headline == "rank 1 failed with ValueError 'no compiler'"
     assert finding.where == Where("/home/user/train.py", 30, "main")
+
+
+@pytest.mark.parametrize("command", ["['rsync', '-a', 'a', 'b']", "['nvcc', '--version']"])
+def test_a_command_that_the_script_ran_is_no_launcher(command):
+    text = f"Command '{command}' returned non-zero exit status 12."
+    (finding,) = explained(raised(0, "subprocess.CalledProcessError", text) + summary(0))
+    assert (finding.code, finding.ranks) == ("DD304", (0,))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "['/usr/bin/python', '-m', 'torch.distributed.run', 'x']",
+        "['bash', 'train.py']",
+        "['accelerate', 'launch']",
+    ],
+)
+def test_a_command_that_starts_ranks_is(command):
+    text = f"Command '{command}' returned non-zero exit status 1."
+    (finding,) = explained(raised(0, "subprocess.CalledProcessError", text))
+    assert finding.code == "DD312"
+
+
+def test_a_key_of_the_store_that_nobody_sets():
+    text = "wait timeout after 4000ms, keys: /default_pg/0//model"
+    (finding,) = explained(raised(1, "torch.distributed.DistStoreError", text) + summary(1))
+    assert (finding.code, finding.ranks) == ("DD304", (1,))
+    killed = raised(1, "torch.distributed.DistStoreError", text) + summary(0, -11, 7)
+    assert explained(killed)[0].code == "DD012"
+
+
+def test_an_error_of_hydra_has_no_traceback():
+    text = "Error executing job with overrides: []\nError in call to target 'net.Net':\nTypeError(\"no depth\")\n"
+    (finding,) = explained(text + summary(0))
+    assert finding.headline == "rank 0 ended: Error in call to target 'net.Net':"
+
+
+def test_a_container_that_did_not_start():
+    text = (
+        "3: slurmstepd: error: pyxis: container start failed with error code: 1\n"
+        "3: slurmstepd: error: pyxis:     10-shadow.sh: line 70: 3474706 Broken pipe\n"
+        "srun: error: node-b: task 3: Exited with exit code 1\n"
+    )
+    (finding,) = explained(text)
+    assert finding.headline.startswith(
+        "the job did not start: slurmstepd: error: pyxis: container start failed"
+    )
+
+
+def test_a_script_that_starts_processes_when_it_is_imported():
+    text = "An attempt has been made to start a new process before the\n"
+    text += "[rank1]: current process has finished its bootstrapping phase."
+    (finding,) = explained(raised(1, "RuntimeError", text) + summary(1))
+    assert finding.fix.startswith("if __name__ == '__main__':")

@@ -9,6 +9,15 @@ NAMED = [
         "[ 1.2] NVRM: Xid (PCI:0000:4f:00): 79, pid=1, GPU has fallen off the bus.\n" + summary(1),
         "a GPU reported a hardware error: NVRM: Xid (PCI:0000:4f:00): 79",
     ),
+    (
+        "[ 1.2] NVRM: The NVIDIA GPU 0000:b3:00.0\n NVRM: fallen off the bus and is not responding to commands.\n"
+        + summary(1),
+        "a GPU reported a hardware error: NVRM: fallen off the bus",
+    ),
+    (
+        "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error\n" + summary(1),
+        "a GPU reported a hardware error: Unable to determine the device handle for GPU0000:03:00.0: Unknown Error",
+    ),
 ]
 
 test_it_is_named = names("DD805", NAMED)

@@ -2,7 +2,7 @@ import pytest
 
 from ddpdoctor.model import Source
 from tests.support.judging import only_finding
-from tests.support.logs import explained, leaves_alone, log, raised, summary
+from tests.support.logs import TRAINING, explained, leaves_alone, log, raised, summary
 
 NAMED = [
     (
@@ -66,3 +66,18 @@ def test_the_scheduler_outranks_the_signals_that_it_sent():
     assert (
         finding.headline == "the scheduler ended the job: CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("[rank3]: Fatal Python error: Segmentation fault", "rank 3 was killed by SIGSEGV"),
+        ("[rank3]: *** SIGSEGV received at time=1737961028 on cpu 12 ***", "rank 3 was killed by SIGSEGV"),
+        ("[node-a:5275 :0:5311] Caught signal 7 (Bus error: no address)", "a process was killed by SIGBUS"),
+        ("[node-a:05275] Signal: Aborted (6)", "a process was killed by SIGABRT"),
+    ],
+)
+def test_a_process_that_tells_of_its_own_signal(line, name):
+    assert explained(line + "\n")[0].headline == name
+    assert explained(line + "\n" + 8 * TRAINING) == ()
+    assert explained(line + "\n" + summary(2, -11))[0].headline == "rank 2 was killed by SIGSEGV"
