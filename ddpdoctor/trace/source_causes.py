@@ -41,12 +41,14 @@ _ALSO_OF_OTHERS = ("broadcast", "gather", "reduce", "scatter")
 _OF_DISTRIBUTED = re.compile(r"(?:dist|torch\.distributed)\.")
 _SETTINGS = {"args", "cfg", "config", "opt", "options"}
 """What has attributes named like parts of a model, and is none."""
+_SCHEDULE = re.compile(r"LR$|^get_\w*schedule")
+"""What makes a learning-rate scheduler, of torch and of transformers."""
 _UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|model|net\b")
 """In a call of something named update, of what averages weights: no meter and no progress bar."""
 
 
 def hyperparameter_set(script: str, name: str) -> Where | None:
-    """The one line that sets a hyperparameter of parameter groups: ``group["lr"] = ...``."""
+    """The one line that sets a hyperparameter of parameter groups: ``group["lr"] = ...``, or makes its schedule."""
     loops = (
         node for node in _nodes(script) if isinstance(node, ast.For) and "group" in ast.unparse(node.iter)
     )
@@ -61,7 +63,11 @@ def hyperparameter_set(script: str, name: str) -> Where | None:
             for target in _targets(node)
         )
 
-    return _only(script, sets)
+    def schedules(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and _SCHEDULE.search(called_name(node)) is not None
+
+    is_set = any(map(sets, _nodes(script)))
+    return _only(script, schedules if name == "lr" and not is_set else sets)
 
 
 def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
@@ -169,7 +175,7 @@ def _decides(file: str, node: ast.expr | ast.stmt) -> Where:
     return Where(file, made[0] if len(made) == 1 else node.lineno, getattr(scope, "name", "<module>"))
 
 
-def _sets_flag(node: ast.AST) -> TypeGuard[ast.Assign]:
+def _sets_flag(node: ast.AST) -> TypeGuard[ast.Assign | ast.AugAssign]:
     return any(getattr(target, "attr", "") == _FLAG for target in _targets(node))
 
 
@@ -182,7 +188,13 @@ def _no_sync_of(block: ast.With) -> list[ast.expr]:
 
 
 def _targets(node: ast.AST) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else []
+    return (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AugAssign)
+        else []
+    )
 
 
 def _is_part(target: ast.expr, parts: set[str]) -> bool:

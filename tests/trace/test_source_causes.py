@@ -123,6 +123,25 @@ def test_the_line_that_sets_a_hyperparameter_of_a_group(tmp_path, base):
     )
 
 
+@pytest.mark.parametrize(
+    "script",
+    [
+        "def drive(self):\n    for group in self.optimizer.param_groups:\n        group['lr'] *= 0.5  # here\n",
+        "warmup = len(shard)\nscheduler = LambdaLR(optimizer, lambda step: step / warmup)  # here\n",
+    ],
+    ids=["multiplied", "a schedule"],
+)
+def test_the_line_that_changes_the_rate(tmp_path, script):
+    line = hyperparameter_set(read(tmp_path, script), "lr")
+    assert line is not None
+    assert line.line == line_of(script, "here")
+
+
+def test_a_schedule_beside_a_line_that_sets_the_rate_is_not_named(tmp_path):
+    script = WARM_UP + 'group["lr"] = 0\nscheduler = StepLR(optimizer, 1)\n'
+    assert hyperparameter_set(read(tmp_path, script), "lr") is None
+
+
 def test_a_setting_is_no_hyperparameter_of_a_group(tmp_path):
     assert hyperparameter_set(read(tmp_path, 'config["lr"] = 0.1\n'), "lr") is None
 
