@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from ddpdoctor.trace.syntax import FUNCTIONS, called_name, modules_of, parsed
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -57,6 +59,34 @@ def _changed_by_calls(node: ast.stmt, conditions: tuple[ast.expr, ...]) -> Itera
             given = [argument for argument in call.args if dotted(argument)]
             if (name := dotted(owner)) and given:
                 yield Assignment(name, node.lineno, ast.Tuple(given, ast.Load()), conditions)
+
+
+def set_by_callees(loop: ast.For | ast.While, file: str) -> Iterator[Assignment]:
+    """Attributes of an object that functions of the script set where a loop calls them with it: ``trainer.stop``."""
+    trees = [tree for module in modules_of(file) if (tree := parsed(module))]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    for call in (node for node in ast.walk(loop) if isinstance(node, ast.Call)):
+        for function in (function for function in functions if function.name == called_name(call)):
+            parameters = [parameter.arg for parameter in function.args.args]
+            given = zip([name for name in parameters if name != "self"], call.args, strict=False)
+            for parameter, argument in given:
+                if isinstance(argument, ast.Name):
+                    yield from _attributes_set(function, parameter, argument.id, call.lineno)
+
+
+def _attributes_set(function: ast.AST, parameter: str, argument: str, line: int) -> Iterator[Assignment]:
+    parts = [
+        part
+        for part in ast.walk(function)
+        if isinstance(part, ast.Attribute) and (dotted(part) or "").startswith(f"{parameter}.")
+    ]
+    owner = ast.Name(argument, ast.Load())
+    read: list[ast.expr] = [
+        ast.Attribute(owner, part.attr, part.ctx) for part in parts if isinstance(part.ctx, ast.Load)
+    ]
+    for part in parts:
+        if isinstance(part.ctx, ast.Store):
+            yield Assignment(f"{argument}.{part.attr}", line, ast.Tuple(read, ast.Load()), ())
 
 
 def _targets(target: ast.expr) -> Iterator[str]:

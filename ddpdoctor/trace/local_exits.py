@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
-from ddpdoctor.trace.assignments import Assignment, assignments, dotted
+from ddpdoctor.trace.assignments import Assignment, assignments, dotted, set_by_callees
 from ddpdoctor.trace.clock_exits import reads_clock
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import skip_branch
@@ -182,7 +182,7 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
     tree = parsed(at.file)
     if tree is None or at.line is None or _asks_for_the_infinite(test for test, _ in way.tests):
         return None
-    assigned = list(assignments(way.loop))
+    assigned = [*assignments(way.loop), *set_by_callees(way.loop, at.file)]
     numbers = next(iter(moment.values())).numbers
     if _is_shut(way, numbers, {assignment.name for assignment in assigned}):
         return None

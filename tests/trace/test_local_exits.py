@@ -103,6 +103,38 @@ def test_what_the_inner_loop_changes_is_not_what_the_condition_read(tmp_path: Pa
     assert found(tmp_path, text, {"loss": 0.5}, {"loss": 0.7}) is None
 
 
+CALLBACK = """\
+class EarlyStopping:
+    def on_epoch_end(self, engine):
+        self.bad = 0 if engine.loss < self.best else self.bad + 1
+        if self.bad > 3:
+            engine.stop = True
+
+
+class Engine:
+    def run(self):
+        for epoch in range(100):
+            self.train_epoch()
+            self.loss = self.validate()
+            for callback in self.callbacks:
+                callback.on_epoch_end(self)
+            if self.stop:
+                break
+"""
+
+
+def test_a_callback_that_ends_a_loop_by_what_the_loop_holds(tmp_path: Path) -> None:
+    way_out = found(
+        tmp_path,
+        CALLBACK,
+        {"self.loss": 0.5, "self.stop": 0.0},
+        {"self.loss": 0.7, "self.stop": 0.0},
+        line=11,
+    )
+    assert way_out is not None
+    assert (way_out.at.line, way_out.name) == (15, "self.loss")
+
+
 def test_what_is_exchanged_may_be_what_decides(tmp_path: Path) -> None:
     ends = LOOP.format("stopper(loss)\n        if stopper.stop: break")
     held = {"loss": 0.5, "stopper.stop": 0.0}, {"loss": 0.7, "stopper.stop": 0.0}
