@@ -32,6 +32,10 @@ class Launch:
     nproc: int = 2
     """Ranks on this node (``--nproc-per-node``)."""
     nnodes: int = 1
+    spare_nodes: int = 0
+    """How many of the nodes need not come, or may be lost: with ``--nnodes MIN:MAX``, the difference."""
+    max_restarts: int = 0
+    """How often torchrun starts the ranks anew where one fails."""
     node_rank: int = 0
     backend: str = "gloo"
     master_addr: str = "127.0.0.1"
@@ -49,6 +53,11 @@ class Launch:
     """The job that the script is to see, where most of its ranks are not processes."""
     explicit: frozenset[str] = frozenset()
     """The fields that the user gave as an option; the others are defaults or come from the environment."""
+
+    @property
+    def min_nodes(self) -> int:
+        """The fewest nodes with which torchrun begins, and goes on."""
+        return self.nnodes - self.spare_nodes
 
     @property
     def world_size(self) -> int:

@@ -4,7 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Role, Skipped
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import LostHost, Trace
 
 _OF_HOST = (
@@ -29,7 +29,8 @@ class HostLost(Check):
     What it finds:
         In a check of several hosts: the host whose command ended without a word, or did not answer for some seconds.
         The command on each host has a connection to that on the host of rank 0 as long as it runs. In job output, a
-        host that Slurm, Open MPI's daemons or Kubernetes have lost.
+        host that Slurm, Open MPI's daemons or Kubernetes have lost. Where torchrun started an elastic job anew without
+        the host, this is a remark.
 
     Why it matters:
         The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten
@@ -63,6 +64,8 @@ class HostLost(Check):
         hosts = {rank.recording.host for rank in trace.ranks if rank.recording}
         if not trace.lost and len(hosts) < 2:
             return Skipped("the job has one host")
+        if trace.lost and trace.has_all_ranks:
+            return [self._left(host, len(trace.ranks)) for host in trace.lost]
         return self._lost(trace.lost) or Passed(f"all {len(hosts)} hosts stayed until the end")
 
     def examine_log(self, log: Log) -> Judgement:
@@ -75,6 +78,15 @@ class HostLost(Check):
             fix=_FIX.format(host=host or "that host"),
             about=Kind.HOST.of(host) if host else (),
             **log_fields(reason, role=Role.SYSTEM),
+        )
+
+    def _left(self, host: LostHost, ranks: int) -> Finding:
+        return self.info(
+            f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: {host.reason}",
+            why=f"torchrun started the job anew on the hosts that were left, with {plural(ranks, 'rank')}. Each rank "
+            "began where the script resumes from its last checkpoint.",
+            fix=_FIX.format(host=host.host),
+            about=Kind.HOST.of(host.host),
         )
 
     def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:

@@ -34,7 +34,8 @@ TOPICS = {
     "What to report": "format output verbose quiet timeline keep dump facts plot help",
     "Patches": "fix apply diff force",
     "Several nodes, as for torchrun": (
-        "nnodes node_rank master_addr master_port standalone rdzv_backend rdzv_endpoint rdzv_id rdzv_conf"
+        "nodes max_restarts node_rank master_addr master_port standalone rdzv_backend rdzv_endpoint rdzv_id "
+        "rdzv_conf"
     ),
 }
 """The options of a command's help, by their names; all others stand behind these."""

@@ -70,16 +70,24 @@ class Hosts:
     @property
     def agreement(self) -> Agreement | None:
         """For the run."""
-        return Agreement(self.nodes) if self.nodes else None
+        return Agreement(self.nodes, self._spare) if self.nodes else None
+
+    @property
+    def _spare(self) -> int:
+        """How many of the hosts that came the job can lose."""
+        return len(self.nodes.facts) - self._request.host.launch.min_nodes if self.nodes else 0
 
     def numbered(self, request: Request, deadline: float) -> Request:
-        """The request with the number of this host, which it may get only when it meets the others."""
-        host = request.host
-        if host.launch.node_rank == UNNUMBERED:
-            self.meet(host.launch, deadline)
-            number = self.nodes.here.node_rank if self.nodes else UNNUMBERED
-            host = host.with_launch(replace(host.launch, node_rank=number))
-        return replace(request, host=host)
+        """The request with the number of this host, and of hosts, as far as only their meeting gives them."""
+        launch = request.host.launch
+        if launch.node_rank == UNNUMBERED or launch.spare_nodes:
+            self.meet(launch, deadline)
+            if self.nodes and not self.nodes.absent:
+                came = len(self.nodes.facts)
+                launch = replace(launch, nnodes=came, spare_nodes=self._spare)
+            number = self.nodes.here.node_rank if self.nodes else launch.node_rank
+            launch = replace(launch, node_rank=number)
+        return replace(request, host=request.host.with_launch(launch))
 
     def meet(self, launch: Launch, deadline: float) -> None:
         """Wait for the other hosts, where there are others, and try the connections to them; once."""
@@ -174,7 +182,7 @@ class Hosts:
         whole = read_hosts(folders)
         lost = tuple(self._lost(node, why) for node, why in self.nodes.lost().items())
         self._note_missing({*messages})
-        return replace(whole, lost=lost), folders
+        return replace(whole, lost=(*whole.lost, *lost)), folders
 
     def _deliver(self, folder: Path) -> None:
         assert self.nodes is not None
@@ -205,7 +213,7 @@ class Hosts:
     def _lost(self, node: int, why: str) -> LostHost:
         assert self.nodes is not None
         facts = self.nodes.facts[node]
-        return LostHost(facts.host, facts.ranks, why)
+        return LostHost(facts.host, self.nodes.ranks(node) or facts.ranks, why)
 
     def _note_missing(self, delivered: set[int]) -> None:
         assert self.nodes is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import LaunchOptions
@@ -30,9 +31,11 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
             "--nnodes above 1 requires --master-addr or --rdzv-endpoint: node 0, the same on every node"
         )
     given = {"master_addr": address, "master_port": port}
-    return Launch(
+    launch = Launch(
         nproc=ranks_on(host, options.nproc),
         nnodes=options.nnodes,
+        spare_nodes=options.nodes.spare if options.nodes else 0,
+        max_restarts=options.max_restarts or 0,
         node_rank=_node_rank(options, address, host),
         master_addr=address or "127.0.0.1",
         master_port=port or _port_of_environment(host) or DEFAULT_MASTER_PORT,
@@ -40,6 +43,13 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
         standalone=options.standalone,
         explicit=frozenset(name for name, value in given.items() if value),
     )
+    return replace(launch, rendezvous=_elastic_rendezvous(launch)) if launch.spare_nodes else launch
+
+
+def _elastic_rendezvous(launch: Launch) -> tuple[tuple[str, str], ...]:
+    """What is given of it, and c10d at node 0 where nothing is: torchrun's default takes a fixed number of nodes."""
+    usual = {"backend": "c10d", "endpoint": f"{launch.master_addr}:{launch.master_port}"}
+    return tuple({**usual, **dict(launch.rendezvous)}.items())
 
 
 def ranks_on(host: Host, nproc: int | None) -> int:
@@ -57,7 +67,8 @@ def ranks_on(host: Host, nproc: int | None) -> int:
 
 def _node_rank(options: LaunchOptions, address: str | None, host: Host) -> int:
     """As torch's c10d rendezvous has it where no number is given: the node is 0 that has the address."""
-    if options.node_rank is not None:
+    elastic = options.nodes is not None and options.nodes.spare
+    if options.node_rank is not None and not elastic:
         return options.node_rank
     return 0 if options.nnodes == 1 or address is None or _is_here(address, host) else UNNUMBERED
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.options import LaunchOptions
+from ddpdoctor.cli.options import LaunchOptions, NodeCount
 from ddpdoctor.host.known_variables import whole_number
 
 _O = TypeVar("_O", bound=LaunchOptions)
@@ -22,8 +22,11 @@ _OPTIONS_OF_TORCHRUN = {
     "PET_RDZV_BACKEND": "rdzv_backend",
     "PET_RDZV_ENDPOINT": "rdzv_endpoint",
     "PET_RDZV_ID": "rdzv_id",
+    "PET_RDZV_CONF": "rdzv_conf",
+    "PET_MAX_RESTARTS": "max_restarts",
 }
 """Variables of which torchrun takes its defaults, and the options that they stand for."""
+_NUMBERS = ("node_rank", "nproc", "master_port", "max_restarts")
 
 
 @dataclass(frozen=True)
@@ -61,23 +64,25 @@ def _with_hosts(options: _O, started: _Started) -> _O:
             f"it has to run once on each: {started.once} ddpdoctor ..."
         )
     address = options.master_addr or started.address
-    return replace(options, nnodes=started.nodes, node_rank=started.number, master_addr=address)
+    return replace(
+        options, nodes=NodeCount(started.nodes, started.nodes), node_rank=started.number, master_addr=address
+    )
 
 
 def _with_defaults_of_torchrun(options: _O, environ: Mapping[str, str]) -> _O:
-    least, _, most = environ["PET_NNODES"].partition(":")
-    nodes = whole_number(least)
-    if nodes is None or (most and most != least):
+    try:
+        nodes = NodeCount.parse(environ["PET_NNODES"])
+    except ValueError:
         raise UsageError(
-            f"PET_NNODES={environ['PET_NNODES']} is not one number of hosts: ddpdoctor check --nnodes N ..."
-        )
+            f"PET_NNODES={environ['PET_NNODES']} is not a number of hosts: ddpdoctor check --nnodes N ..."
+        ) from None
     given: dict[str, Any] = {}
     for variable, name in _OPTIONS_OF_TORCHRUN.items():
         value = environ.get(variable)
         if value and getattr(options, name) is None:
-            number = whole_number(value) if name in ("node_rank", "nproc", "master_port") else value
+            number = whole_number(value) if name in _NUMBERS else value
             given[name] = number  # "auto" and "gpu" are not numbers: as many as there are GPUs
-    return replace(options, nnodes=nodes, **given)
+    return replace(options, nodes=nodes, **given)
 
 
 def _by_srun(environ: Mapping[str, str]) -> _Started | None:

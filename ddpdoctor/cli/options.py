@@ -127,6 +127,44 @@ def _level(default: Level | None, help: str) -> Any:
     return _field(default, typer.Option(metavar="[fail|warn]", parser=parse, help=help, show_default=False))
 
 
+@dataclass(frozen=True)
+class NodeCount:
+    """``--nnodes``: how many nodes."""
+
+    least: int = 1
+    most: int = 1
+
+    @property
+    def spare(self) -> int:
+        """How many need not come."""
+        return self.most - self.least
+
+    @classmethod
+    def parse(cls, text: str) -> NodeCount:
+        """``3``, or as torchrun has it for an elastic job, ``2:3``.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        least, _, most = text.partition(":")
+        count = cls(int(least), int(most or least))
+        if not 1 <= count.least <= count.most:
+            raise ValueError
+        return count
+
+
+def _nodes() -> Any:
+    def parse(text: str) -> NodeCount:
+        try:
+            return NodeCount.parse(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is neither a number of nodes nor MIN:MAX") from None
+
+    help = "Nodes, each with this command; MIN:MAX if elastic. [default: 1]"
+    option = typer.Option("--nnodes", metavar="N", parser=parse, help=help, show_default=False)
+    return _field(None, option)
+
+
 def _nproc() -> Any:
     help = "Ranks on this node. [default: from the configuration, if any; else one per GPU, or 2]"
     return _count(None, help, "--nproc-per-node", "--nproc")
@@ -177,7 +215,7 @@ class LaunchOptions:
     """torchrun's, with its names and meanings."""
 
     nproc: int | None = _nproc()
-    nnodes: int = _count(1, "Nodes, each with this command.")
+    nodes: NodeCount | None = _nodes()
     node_rank: int | None = _number(None, "N", "This node's. [default: 0; check gives numbers]", least=0)
     master_addr: str | None = _text("ADDRESS", "Address of node 0. [default: 127.0.0.1]")
     master_port: int | None = _number(
@@ -188,10 +226,18 @@ class LaunchOptions:
         most=65535,
     )
     standalone: bool = _flag("Single node, on a free port.", "--standalone")
+    max_restarts: int | None = _number(
+        None, "N", "Restarts of the ranks after a failure. [default: 0]", least=0
+    )
     rdzv_backend: str | None = _text("NAME", "Rendezvous backend, as c10d.")
     rdzv_endpoint: str | None = _text("HOST:PORT", "Rendezvous endpoint.")
     rdzv_id: str | None = _text("ID", "Id of the job at the rendezvous.")
     rdzv_conf: str | None = _text("KEY=VALUE,...", "More rendezvous configuration.")
+
+    @property
+    def nnodes(self) -> int:
+        """The most nodes."""
+        return self.nodes.most if self.nodes else 1
 
     @property
     def rendezvous(self) -> tuple[tuple[str, str], ...]:

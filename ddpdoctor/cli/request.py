@@ -129,7 +129,8 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
 
 def _numbered_by_us(launch: Launch) -> bool:
     """Whether torchrun gets the numbers that the hosts have when they met, which c10d would give in another order."""
-    return launch.nnodes > 1 and dict(launch.rendezvous).get("backend", "static") in ("c10d", "static")
+    several = launch.nnodes > 1 and not launch.spare_nodes
+    return several and dict(launch.rendezvous).get("backend", "static") in ("c10d", "static")
 
 
 def _recorder(options: CheckOptions) -> RecorderOptions:

@@ -85,7 +85,7 @@ class Job:
             return [*command, *_torchrun_options(launch, folder), "--", *self.words]
         module = ["-m"] if self.kind is JobKind.MODULE else []
         held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
-        patient = [] if self.bundled else ["--monitor-interval", _MONITOR_SECONDS]
+        patient = [] if self.bundled or launch.max_restarts else ["--monitor-interval", _MONITOR_SECONDS]
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
         torchrun = [sys.executable, "-c", _TORCHRUN, *_torchrun_options(launch, folder)]
         return [*torchrun, *patient, *module, "--", *held, *self.words]
@@ -137,9 +137,9 @@ def recorder_options(asked: RecorderOptions, launch: Launch, record: Path) -> Re
 
 def _torchrun_options(launch: Launch, folder: Path) -> list[str]:
     options = {
-        "--nnodes": str(launch.nnodes),
+        "--nnodes": f"{launch.min_nodes}:{launch.nnodes}" if launch.spare_nodes else str(launch.nnodes),
         "--nproc-per-node": str(launch.nproc),
-        "--max-restarts": "0",
+        "--max-restarts": str(launch.max_restarts),
         "--log-dir": str(folder / LOGS),
         "--redirects": "3",
         **_rendezvous(launch),

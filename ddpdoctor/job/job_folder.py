@@ -24,7 +24,7 @@ from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.updates import Exact
-from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
 from ddpdoctor.trace.exit_disconnect import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
@@ -34,6 +34,7 @@ STANDSTILL = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
+_LEFT = "its processes ended without it"
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
 _SPAWNED = re.compile(
@@ -154,6 +155,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         standstill=standstill,
         oom_kills=stopped.oom_kills,
         slurm=sacct.read_end(folder, recorded.ranks, log),
+        lost=tuple(LostHost(host, ranks, _LEFT) for host, ranks in recorded.lost.items()),
     )
 
 

@@ -16,6 +16,7 @@ from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.where import Site
+from ddpdoctor.trace.attempts import Worker, of_earlier_attempts, worker
 
 _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, Raised, Exit)
 """What is of interest; the other lines need not be read."""
@@ -57,6 +58,8 @@ class Process:
     """Whether it runs on another host, and its record is on a disk that both share: its process is none of ours."""
     offset: float = float("inf")
     """From its clock to ours in seconds, where it is elsewhere; what was read of it came this much later, too."""
+    worker: Worker | None = None
+    """As torchrun started it; None where something else did."""
     destroyed_group: bool = False
     """Whether destroy_process_group came back, and nothing initialized a group since."""
 
@@ -67,6 +70,8 @@ class Process:
 
     def hear(self, beat: Heartbeat) -> None:
         """Take note of where it says that it is."""
+        if self.worker:
+            self.worker = replace(self.worker, last=max(self.worker.last, beat.time))
         if self.elsewhere:
             self.offset = min(self.offset, time.monotonic() - beat.time)
             beat = replace(beat, time=beat.time + self.offset, moved=beat.moved + self.offset)
@@ -108,15 +113,19 @@ class Watch:
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
             made.restarts_left = most - made_before
+            made.worker = worker(event.environ, event.host, event.parent, event.time, event.time)
             self._processes[file] = made
         elif process := self._processes.get(file):
             _take_further(process, event)
 
     def ranks(self) -> dict[int, Process]:
-        """The process of each rank; after a restart, the last."""
+        """The process of each rank in the last attempt."""
+        workers = {file: process.worker for file, process in self._processes.items() if process.worker}
+        earlier = of_earlier_attempts(workers)
         given = {process.pid: process.given_rank for process in self._processes.values()}
         ranks: dict[int, Process] = {}
-        for process in sorted(self._processes.values(), key=lambda process: process.began):
+        last = (process for file, process in self._processes.items() if file not in earlier)
+        for process in sorted(last, key=lambda process: process.began):
             # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
             is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
             if process.rank is not None and not is_worker:

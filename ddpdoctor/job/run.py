@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -144,7 +145,7 @@ class JobRun:
                 self._look()
                 if hung := self._is_hung() and self._is_to_end():
                     break
-                if self._is_over():
+                if self._is_over(deadline):
                     break
             late = ending is None and time.monotonic() >= deadline and not self._supervisor.all_ended()
             seconds = time.monotonic() - self._begun
@@ -180,8 +181,11 @@ class JobRun:
         self._judgement = self._supervisor.look()
         if self._policy.tell and (sentence := self._supervisor.sentence(self._judgement)):
             self._policy.tell(sentence)
-        if self._policy.agreement:
-            self._policy.agreement.tell(self._state())
+        if agreement := self._policy.agreement:
+            agreement.tell(self._state(), self._supervisor.watch.ranks().keys(), self._supervisor.world_size)
+            for sentence in agreement.newly_lost():
+                if self._policy.tell:
+                    self._policy.tell(sentence)
 
     def _state(self) -> RunState:
         if self._supervisor.failed_at:
@@ -231,17 +235,24 @@ class JobRun:
         shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
         return False
 
-    def _is_over(self) -> bool:
+    def _is_over(self, deadline: float) -> bool:
         """Whether what is still to come no longer matters; that of a job which goes its own way always does."""
         if self._policy.passes_on:
             return False
-        failed = self._supervisor.failed_at
-        if failed and time.monotonic() - failed > self._policy.victim_seconds:
+        failed, victim_seconds = self._supervisor.failed_at, self._policy.victim_seconds
+        if failed and time.monotonic() - failed > victim_seconds:
             return True
-        if self._policy.agreement and self._policy.agreement.is_over(self._policy.victim_seconds):
+        restarts = self._restarts_before(deadline)
+        if self._policy.agreement and self._policy.agreement.is_over(victim_seconds, restarts=restarts):
             return True
         longest = IDLE_SECONDS if self._supervisor.is_line else END_SECONDS
         return self._supervisor.all_ended() and self._supervisor.idle_seconds() > longest
+
+    def _restarts_before(self, deadline: float) -> bool:
+        """Whether the launcher may start the ranks anew; where they wait for one that is gone, after their timeout."""
+        waits = self._judgement.still if self._judgement.state is JobState.HUNG else math.inf
+        ends_at = time.monotonic() + max(0.0, self._supervisor.timeout - waits)
+        return self._supervisor.watch.may_restart() and ends_at < deadline
 
     def _streams(self) -> list[Stream]:
         """The files that hold the script's output; what torchrun itself says is not among them."""

@@ -54,6 +54,7 @@ def united(parts: Sequence[Trace]) -> Trace:
         exact=next((part.exact for part in parts if part.exact), None),
         others=tuple(recording for part in parts for recording in part.others),
         standstill=snapshots.merge(standstills) if standstills else None,
+        lost=tuple(host for part in parts for host in part.lost),
         oom_kills=sum(part.oom_kills for part in parts),
         slurm=next(filter(None, (part.slurm for part in parts)), None),
     )

@@ -64,6 +64,16 @@ class Supervisor:
         """Whether the user's own launch line runs, so that only its processes know how many they are."""
         return self._job.kind is JobKind.LINE
 
+    @property
+    def world_size(self) -> int:
+        """Of the whole job; 0 where no rank knows it."""
+        return _world_size(self.watch.ranks())
+
+    @property
+    def timeout(self) -> float:
+        """Of the process group, in seconds."""
+        return _timeout(self.watch.ranks())
+
     def look(self) -> Judgement:
         """Read what is new, and say what to think of it."""
         self.watch.look()

@@ -39,7 +39,9 @@ def bundled_trainer(launch: Launch, folder: Path, script: Path | None = None, *,
 
 def trainer_launch(launch: Launch) -> Launch:
     """The launch of it: on this node alone, whatever the job's is, and on a free port."""
-    return replace(launch, nnodes=1, node_rank=0, rendezvous=(), explicit=frozenset())
+    return replace(
+        launch, nnodes=1, spare_nodes=0, max_restarts=0, node_rank=0, rendezvous=(), explicit=frozenset()
+    )
 
 
 def trainer_deadline(launch: Launch) -> float:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from threading import Lock
 from typing import Any
 
+from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import UNNUMBERED, Launch
 from ddpdoctor.nodes.channel import ENDED, Channel, Message
 from ddpdoctor.nodes.facts import NodeFacts
@@ -24,8 +25,12 @@ from ddpdoctor.recorder.events.decode import Malformed, from_plain
 _CONNECT_SECONDS = 3.0
 _PAUSE = 0.2
 _HELLO_SECONDS = 10.0
+LAST_CALL_SECONDS = 30.0
+"""After the fewest hosts of an elastic job came, for the others: as long as torchrun's rendezvous waits."""
 NAME_SECONDS = 30.0
 """For the name of node 0 to resolve: that of a pod does so once the pod runs."""
+RANKS = "ranks"
+"""In what a node tells of itself: the ranks of its job, which the rendezvous may number."""
 _HELLO, _WELCOME, _REFUSED = "hello", "welcome", "refused"
 _Unnumbered = list[tuple[NodeFacts, Channel]]
 """The nodes that came without a number."""
@@ -87,14 +92,20 @@ class Nodes:
 
     def statuses(self) -> dict[int, Mapping[str, Any]]:
         """What each of the other nodes that are left last told of itself."""
-        if self.leads:
-            known = {node: channel.status for node, channel in self.channels.items()}
-        else:
-            leader = self.channels[0].status
-            others = leader.get("others", {})
-            known = {0: leader, **{int(node): status for node, status in others.items()}}
         gone = self.lost()
+        known = self._last_statuses()
         return {node: s for node, s in known.items() if node not in gone and node != self.here.node_rank}
+
+    def ranks(self, node: int) -> tuple[int, ...]:
+        """The ranks that another node last told to have; none where it did not come to that."""
+        return tuple(self._last_statuses().get(node, {}).get(RANKS, ()))
+
+    def _last_statuses(self) -> dict[int, Mapping[str, Any]]:
+        if self.leads:
+            return {node: channel.status for node, channel in self.channels.items()}
+        leader = self.channels[0].status
+        others = leader.get("others", {})
+        return {0: leader, **{int(node): status for node, status in others.items()}}
 
     def sign_of_life(self) -> dict[str, Any]:
         """What is told with each: of this host, and by that of rank 0 of the others."""
@@ -151,9 +162,11 @@ def meet(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str],
 
 
 def _lead(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str], object]) -> Nodes:
-    nodes, unnumbered = Nodes(here, {}, {0: here}), _Unnumbered()
+    nodes, unnumbered, enough = Nodes(here, {}, {0: here}), _Unnumbered(), False
     with _listener(launch) as listener:
-        while len(nodes.facts) + len(unnumbered) < launch.nnodes:
+        while (came := len(nodes.facts) + len(unnumbered)) < launch.nnodes:
+            if not enough and came >= launch.min_nodes:
+                enough, deadline = True, min(deadline, time.monotonic() + _last_call(launch))
             tell(f"waiting for {_missing(launch, nodes, unnumbered)} at port {launch.master_port}")
             if time.monotonic() > deadline:
                 break
@@ -163,7 +176,7 @@ def _lead(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str]
     unnumbered.sort(key=lambda pair: (pair[0].host, pair[0].address))
     for node, (known, channel) in zip(_free(launch, nodes), unnumbered, strict=False):
         nodes.facts[node], nodes.channels[node] = replace(known, node_rank=node), channel
-    missing = _free(launch, nodes)
+    missing = _free(launch, nodes)[: max(0, launch.min_nodes - len(nodes.facts))]
     nodes.absent = tuple(missing)
     if not here.address and nodes.channels:
         nodes.here = nodes.facts[0] = replace(here, address=next(iter(nodes.channels.values())).address)
@@ -183,6 +196,13 @@ def _listener(launch: Launch) -> socket.socket:
         raise NotMet(f"port {launch.master_port} of this host cannot be used: {why}") from None
     listener.settimeout(_PAUSE)
     return listener
+
+
+def _last_call(launch: Launch) -> float:
+    """Seconds, as torchrun's rendezvous is given them."""
+    pairs = (part.partition("=") for part in dict(launch.rendezvous).get("conf", "").split(","))
+    given = {name.strip(): whole_number(value.strip()) for name, _, value in pairs}
+    return given.get("last_call_timeout") or LAST_CALL_SECONDS
 
 
 def _free(launch: Launch, nodes: Nodes) -> list[int]:

@@ -148,7 +148,7 @@ class Trace:
     standstill: Standstill | None = None
     """The job as it stood when it had stopped; None where it did not."""
     lost: tuple[LostHost, ...] = ()
-    """The hosts that were gone before the end; what their ranks did is not known."""
+    """The hosts that were gone before the end; what their ranks did in the last attempt, if any, is not known."""
     oom_kills: int = 0
     """Processes in the control groups of the job that the kernel killed because there was no memory left."""
     slurm: SlurmEnd | None = None
@@ -157,7 +157,7 @@ class Trace:
     @property
     def broken(self) -> str | None:
         """Why the run did not get to its end, in a clause; None where every rank did."""
-        if self.lost:
+        if self.lost and not self.has_all_ranks:
             return f"{self.lost[0].host} was lost"
         if all(rank.finished for rank in self.ranks):
             return None
@@ -170,6 +170,11 @@ class Trace:
             return f"the launcher ended with status {self.status} before any rank failed"
         fault = first.fault_of_rehearsal
         return fault or f"rank {first.rank} of the training run broke"
+
+    @property
+    def has_all_ranks(self) -> bool:
+        """Whether all ranks are recorded; after a host was lost, torchrun has started the job anew without it."""
+        return self.world_size is not None and self.recorded.keys() >= {*range(self.world_size)}
 
     def require_end(self) -> None:
         """For a check that has nothing to say of a run that broke.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpdoctor.memory import uncollected
 from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
+from ddpdoctor.trace.attempts import Worker, of_earlier_attempts, worker
 from ddpdoctor.trace.record import Record, lines_of
 from ddpdoctor.trace.recording import Recording, recording_of
 
@@ -23,6 +24,8 @@ class Recorded:
     ranks: Mapping[int, Recording] = field(default_factory=dict)
     others: tuple[Recording, ...] = ()
     """Those that joined no process group and were given no rank; a launcher is not among them."""
+    lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks of each host without which torchrun started the job anew."""
 
 
 def read_run(folder: Path, until: float = math.inf) -> Recorded:
@@ -52,38 +55,33 @@ def _read_run(folder: Path, until: float) -> Recorded:
 def _sort(recordings: list[Recording]) -> Recorded:
     ranks: dict[int, Recording] = {}
     # After a restart the last counts; where several took one rank, it is those that were given another that went wrong.
-    last = _of_last_attempt(recordings)
+    workers = {number: it for number, it in enumerate(map(_worker, recordings)) if it}
+    earlier = of_earlier_attempts(workers)
+    last = [recording for number, recording in enumerate(recordings) if number not in earlier]
     for recording in sorted(last, key=lambda it: (_took_another(it), it.started)):
         if recording.rank is not None and (recording.groups or recording.rank not in ranks):
             ranks[recording.rank] = recording
     others = (recording for recording in recordings if recording.rank is None)
     others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
-    return Recorded(dict(sorted(ranks.items())), tuple(others))
+    lost = _lost([recordings[number] for number in sorted(earlier)], {it.host for it in last})
+    return Recorded(dict(sorted(ranks.items())), tuple(others), lost)
 
 
-def _of_last_attempt(recordings: list[Recording]) -> list[Recording]:
-    """Without those that had ended when their launcher started another process in their place.
-
-    With fewer hosts, or hosts in another order, torchrun gives the same place another rank.
-    """
-    latest: dict[object, Recording] = {}
-    for recording in sorted(recordings, key=lambda it: it.started):
-        latest[_place(recording)] = recording
-    return [
-        recording
-        for recording in recordings
-        if _place(recording) is None or recording.last >= latest[_place(recording)].started
-    ]
+def _lost(earlier: Iterable[Recording], present: Container[str]) -> dict[str, tuple[int, ...]]:
+    """The ranks that each host had which takes no part any more."""
+    ranks: dict[str, tuple[int, ...]] = {}
+    for recording in earlier:
+        if recording.rank is not None and recording.host not in present:
+            ranks[recording.host] = (*ranks.get(recording.host, ()), recording.rank)
+    return {host: tuple(sorted({*of_host})) for host, of_host in ranks.items()}
 
 
-def _place(recording: Recording) -> tuple[str, int, str] | None:
-    """The local rank that torchrun gave a process, with the torchrun; None of one that something else started.
-
-    A shell or Slurm may give each of its processes the local rank 0, and restarts none.
-    """
-    local, start = recording.environ.get("LOCAL_RANK"), next(iter(recording.events(Start)), None)
-    by_torchrun = "TORCHELASTIC_RESTART_COUNT" in recording.environ
-    return (recording.host, start.parent, local) if by_torchrun and local and start else None
+def _worker(recording: Recording) -> Worker | None:
+    """The process as torchrun started it; None where something else did."""
+    start = next(iter(recording.events(Start)), None)
+    if start is None:
+        return None
+    return worker(recording.environ, recording.host, start.parent, recording.started, recording.last)
 
 
 def _took_another(recording: Recording) -> bool:

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.cli.launch_from_options import launch_of
-from ddpdoctor.cli.options import CheckOptions
+from ddpdoctor.cli.options import CheckOptions, NodeCount
 from ddpdoctor.launch import UNNUMBERED
 from tests.support.hosts import recorded_host
 
-SEVERAL = replace(CheckOptions(), nnodes=2, nproc=2)
+SEVERAL = replace(CheckOptions(), nodes=NodeCount(2, 2), nproc=2)
 
 
 @pytest.mark.parametrize("option", ["master_addr", "rdzv_endpoint"])

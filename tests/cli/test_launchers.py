@@ -7,7 +7,7 @@ import pytest
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launchers import first_host, with_launcher
-from ddpdoctor.cli.options import CheckOptions
+from ddpdoctor.cli.options import CheckOptions, NodeCount
 from ddpdoctor.cli.request import request_of
 
 STEP = {
@@ -34,7 +34,7 @@ def test_outside_of_a_step_nothing_is_taken_from_slurm(gone: str) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"nnodes": 2, "master_addr": "10.0.0.1"},
+        {"nodes": NodeCount(2, 2), "master_addr": "10.0.0.1"},
         {"standalone": True},
         {"rdzv_endpoint": "node03:29400"},
     ],
@@ -128,9 +128,13 @@ def test_defaults_of_torchrun_are_defaults_here() -> None:
     assert (options.nnodes, options.node_rank, options.rdzv_endpoint) == (2, None, "job-worker-0:23456")
 
 
-def test_a_changing_number_of_hosts_is_refused() -> None:
-    with pytest.raises(UsageError, match="PET_NNODES=1:4 is not one number of hosts"):
-        with_launcher(CheckOptions(), {**DEFAULTS, "PET_NNODES": "1:4"})
+def test_a_changing_number_of_hosts() -> None:
+    elastic = {**DEFAULTS, "PET_NNODES": "1:4", "PET_MAX_RESTARTS": "3", "PET_RDZV_CONF": "join_timeout=60"}
+    options = with_launcher(CheckOptions(), elastic)
+    assert (options.nodes, options.max_restarts) == (NodeCount(1, 4), 3)
+    assert options.rendezvous == (("conf", "join_timeout=60"),)
+    with pytest.raises(UsageError, match="PET_NNODES=4:1 is not a number of hosts"):
+        with_launcher(CheckOptions(), {**DEFAULTS, "PET_NNODES": "4:1"})
 
 
 def test_a_rehearsal_of_many_ranks_is_on_this_host_alone(

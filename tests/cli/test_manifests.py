@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from ddpdoctor.cli.launch_from_options import launch_of
-from ddpdoctor.cli.options import CheckOptions
+from ddpdoctor.cli.options import CheckOptions, NodeCount
 from ddpdoctor.launch import UNNUMBERED
 from tests.support.hosts import recorded_host
 
@@ -41,7 +41,7 @@ def test_the_pods_are_numbered_without_a_word() -> None:
     first = f"{name}-0.{job['spec']['template']['spec']['subdomain']}"
     assert (int(given["--nnodes"]), given["--master-addr"]) == (job["spec"]["completions"], first)
     here = recorded_host().usable_interfaces[0].addresses[0]
-    options = replace(CheckOptions(), nnodes=2, master_addr=first, nproc=2)
+    options = replace(CheckOptions(), nodes=NodeCount(2, 2), master_addr=first, nproc=2)
     for address, number in ((here, 0), ("192.0.2.9", UNNUMBERED)):
         host = recorded_host(resolve={first: [address]})
         assert launch_of(options, host).node_rank == number

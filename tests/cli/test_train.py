@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.cli import run
-from ddpdoctor.cli.options import TrainOptions
+from ddpdoctor.cli.options import NodeCount, TrainOptions
 from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.cli.training_progress import TrainingProgress, describe
 from ddpdoctor.job.training_run import TrainingRun, about, bundled_configs
@@ -184,7 +184,7 @@ def test_the_ranks_are_those_asked_for_or_the_configurations_or_two():
     assert launch_of().nproc == 2
     assert launch_of({"world_size": 4}).nproc == 4
     assert launch_of({"world_size": 4}, nproc=3).nproc == 3
-    nodes = launch_of({"world_size": 4}, nnodes=2, node_rank=1, master_addr="node0")
+    nodes = launch_of({"world_size": 4}, nodes=NodeCount(2, 2), node_rank=1, master_addr="node0")
     assert (nodes.nproc, nodes.node_rank, nodes.master_addr) == (2, 1, "node0")
 
 
@@ -193,7 +193,7 @@ def test_torchrun_finds_a_port_unless_one_is_given():
     assert launch_of({"master_port": 29555}).explicit == {"master_port"}
     named = launch_of({"master_port": 29555}, master_port=29556)
     assert (named.master_port, named.explicit) == (29556, {"master_port"})
-    found = launch_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nnodes=2)
+    found = launch_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nodes=NodeCount(2, 2))
     assert found.rendezvous == (("backend", "c10d"), ("endpoint", "node0:29500"))
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -14,8 +15,10 @@ from torch.utils.data.distributed import DistributedSampler
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 SCRATCH = os.environ.get("SCRATCH", "/tmp")
 
-dist.init_process_group("gloo")
+
+dist.init_process_group("gloo", timeout=timedelta(seconds=20) if FAULT == "slow_of_three_with_timeout" else None)
 rank = dist.get_rank()
+slow = FAULT == "slow" or (FAULT.startswith("slow_of_three") and os.environ["GROUP_WORLD_SIZE"] == "3")
 torch.manual_seed(0)
 if FAULT == "reads_data":
     torch.manual_seed(int(Path(SCRATCH, "own/config").read_text().split()[-1]))
@@ -43,7 +46,7 @@ for epoch in range(100 if FAULT == "goes_on" else 2):
         if FAULT == "takes_memory" and rank == 3:
             taken.append(torch.ones(32 << 20))
             time.sleep(0.5)
-        if FAULT == "slow":
+        if slow:
             if rank == 0 and step == 0:
                 os.close(os.open(f"{SCRATCH}/trains", os.O_CREAT, 0o600))
             time.sleep(3)
