@@ -23,6 +23,12 @@ _FIX = (
 )
 
 
+_RESTARTED_LATER = (
+    " torchrun starts an elastic job anew once a rank fails, and one that waits fails when the timeout has passed that "
+    "init_process_group was given."
+)
+
+
 class HostLost(Check):
     """A host of the job was lost while the job ran.
 
@@ -66,7 +72,9 @@ class HostLost(Check):
             return Skipped("the job has one host")
         if trace.lost and trace.has_all_ranks:
             return [self._left(host, len(trace.ranks)) for host in trace.lost]
-        return self._lost(trace.lost) or Passed(f"all {len(hosts)} hosts stayed until the end")
+        restarts = (rank.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") for rank in trace.recorded.values())
+        later = _RESTARTED_LATER if any(count != "0" for count in restarts) else ""
+        return self._lost(trace.lost, later) or Passed(f"all {len(hosts)} hosts stayed until the end")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*_OF_HOST) or log.reason(*_OF_ANY)
@@ -89,12 +97,12 @@ class HostLost(Check):
             about=Kind.HOST.of(host.host),
         )
 
-    def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:
+    def _lost(self, lost: Iterable[LostHost], later: str = "") -> list[Finding]:
         return [
             self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
                 why=f"The command on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
-                "of the other hosts wait for them, or report connections that were closed.",
+                f"of the other hosts wait for them, or report connections that were closed.{later}",
                 fix=_FIX.format(host=host.host),
                 ranks=host.ranks,
                 about=Kind.HOST.of(host.host),

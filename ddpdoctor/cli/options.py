@@ -146,8 +146,8 @@ class NodeCount:
         Raises:
             ValueError: it is neither.
         """
-        least, _, most = text.partition(":")
-        count = cls(int(least), int(most or least))
+        least, colon, most = text.partition(":")
+        count = cls(int(least), int(most if colon else least))
         if not 1 <= count.least <= count.most:
             raise ValueError
         return count

@@ -68,12 +68,12 @@ def _sort(recordings: list[Recording]) -> Recorded:
 
 
 def _lost(earlier: Iterable[Recording], present: Container[str]) -> dict[str, tuple[int, ...]]:
-    """The ranks that each host had which takes no part any more."""
-    ranks: dict[str, tuple[int, ...]] = {}
-    for recording in earlier:
+    """The ranks that each host had at last which takes no part any more."""
+    ranks: dict[str, dict[str, int]] = {}
+    for recording in sorted(earlier, key=lambda it: it.started):
         if recording.rank is not None and recording.host not in present:
-            ranks[recording.host] = (*ranks.get(recording.host, ()), recording.rank)
-    return {host: tuple(sorted({*of_host})) for host, of_host in ranks.items()}
+            ranks.setdefault(recording.host, {})[recording.environ["LOCAL_RANK"]] = recording.rank
+    return {host: tuple(sorted(by_place.values())) for host, by_place in ranks.items()}
 
 
 def _worker(recording: Recording) -> Worker | None:

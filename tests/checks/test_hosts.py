@@ -43,6 +43,30 @@ def test_a_host_that_was_lost_in_the_run() -> None:
     assert finding.headline == "host node1 (ranks 2-3) was lost: it has not answered for 9 s"
 
 
+def test_a_host_without_which_the_job_restarted_is_a_remark() -> None:
+    lost = LostHost("node2", (4, 5), "its connection closed")
+    ranks = tuple(RankTrace(rank, finished=True, recording=recording(rank)) for rank in range(4))
+    trace = Trace(ranks, lost=(lost,), world_size=4)
+    assert trace.broken is None
+    finding = only_finding("DD315", Source.RUN, trace)
+    assert finding.level is Level.INFO
+    assert (
+        finding.headline
+        == "host node2 (ranks 4-5) was lost, and the job restarted without it: its connection closed"
+    )
+    assert "with 4 ranks" in finding.why
+    six = changed(trace, world_size=6)
+    assert six.broken == "node2 was lost"
+    failed = only_finding("DD315", Source.RUN, six)
+    assert failed.level is Level.FAIL
+    assert "torchrun" not in failed.why
+    environ = {"TORCHELASTIC_MAX_RESTARTS": "3"}
+    elastic = changed(
+        six, ranks=tuple(changed(rank, recording=recording(rank.rank, environ=environ)) for rank in ranks)
+    )
+    assert "torchrun starts an elastic job anew" in only_finding("DD315", Source.RUN, elastic).why
+
+
 # -- what differs -----------------------------------------------------------------------------------------
 
 

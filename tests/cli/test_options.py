@@ -58,7 +58,7 @@ def test_shells_complete_commands_options_and_codes(shell, words, completed, mon
 @pytest.mark.parametrize("command", ["check", "watch", "train"])
 def test_torchruns_options_are_all_there(command):
     shown = CliRunner().invoke(app, [command, "--help"]).output
-    for name in ("nnodes", "node-rank", "master-addr", "master-port", "standalone"):
+    for name in ("nnodes", "node-rank", "master-addr", "master-port", "standalone", "max-restarts"):
         assert f"  --{name} " in shown
     for name in ("backend", "endpoint", "id", "conf"):
         assert f"  --rdzv-{name} " in shown

@@ -25,6 +25,7 @@ SCALE = ("--rehearse", "--world-size", "64")
         (["check", "--timeout", "0"], "'--timeout': 0 is not between"),
         (["check", "--timeout", "nan"], "'--timeout': nan is not between"),
         (["check", "--timeout", "inf"], "'--timeout': inf is not between"),
+        (["check", "--nnodes", "3:2", "{file}"], "'3:2' is neither a number of nodes nor MIN:MAX"),
         (["check", "--nnodes", "2"], "--nnodes above 1 requires --master-addr"),
         (["check", "--nnodes", "2", "--node-rank", "2"], "--node-rank 2 is not a node of --nnodes 2"),
         (

@@ -49,6 +49,9 @@ def test_nodes_meet_as_they_were_told() -> None:
         "1",
         "node0",
     ]
+    elastic = command(Launch(nnodes=3, spare_nodes=1, max_restarts=2))
+    assert [option(elastic, name) for name in ("--nnodes", "--max-restarts")] == ["2:3", "2"]
+    assert "--monitor-interval" not in elastic
     words = command(Launch(nnodes=2, rendezvous=(("backend", "c10d"), ("endpoint", "node0:1234"))))
     assert option(words, "--rdzv-endpoint") == "node0:1234"
     assert "--master-addr" not in words

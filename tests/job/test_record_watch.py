@@ -186,3 +186,19 @@ def test_a_rank_on_another_host_has_a_clock_and_processes_of_its_own(tmp_path: P
     watch.look()
     assert rank.beat.time <= time.monotonic()
     assert not watch.all_ended(1, lambda pid: True)
+
+
+def test_after_a_restart_by_which_a_host_has_other_ranks_the_failed_ones_are_history(tmp_path: Path) -> None:
+    """Else a job that goes on could neither hang nor end."""
+    torchrun = {"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "1"}
+    for local in (0, 1):
+        environ = {**torchrun, "LOCAL_RANK": str(local)}
+        failed = Raised("RuntimeError", "Connection closed by peer", 0.0)
+        Record(tmp_path, 10 + local, parent=5, rank=4 + local, WORLD_SIZE="6", **environ).say(failed)
+        start = records.start(20 + local, 9.0, parent=5, RANK=str(2 + local), WORLD_SIZE="4", **environ)
+        start.environ["TORCHELASTIC_RESTART_COUNT"] = "1"  # type: ignore[index]
+        records.write(tmp_path / f"{20 + local}.jsonl", start)
+    watch = looked(tmp_path)
+    assert {rank: process.pid for rank, process in watch.ranks().items()} == {2: 20, 3: 21}
+    assert not watch.somebody_failed()
+    assert not watch.may_restart()

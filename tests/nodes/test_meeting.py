@@ -80,6 +80,32 @@ def test_hosts_without_a_number_get_the_free_ones_in_the_order_of_their_names() 
     leave(met)
 
 
+def come_elastic(host: str, port: int, most: int, conf: str, number: int = UNNUMBERED) -> Nodes:
+    launch = Launch(
+        nnodes=most, spare_nodes=1, node_rank=number, master_port=port, rendezvous=(("conf", conf),)
+    )
+    return meet(launch, NodeFacts(number, host, address="127.0.0.1"), time.monotonic() + LONG, lambda _: None)
+
+
+@pytest.mark.parametrize(("conf", "most"), [("join_timeout=9, last_call_timeout=1", 3), ("", 2)])
+def test_an_elastic_job_begins_with_the_hosts_that_came_by_the_last_call(conf: str, most: int) -> None:
+    port = free_port()
+    met = together(
+        lambda: come_elastic("zero", port, most, conf, 0), lambda: come_elastic("iron", port, most, conf)
+    )
+    for nodes in met:
+        assert isinstance(nodes, Nodes)
+        assert [facts.host for facts in nodes.facts.values()] == ["zero", "iron"]
+        assert nodes.absent == ()
+    leave(met)
+
+
+def test_of_an_elastic_job_only_those_are_missed_that_it_cannot_do_without() -> None:
+    launch = Launch(nnodes=4, spare_nodes=1, node_rank=0, master_port=free_port())
+    nodes = meet(launch, NodeFacts(0, "node0"), time.monotonic() + 0.1, lambda _: None)
+    assert nodes.absent == (1, 2)
+
+
 def test_who_never_came_is_known_to_all_who_did() -> None:
     port = free_port()
     met = together(lambda: come(0, port, 3, WAITS), lambda: come(1, port, 3, WAITS))

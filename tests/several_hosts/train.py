@@ -16,7 +16,9 @@ FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 SCRATCH = os.environ.get("SCRATCH", "/tmp")
 
 
-dist.init_process_group("gloo", timeout=timedelta(seconds=20) if FAULT == "slow_of_three_with_timeout" else None)
+dist.init_process_group(
+    "gloo", timeout=timedelta(seconds=20) if FAULT == "slow_of_three_with_timeout" else None
+)
 rank = dist.get_rank()
 slow = FAULT == "slow" or (FAULT.startswith("slow_of_three") and os.environ["GROUP_WORLD_SIZE"] == "3")
 torch.manual_seed(0)

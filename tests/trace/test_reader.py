@@ -1,5 +1,7 @@
 """Which process a rank's record is, where several have one rank."""
 
+from dataclasses import replace
+
 from ddpdoctor.recorder.events.process import GroupEvent, Raised
 from ddpdoctor.redact import mask_files
 from ddpdoctor.trace.reader import read_run
@@ -34,11 +36,11 @@ def test_of_several_that_took_one_rank_it_is_the_one_that_was_given_another(tmp_
     assert {rank: one.environ["RANK"] for rank, one in ranks.items()} == {0: "1", 1: "0"}
 
 
-def place(folder, pid, *, rank, local, began, ended, parent=5, by_torchrun=True):
+def place(folder, pid, *, rank, local, began, ended, parent=5, by_torchrun=True, size=4, host=""):
     """The record of a process at a place of a launcher."""
-    environ = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": "4"}
+    environ = {"RANK": str(rank), "LOCAL_RANK": str(local), "WORLD_SIZE": str(size)}
     environ |= {"TORCHELASTIC_RESTART_COUNT": "0"} if by_torchrun else {}
-    start = records.start(pid, began, parent=parent, **environ)
+    start = replace(records.start(pid, began, parent=parent, **environ), host=host)
     records.write(folder / f"{pid}.jsonl", start, GroupEvent("init", ended, None, rank=rank, size=4))
 
 
@@ -48,6 +50,37 @@ def test_after_a_restart_by_which_a_host_has_other_ranks_those_count(tmp_path):
         place(tmp_path, 10 + local, rank=2 + local, local=local, began=1.0, ended=4.0)
         place(tmp_path, 20 + local, rank=local, local=local, began=6.0, ended=9.0)
     assert {rank: recording.pid for rank, recording in read_run(tmp_path).ranks.items()} == {0: 20, 1: 21}
+
+
+def test_a_host_that_was_lost_is_no_part_of_the_attempt_without_it(tmp_path):
+    """Its processes have no successors, on whatever clock; torchrun gives the others fewer ranks, twice here."""
+    for local in (0, 1):
+        for number, host in enumerate(("a", "b", "c")):
+            pid, rank = 10 * number + local, 2 * number + local
+            place(
+                tmp_path,
+                pid,
+                rank=rank,
+                local=local,
+                began=100.0 * number,
+                ended=100.0 * number + 4,
+                size=6,
+                host=host,
+            )
+        for number, host in enumerate(("b", "c")):
+            pid, rank, began = 30 + 10 * number + local, 2 * number + local, 100.0 * number + 106.0
+            place(tmp_path, pid, rank=rank, local=local, began=began, ended=began + 4, host=host)
+        place(tmp_path, 50 + local, rank=local, local=local, began=120.0, ended=130.0, size=2, host="b")
+    recorded = read_run(tmp_path)
+    assert {rank: recording.pid for rank, recording in recorded.ranks.items()} == {0: 50, 1: 51}
+    assert recorded.lost == {"a": (0, 1), "c": (2, 3)}
+
+
+def test_a_launcher_that_starts_ranks_of_several_sizes_has_lost_no_host(tmp_path):
+    for rank in (0, 1):
+        place(tmp_path, 10 + rank, rank=rank, local=rank, began=1.0, ended=4.0, size=2, host="a")
+        place(tmp_path, 20 + rank, rank=rank, local=rank, began=6.0, ended=9.0, size=4, host="b", parent=6)
+    assert read_run(tmp_path).lost == {}
 
 
 def test_processes_that_run_at_one_time_are_of_one_attempt_whatever_they_call_themselves(tmp_path):
