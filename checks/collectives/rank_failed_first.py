@@ -172,8 +172,9 @@ class RankFailedFirst(StandstillCheck):
     def _script_not_started(self, log: Log, reason: Reason) -> Finding:
         ranks = {end.rank for end in log.ended if end.code > 0 and end.rank is not None}
         of_hydra = reason.match.re.pattern == _OF_HYDRA
+        ended = "ended" if of_hydra else "ended at once"
         return self.fail(
-            f"{ranks_phrase(ranks, 'a process')} ended{'' if of_hydra else ' at once'}: {shorten(reason.match[0])}",
+            f"{ranks_phrase(ranks, 'a process')} {ended}: {shorten(reason.match[0].rstrip(':'))}",
             why="Hydra prints no traceback of such an error; the next lines of the output name it."
             if of_hydra
             else "Python could not start the script, or the script rejected its arguments. No rank joined the process "
@@ -198,6 +199,10 @@ class RankFailedFirst(StandstillCheck):
         root = first.root
         ranks = ranks_of(log, root)
         raised_again = "" if root is first else f", and was raised again as {first.kind}"
+        handled = root.cause if root is first and not root.explicit else None
+        while_handling = (
+            f". It was raised while {quote(shorten(handled.text))} was handled" if handled else ""
+        )
         details = log_fields(root, role=Role.EXCEPTION, ranks=ranks)
         details["where"] = (
             details["where"] or first.where
@@ -206,7 +211,7 @@ class RankFailedFirst(StandstillCheck):
             f"{ranks_phrase(ranks, 'a process')} failed with {root.kind}"
             + (f" {quote(shorten(_most_specific_line(root.message)))}" if root.message else ""),
             why="It is the first exception that ended a process and is not about a peer or a launcher"
-            f"{raised_again}. {_order(log, first)}",
+            f"{raised_again}{while_handling}. {_order(log, first)}",
             fix=remedy(root.message)
             or "fix the exception at this line; the tracebacks of the other ranks are consequences",
             **details,

@@ -44,6 +44,28 @@ _TEXTS: dict[int, dict[str, str]] = {
         "manager, or a person.",
         "fix": "look at the scheduler's record of the job: sacct -j JOB, kubectl describe pod POD",
     },
+    signal.SIGINT: {
+        "why": "SIGINT is what Ctrl-C sends, and some schedulers before they end a job.",
+        "fix": "look at the scheduler's record of the job: sacct -j JOB, kubectl describe pod POD",
+    },
+    signal.SIGFPE: {
+        "why": "Native code divided an integer by zero, mostly one of a shape that is 0.",
+        "fix": "PYTHONFAULTHANDLER=1 torchrun ...    # prints the Python line of the fault",
+    },
+    signal.SIGXCPU: {
+        "why": "The process used more CPU time than its limit.",
+        "fix": "ulimit -t     # in the job, as the scheduler or the shell set it; it has to say unlimited",
+    },
+    signal.SIGXFSZ: {
+        "why": "The process wrote a file that is larger than its limit.",
+        "fix": "ulimit -f     # in the job, as the scheduler or the shell set it; it has to say unlimited",
+    },
+    signal.SIGUSR1: {
+        "why": "Schedulers send SIGUSR1 some time before they end a job, where it asked for that. It ends a process "
+        "without a handler of its own.",
+        "fix": "#SBATCH --signal=B:USR1@120     # to the batch script, which forwards it to a handler that saves\n"
+        "signal.signal(signal.SIGUSR1, save_and_exit)     # in every rank",
+    },
     signal.SIGHUP: {
         "why": "SIGHUP is sent when the terminal that started the job is closed.",
         "fix": "nohup torchrun ... &    # or in tmux, or as a batch job",

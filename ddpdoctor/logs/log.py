@@ -91,8 +91,12 @@ class Raised:
 
     @property
     def root(self) -> Raised:
-        """The exception to show for the chain: what was handled on purpose stands behind what came of it."""
-        return self.cause.root if self.cause and self.explicit else self
+        """The exception to show for the chain: what was handled on purpose stands behind what came of it.
+
+        That a command failed tells less than what was raised of it, such as the name of an extension to build.
+        """
+        tells = self.cause and self.explicit and not self.cause.kind.endswith("CalledProcessError")
+        return self.cause.root if self.cause and tells else self
 
     @property
     def where(self) -> Where | None:

@@ -235,7 +235,7 @@ def _parts(raw: bytes) -> Iterator[str]:
     stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(json_text)
     message = _MESSAGE.search(json_text) if json_text and not stack else None
     label = f"[rank{match[1]}]: " if json_text and (match := _RANK_IN_JSON.search(json_text)) else ""
-    shown = _unescaped(message[1], whole) if message else whole
+    shown = _unescaped(message[1], whole) if message else whole.replace(stack, "") if stack else whole
     lines = (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ()))
     for line in (label + text for text in lines) if label else lines:
         for drawn in line.split("\r"):

@@ -30,6 +30,8 @@ _REMEDIES = {
     r"\[Errno (?:5|107|108|116|121)\]": "on the host of that rank: df -h FOLDER; dmesg -T | grep -i -e nfs -e lustre "
     "-e fuse -e 'I/O error'\nmount the file system again there; if the file was replaced while ranks read it, write "
     "the new one under another name",
+    r"wait timeout after \d+ms, keys:": "set the key on another rank, before anything that may fail there: "
+    "store.set(key, value)\ndist.broadcast_object_list([value], src=0)     # without a key, on every rank",
     r"start a new process before the\s+current process has finished its bootstrapping": "if __name__ == '__main__':    "
     "# at the end of the script, around everything that starts processes or trains\n    main()",
 }

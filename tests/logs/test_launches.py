@@ -114,3 +114,8 @@ def test_a_traceback_and_a_rank_in_json_behind_a_label(label):
     stack = "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 3, in f\n    f()\nKeyError: 'dog'"
     (finding,) = explained(label + json.dumps({"level": "error", "rank": 1, "exc": stack}) + "\n" + TRAINING)
     assert finding.headline == "rank 1 failed with KeyError \"'dog'\""
+
+
+def test_ranks_in_the_text_of_json_keep_to_it():
+    (finding,) = explained(json.dumps({"payload": {"message": raised(1, "KeyError", "1"), "level": "ERROR"}}))
+    assert finding.headline == "rank 1 failed with KeyError '1'"

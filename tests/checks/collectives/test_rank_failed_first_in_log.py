@@ -171,7 +171,7 @@ def test_a_key_of_the_store_that_nobody_sets():
 def test_an_error_of_hydra_has_no_traceback():
     text = "Error executing job with overrides: []\nError in call to target 'net.Net':\nTypeError(\"no depth\")\n"
     (finding,) = explained(text + summary(0))
-    assert finding.headline == "rank 0 ended: Error in call to target 'net.Net':"
+    assert finding.headline == "rank 0 ended: Error in call to target 'net.Net'"
 
 
 def test_a_container_that_did_not_start():
@@ -191,3 +191,22 @@ def test_a_script_that_starts_processes_when_it_is_imported():
     text += "[rank1]: current process has finished its bootstrapping phase."
     (finding,) = explained(raised(1, "RuntimeError", text) + summary(1))
     assert finding.fix.startswith("if __name__ == '__main__':")
+
+
+def test_what_was_handled_is_told():
+    handled = raised(1, "KeyError", "'lr'")
+    link = (
+        "[rank1]: \n[rank1]: During handling of the above exception, another exception occurred:\n[rank1]: \n"
+    )
+    (finding,) = explained(handled + link + raised(1, "OSError", "no folder", line=30))
+    assert finding.headline == "rank 1 failed with OSError 'no folder'"
+    assert "It was raised while \"KeyError: 'lr'\" was handled." in finding.why
+
+
+def test_what_came_of_a_failed_command_tells_more():
+    failed = raised(
+        1, "subprocess.CalledProcessError", "Command '['ninja', '-v']' returned non-zero exit status 1."
+    )
+    link = "[rank1]: \n[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
+    (finding,) = explained(failed + link + raised(1, "RuntimeError", "Error building extension 'fused_adam'"))
+    assert finding.headline == "rank 1 failed with RuntimeError \"Error building extension 'fused_adam'\""
