@@ -17,7 +17,7 @@ TRAINING = 250 << 20
 """The same after one backward of a DDP model, which imports more of torch: 243 MiB for a tiny model."""
 LAUNCHER = 150 << 20
 _OOM_KILLER = (
-    r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill"
+    r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill|sending SIG\w+ to process \d+ .{1,80}oom_score"
     r"|Memory cgroup out of memory|task \d+: Out Of Memory"
 )
 _OF_OTHERS = r"Killed process \d+ \((?!python|pt_|torch|ray|accelerate|deepspeed)[^)]{1,40}\)"
@@ -66,7 +66,7 @@ class HostMemory(Check):
     breaks_group = True
     raises = (_ALLOCATION_FAILED,)
     log_words = (
-        "oom-kill", "oom_kill", "OOMKilled", "Out of memory: Kill", "Out Of Memory",
+        "oom-kill", "oom_kill", "OOMKilled", "Out of memory: Kill", "Out Of Memory", "oom_score",
         "Memory cgroup out of memory", "allocate memory", "emory limit", "TERM_MEMLIMIT", "PBS: job killed",
         "low on resource", "low on memory", "memory pressure",
     )  # fmt: skip

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ddpdoctor.logs.line_kinds import Numbering
 from ddpdoctor.logs.log import Ended, Line, Log
 
 WORDS = ("Setting OMP_NUM_THREADS", "ChildFailedError", "SignalException", "$ ", "+ ")
@@ -32,7 +33,8 @@ class Launches:
 
     def feed(self, line: Line) -> None:
         """Take one line."""
-        self.by_tasks |= line.by_task and _OF_LAUNCHER.search(line.text) is not None
+        of_task = line.numbering is Numbering.TASK
+        self.by_tasks |= of_task and _OF_LAUNCHER.search(line.text) is not None
         if _ENDS.search(line.text):
             self.ended = True
         elif self.ended and _BEGINS.search(line.text):
@@ -48,23 +50,56 @@ def of_ranks(ended: Iterable[Ended]) -> Iterator[Ended]:
             yield replace(end, rank=None)
 
 
-def without_tasks(log: Log) -> Log:
-    """The log, in which the number of a task is no rank."""
+def with_ranks(log: Log, by_tasks: bool) -> Log:
+    """The log, in which no number of a task that is a launcher stands for a rank, and no local rank on another node."""
+    ranks = _Ranks(log, by_tasks)
+    if not (by_tasks or ranks.elsewhere):
+        return log
     raised = (
-        replace(item, line=_of_no_task(item.line), rank=None if item.line.by_task else item.rank)
+        replace(item, line=ranks.numbered(item.line), rank=ranks.of(item.line, failed=True))
+        if item.rank == item.line.rank
+        else item
         for item in log.raised
     )
     return replace(
         log,
-        lines=tuple(map(_of_no_task, log.lines)),
+        lines=tuple(map(ranks.numbered, log.lines)),
         raised=tuple(raised),
-        progress=tuple(replace(bar, line=_of_no_task(bar.line)) for bar in log.progress),
-        training=tuple(map(_of_no_task, log.training)),
+        progress=tuple(replace(bar, line=ranks.numbered(bar.line)) for bar in log.progress),
+        training=tuple(map(ranks.numbered, log.training)),
     )
 
 
-def _of_no_task(line: Line) -> Line:
-    return replace(line, rank=None) if line.by_task else line
+class _Ranks:
+    """The ranks behind the numbers of labels, by what torchrun tells of local ranks and ranks."""
+
+    def __init__(self, log: Log, by_tasks: bool) -> None:
+        self._by_tasks = by_tasks
+        self._firsts: dict[str, set[int]] = {}
+        """By file, the first ranks of the nodes that wrote to it."""
+        self._failed: dict[tuple[str, int], set[int]] = {}
+        for end in log.ended:
+            if end.rank is None or end.local_rank is None:
+                continue
+            self._firsts.setdefault(end.line.file, set()).add(end.rank - end.local_rank)
+            if end.code > 0 and end.pid not in log.stopped:
+                self._failed.setdefault((end.line.file, end.local_rank), set()).add(end.rank)
+        self.elsewhere = any(firsts != {0} for firsts in self._firsts.values())
+
+    def of(self, line: Line, *, failed: bool = False) -> int | None:
+        """The rank that wrote a line: of several nodes' the one that failed, where the line tells of a failure."""
+        if line.rank is None or line.numbering is Numbering.RANK:
+            return line.rank
+        if line.numbering is Numbering.TASK:
+            return None if self._by_tasks else line.rank
+        firsts = self._firsts.get(line.file, {0})
+        ranks = self._failed.get((line.file, line.rank), set()) if failed and len(firsts) > 1 else set()
+        ranks = ranks or {first + line.rank for first in firsts}
+        return next(iter(ranks)) if len(ranks) == 1 else line.rank
+
+    def numbered(self, line: Line) -> Line:
+        """The line with its rank."""
+        return replace(line, rank=self.of(line))
 
 
 def last_launch(log: Log, begins: int) -> Log:

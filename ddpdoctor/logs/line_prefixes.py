@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ddpdoctor.logs.line_kinds import Numbering
 from ddpdoctor.text import uncoloured
 
 _LABEL = re.compile(
@@ -58,14 +59,14 @@ class Labelled:
     rank: int | None = None
     host: str = ""
     """The host, container or pod that the labels name; empty where the rank may be one among those of its node."""
-    by_task: bool = False
-    """Whether the rank is the number that srun or mpirun gave its task, which may be a launcher of ranks itself."""
+    numbering: Numbering = Numbering.RANK
+    """What the label numbers."""
 
 
 def strip(raw: str) -> Labelled:
     """The line as its process wrote it, and which process that was as far as the labels tell."""
     text = uncoloured(raw)
-    process, rank, host, local, by_task = "", None, "", False, False
+    process, rank, host, numbering = "", None, "", Numbering.RANK
     for _ in range(_MOST_LABELS):
         match = _LABEL.match(text)
         if match is None:
@@ -76,11 +77,17 @@ def strip(raw: str) -> Labelled:
             kind = _HOSTS[kind]
         if kind is not None:
             if kind in _RANKS:
-                rank, by_task = int(match[kind]), kind in _TASKS
-            local = kind == "rank" and not match[0].startswith("[rank")
+                rank, numbering = int(match[kind]), _numbering(kind, match[0])
             process = process or f"{kind}{match[kind]}"  # the innermost is not on every line
         text = text[match.end() :]
-    return Labelled(text, f"{host} {process}" if host else process, rank, "" if local else host, by_task)
+    host_of_rank = "" if numbering is Numbering.LOCAL_RANK else host
+    return Labelled(text, f"{host} {process}" if host else process, rank, host_of_rank, numbering)
+
+
+def _numbering(kind: str, label: str) -> Numbering:
+    if kind == "rank" and not label.startswith("[rank"):
+        return Numbering.LOCAL_RANK
+    return Numbering.TASK if kind in _TASKS else Numbering.RANK
 
 
 class Prefixes:

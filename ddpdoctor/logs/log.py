@@ -9,7 +9,7 @@ from typing import Any
 
 from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
+from ddpdoctor.logs.line_kinds import Numbering, is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Role, Sighting, Skipped, Where
 from ddpdoctor.text import shorten
@@ -35,8 +35,8 @@ class Line:
     """The rank that its prefix names, or the file it stands in."""
     position: int = 0
     """Its place among all lines of all files, in the order in which they were written as far as that is known."""
-    by_task: bool = False
-    """Whether the rank is the number of a task of srun or mpirun, which may be a launcher of ranks itself."""
+    numbering: Numbering = Numbering.RANK
+    """What the number in its label is, which is taken for the rank until the end of the output."""
 
     def sighting(self, role: Role = Role.CAUSE) -> Sighting:
         """Where a finding that rests on this line was seen."""

@@ -118,7 +118,7 @@ class _Reading:
         """Take one line; the rank that wrote it: the given one, as what was drawn over a line, or that of its label."""
         labelled = self._prefixes.strip(raw)
         rank = rank if labelled.rank is None else labelled.rank
-        line = Line(labelled.text, at.number, at.file, rank, at.position, labelled.by_task)
+        line = Line(labelled.text, at.number, at.file, rank, at.position, labelled.numbering)
         if labelled.host and rank is not None:
             self._hosts.setdefault(rank, labelled.host)
         self._tracebacks.feed(line, f"{at.file} {labelled.label}")
@@ -181,7 +181,7 @@ class _Reading:
                 **{end.rank: end.host for end in ended if end.rank is not None and end.host},
             },
         )
-        log = launches.without_tasks(log) if by_tasks else log
+        log = launches.with_ranks(log, by_tasks)
         went_on = not (log.failed or log.hung)
 
         alone = all(map(was_left_alone, log.raised))
@@ -210,7 +210,7 @@ class _Reading:
             line_prefixes.strip(text[:1000].decode("utf-8", "replace")) for text in (begins or drawn, drawn)
         )
         ranks = (rank for rank in (shown.rank, first.rank, stream.rank) if rank is not None)
-        return Line(shown.text, place - before, stream.name, next(ranks, None), place, shown.by_task)
+        return Line(shown.text, place - before, stream.name, next(ranks, None), place, shown.numbering)
 
 
 def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from tests.support.logs import TRAINING, explained, raised, summary
+from tests.support.waits import stopped
 
 BANNER = (
     "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid overload.\n"
@@ -119,3 +120,14 @@ def test_a_traceback_and_a_rank_in_json_behind_a_label(label):
 def test_ranks_in_the_text_of_json_keep_to_it():
     (finding,) = explained(json.dumps({"payload": {"message": raised(1, "KeyError", "1"), "level": "ERROR"}}))
     assert finding.headline == "rank 1 failed with KeyError '1'"
+
+
+def test_a_local_rank_in_a_label_is_that_of_its_node():
+    text = raised(1, "KeyError", "'cat'").replace("[rank1]", "[default1]")
+    ended = summary(12).replace("local_rank: 12", "local_rank: 4")
+    assert explained(text + ended)[0].ranks == (9,)
+    first_node = stopped(7) + summary(1, -15, 7)
+    other_node = summary(9).replace("local_rank: 9", "local_rank: 1")
+    assert explained(text + first_node + other_node)[0].ranks == (9,)
+    assert explained(text + summary(1))[0].ranks == (1,)
+    assert explained(text + summary(1), TRAINING + ended.replace("pid: 100", "pid: 9"))[0].ranks == (1,)

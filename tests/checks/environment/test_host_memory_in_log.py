@@ -50,6 +50,11 @@ NAMED = [
         + summary(1, -6),
         "the host ran out of memory",
     ),
+    (
+        'Nov 20 03:14:05 ws earlyoom[7]: sending SIGTERM to process 100 uid 1 "python": oom_score 800, VmRSS 1 MiB\n'
+        + summary(1, -15),
+        "the out-of-memory killer ended a process of the job",
+    ),
 ]
 
 test_it_is_named = names("DD017", NAMED)
