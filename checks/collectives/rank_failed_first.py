@@ -9,11 +9,19 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Role, Source, Where
+from ddpdoctor.recorder.events.process import Raised as ScriptRaised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import as_raised, innermost, is_refused, place_in_worker, remedy
+from ddpdoctor.trace.raised import (
+    as_raised,
+    innermost,
+    is_refused,
+    last_line,
+    place_in_worker,
+    remedy,
+)
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _CONNECTION_WARNING = re.compile(
@@ -146,6 +154,8 @@ class RankFailedFirst(StandstillCheck):
 
     def examine_ended(self, trace: Trace) -> Judgement:
         if trace.broken is None:
+            if raised := _raised_beside_the_ranks(trace):
+                return [self._failed_beside_the_ranks(raised)]
             ranks = plural(len(trace.ranks), "rank")
             return Passed(f"{ranks} of the training run ended well in {trace.seconds:.1f} s")
         first = trace.first_to_break()
@@ -233,6 +243,15 @@ class RankFailedFirst(StandstillCheck):
             explained_by=_explained_by(first, trace),
         )
 
+    def _failed_beside_the_ranks(self, raised: ScriptRaised) -> Finding:
+        return self.fail(
+            f"the process that started the ranks failed with {last_line(raised)}",
+            why="Every rank reached the end of its script. The process that started them did not, so whoever runs it, "
+            "such as a scheduler, counts the job as failed.",
+            fix="fix the exception at this line; this process is no rank and has no process group",
+            where=raised.at,
+        )
+
     def _launcher_failed(self, trace: Trace) -> Finding:
         unfinished = [rank.rank for rank in trace.ranks if not rank.finished]
         return self.fail(
@@ -254,6 +273,12 @@ class RankFailedFirst(StandstillCheck):
             ranks=(first.rank,),
             evidence=(Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else (),
         )
+
+
+def _raised_beside_the_ranks(trace: Trace) -> ScriptRaised | None:
+    """The exception that ended the command, of a process that is no rank; None where it ended well."""
+    raised = (process.raised for process in trace.others if trace.status)
+    return max(filter(None, raised), key=lambda it: it.time, default=None)
 
 
 def _most_specific_line(message: str) -> str:

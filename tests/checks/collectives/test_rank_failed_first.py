@@ -4,9 +4,12 @@ from ddpdoctor.blame.failure import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import RankTrace, SlurmEnd
 from tests.support.judging import only_finding, passed, skipped
-from tests.support.traces import broken
+from tests.support.recordings import recording, where
+from tests.support.recordings import replace as changed
+from tests.support.traces import broken, healthy
 
 BROKEN = "rank 1 failed in collectives"
 
@@ -59,3 +62,13 @@ def test_the_exit_status_of_a_launcher_whose_job_slurm_ended_is_none_of_a_rank()
     run = broken(RankTrace(0, exit_code=137))
     only_finding("DD304", Source.RUN, run)
     skipped("DD304", Source.RUN, replace(run, slurm=SlurmEnd("OUT_OF_MEMORY")))
+
+
+def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
+    raised = Raised("AssertionError", "Process group cannot be None", 30.0, at=where(57, "cleanup"))
+    parent = changed(recording(0), raised=raised)
+    finding = only_finding("DD304", Source.RUN, healthy(status=1, others=(parent,)))
+    assert (finding.where, finding.ranks) == (raised.at, ())
+    assert "the process that started the ranks failed with" in finding.headline
+    assert "AssertionError: Process group cannot be None" in finding.headline
+    passed("DD304", Source.RUN, healthy(others=(parent,)))
