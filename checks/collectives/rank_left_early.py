@@ -145,7 +145,7 @@ def _may_end_early(recording: Recording) -> bool:
 def _failed_backward(recording: Recording) -> Backward | None:
     """The last one, where all before it averaged, and it did not."""
     trailing = recording.trailing
-    if trailing is None or len(trailing.backwards) != 1 or not recording.steps:
+    if trailing is None or len(trailing.backwards) != 1:
         return None
     synced = any(forward.grad and forward.synced and not forward.around for forward in trailing.forwards)
     usual = all(backward.reduced for step in recording.steps for backward in step.backwards)

@@ -8,6 +8,7 @@ from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
+from ddpdoctor.trace.recording import Recording
 
 
 class PaddedEvaluation(Check):
@@ -68,13 +69,25 @@ class PaddedEvaluation(Check):
 
 def _repeats(shared: Round) -> int:
     """How many samples are drawn again to give every rank as many; 0 where none are, or the script leaves them out."""
-    if any(shared.recordings[rank].events(GatheredForMetrics) for rank in shared.ranks):
+    if any(_leaves_repeats_out(shared.recordings[rank]) for rank in shared.ranks):
         return 0
     samples = shared.loader.samples or 0
     totals = {sampler.total for sampler in shared.samplers.values()} if shared.divided else set()
     total = totals.pop() if len(totals) == 1 else None
     total = _drawn_by_all(shared, samples) if total is None else total
     return max(0, (total or 0) - samples)
+
+
+def _leaves_repeats_out(recording: Recording) -> bool:
+    """Whether accelerate gathers batches inside a loop, at whatever line; what it gathers after one may be any number.
+
+    It draws a batch ahead, so that the pass over a single batch has ended when that is gathered.
+    """
+    return any(
+        pass_.covers(gathered.time) or (pass_.drawn <= 1 and pass_.begin <= gathered.time)
+        for gathered in recording.events(GatheredForMetrics)
+        for pass_ in recording.passes
+    )
 
 
 def _drawn_by_all(shared: Round, samples: int) -> int | None:

@@ -87,6 +87,28 @@ def test_who_has_destroyed_the_group_has_left_before_its_script_ends() -> None:
     assert finding.ranks == (1,)
 
 
+@pytest.mark.parametrize("steps", [0, 4])
+def test_an_error_that_the_script_caught_after_a_rank_had_left(steps: int) -> None:
+    def alone(one: Recording) -> Recording:
+        begun = replace(one_more_step(), index=steps)
+        return replace(one, steps=one.steps[:steps], step_count=steps, trailing=begun)
+
+    def gone(one: Recording) -> Recording:
+        destroyed = GroupEvent("destroy", 9.0, where(70))
+        kept = (event for event in one.groups if event.action != "destroy")
+        return replace(
+            one,
+            steps=one.steps[:steps],
+            step_count=steps,
+            groups=(*kept, destroyed),
+            exit=Exit("returned", 9.5),
+        )
+
+    (finding,) = LEFT.examine_run(recorded(change=lambda rank, one: gone(one) if rank else alone(one)))
+    assert (finding.level, finding.ranks) == (Level.FAIL, (1,))
+    assert "failed unheard" in finding.headline
+
+
 def test_a_right_run_passes() -> None:
     calls = tuple(call("all_reduce", 55, number, 10.0 + number) for number in range(3))
     trace = recorded(change=lambda rank, one: replace(one, collectives=calls))

@@ -49,6 +49,11 @@ def test_repeats_that_the_script_leaves_out_pass():
     )
 
 
+def test_sums_that_are_gathered_after_the_loop_still_have_the_repeats():
+    late = shared_out(lambda one: replace(one, record=Record.made(GatheredForMetrics(11.5, where(66)))))
+    assert only_finding("DD501", Source.RUN, late).level is Level.INFO
+
+
 def test_every_rank_may_evaluate_everything():
     passed("DD501", Source.RUN, recorded(change=lambda rank, one: evaluating(one, range(16))))
 
