@@ -28,11 +28,11 @@ from ddpdoctor.trace.recording import Recording
 NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
 METRIC = re.compile(r"\d\.\d|\d\s*%|\d+\s*/\s*\d+|\bnan\b")
-HELD_OUT = re.compile(
-    r"\b(val|valid|validation|test|dev|eval)[\W_]*(loss|acc|accuracy|error|err|ppl|perplexity|nll|bpc|bpb|f1|auc|iou|mse)",
-    re.IGNORECASE,
-)
+_OF_WHAT = r"[\W_]*(loss|acc|accuracy|error|err|ppl|perplexity|nll|bpc|bpb|f1|auc|iou|mse)"
+HELD_OUT = re.compile(r"\b(val|valid|validation|test|dev|eval)" + _OF_WHAT, re.IGNORECASE)
 """How a line names a number of held-out samples."""
+OF_TRAINING = re.compile(r"\btrain(ing)?" + _OF_WHAT, re.IGNORECASE)
+"""How a line names one of training, which may be printed after the evaluation too."""
 
 
 class RankLocalMetric(Check):
@@ -306,8 +306,11 @@ def _saves(recording: Recording, begin: float, end: float) -> Iterator[Save]:
 def _printed(
     recording: Recording, begin: float, end: float, announces: re.Pattern[str] = METRIC
 ) -> Use | None:
-    lines = (line for line in recording.events(Printed) if begin <= line.time < end)
-    line = next((line for line in lines if METRIC.search(line.text) and announces.search(line.text)), None)
+    printed = (line for line in recording.events(Printed) if begin <= line.time < end)
+    metrics = [line for line in printed if METRIC.search(line.text) and announces.search(line.text)]
+    named = (line for line in metrics if HELD_OUT.search(line.text))
+    unnamed = (line for line in metrics if not OF_TRAINING.search(line.text))
+    line = next(named, None) or next(unnamed, None)
     return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None
 
 

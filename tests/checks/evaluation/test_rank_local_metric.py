@@ -34,6 +34,16 @@ def test_rank_0_prints_its_own_number():
     assert finding.evidence[0].text == "'accuracy 0.75'"
 
 
+def test_what_is_printed_of_training_after_the_evaluation_is_not_its_result():
+    summary = [
+        Printed(11.5, where(66), "Training Loss: 0.6931, Accuracy: 43.75%"),
+        Printed(11.6, where(67), "Validation Loss: 0.6990, Accuracy: 41.00%"),
+    ]
+    finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(*summary)}))
+    assert finding.where == where(67)
+    passed("DD502", Source.RUN, evaluated({"record": Record.made(summary[0])}))
+
+
 def test_one_line_that_prints_for_two_loaders_is_one_finding():
     def change(rank, one):
         made = evaluating(one, range(rank, 16, 2))
