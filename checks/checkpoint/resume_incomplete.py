@@ -6,6 +6,7 @@ from pathlib import PurePath
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
+from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -14,6 +15,8 @@ from ddpdoctor.trace.recording import Recording
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
 """Words by which a checkpoint's epoch is not the one that it was saved in."""
+OWN = ("epoch", "ep", "epoch_idx", "cur_epoch", "current_epoch")
+"""What scripts call the epoch that they train."""
 KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
 """What has a state of its own, and the beginnings of words by which checkpoints call it."""
 
@@ -130,7 +133,7 @@ class ResumeIncomplete(Check):
             evidence=(
                 Evidence(f"epoch {epoch} in the checkpoint, and in the first pass after it", tuple(repeated)),
             ),
-            explained_by=("DD103",),
+            explained_by=("DD103",) if resume.samplers_are_told else (),
         )
 
 
@@ -148,6 +151,8 @@ class Resume:
     """The class of an optimizer with a state that is neither in the file nor restored."""
     repeated: Pass | None = None
     """The first training pass after it, where that has the epoch again that was done before it was saved."""
+    samplers_are_told: bool = True
+    """Whether samplers tell which epoch a pass has, and not the script's own variable."""
 
     @property
     def at(self) -> Where | None:
@@ -181,7 +186,8 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             goes_on = _first_pass(recording, load)
             unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
             again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
-            return Resume(load, restored, missing, again, unsaved, repeated)
+            told = _samplers_are_told(recording)
+            return Resume(load, restored, missing, again, unsaved, repeated, told)
     return None
 
 
@@ -278,11 +284,10 @@ def _repeated(
 ) -> Pass | None:
     """The first training pass after the load, where saves of this script show that its epoch was done before."""
     epoch = _epoch(load.numbers)
-    if first is None or first.sampler is None or first.sampler.epoch != epoch:
+    if first is None or first.sampler is None or _epoch_of(recording, first) != epoch:
         return None
-    # Epoch 0 is also that of a sampler that is never told one, and of another training.
-    is_told = any(pass_.sampler and pass_.sampler.epoch for pass_ in recording.training_passes)
-    if not epoch and not ("optimizer" in restored and _tells_epoch(load.numbers) and is_told):
+    # Epoch 0 is also that of another training.
+    if not epoch and not ("optimizer" in restored and _tells_epoch(load.numbers)):
         return None
     return first if any(_saved_when_done(recording, save, load) for recording, save in saves) else None
 
@@ -294,7 +299,30 @@ def _saved_when_done(recording: Recording, save: Save, load: Load) -> bool:
         return False
     last = before[-1]
     ended = last.end is not None and last.end <= save.begin
-    return ended and last.sampler is not None and last.sampler.epoch == _epoch(save.numbers)
+    return ended and last.sampler is not None and _epoch_of(recording, last) == _epoch(save.numbers)
+
+
+def _samplers_are_told(recording: Recording) -> bool:
+    """Whether samplers are told the epoch: at 0 is also one that never is."""
+    return any(pass_.sampler and pass_.sampler.epoch for pass_ in recording.training_passes)
+
+
+def _epoch_of(recording: Recording, pass_: Pass) -> float | None:
+    """The epoch of a training pass: what its sampler was told, and otherwise the script's own variable, of the first
+    pass alone. None where that is not known."""
+    if _samplers_are_told(recording):
+        return pass_.sampler.epoch if pass_.sampler else None
+    if pass_.begin > recording.training_passes[0].begin or not recording.steps:
+        return None
+    begun = recording.steps[0].index
+    values = {
+        value
+        for event in recording.events(LoopNumbers)
+        if event.step == begun
+        for name, value in event.values.items()
+        if name in OWN
+    }
+    return values.pop() if len(values) == 1 else None
 
 
 def _tells_epoch(numbers: Mapping[str, float]) -> bool:

@@ -1,6 +1,10 @@
-from ddpdoctor.model import Source
+import pytest
+
+from ddpdoctor.model import Finding, Source
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
-from tests.support.judging import only_finding, passed, skipped
+from ddpdoctor.recorder.loop_numbers import LoopNumbers
+from ddpdoctor.trace.record import Record
+from tests.support.judging import check, only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import with_update
 
@@ -151,6 +155,23 @@ def test_epochs_that_do_not_go_on_are_another_training():
 def test_an_epoch_that_was_done_is_repeated():
     finding = only_finding("DD405", Source.RUN, going_on(1, momentum=0.0, saved=2))
     assert finding.headline == "ranks 0-1 train on epoch 1 again after resuming from 'last.pt'"
+
+
+@pytest.mark.parametrize(("own", "saved", "repeats"), [(1, 1, True), (2, 2, False), (1, 2, False)])
+def test_an_epoch_that_no_sampler_is_told_is_the_scripts_own(own: int, saved: int, repeats: bool) -> None:
+    def untold(rank, one):
+        passes = tuple(replace(pass_, sampler=replace(pass_.sampler, epoch=0)) for pass_ in one.passes)
+        numbers = LoopNumbers(1, one.steps[0].index, where(44), {"epoch": own, "epochs": 9})
+        save = replace(SAVE, entries=LOAD.entries, numbers={"epoch": saved}, begin=one.passes[0].end + 0.01)
+        record = Record.made(numbers)
+        return replace(one, passes=passes, saves=(save,), record=record)
+
+    load = replace(LOAD, numbers={"epoch": 1})
+    trace = resuming("module", "optimizer", "scheduler", load=load, change=untold)
+    judgement = check("DD405").examine_run(trace)
+    assert isinstance(judgement, list)
+    again = [it.explained_by for it in judgement if isinstance(it, Finding) and "again after" in it.headline]
+    assert again == ([()] if repeats else [])
 
 
 BOTH = {"entries": ("model", "optimizer", "epoch"), "restored": ("module", "optimizer")}
