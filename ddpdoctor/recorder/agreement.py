@@ -27,6 +27,7 @@ _PASS_SECONDS = 1.0
 """For other ranks to show that they are in the same pass; they are a batch behind at most."""
 _MEETING_SECONDS = 3.0
 """For other ranks to come to the end of the run; less than a rank may wait in a collective without a hang."""
+_LOOK_SECONDS = 0.01
 _CUT, _RUN_ON = "cut", "run on"
 Clock = tuple[Any, ...]
 
@@ -144,13 +145,17 @@ class Agreement:
 
     @staticmethod
     def _wait_for(paths: list[str], seconds: float, until: str = "") -> list[str | None]:
-        """What the files hold, once all of them are there, another one is, or time is up."""
-        deadline = time.monotonic() + seconds
-        while True:
+        """What the files hold, once all of them are there, another one is, or time is up.
+
+        Time is counted in looks: where the machine is busy or stands still, it does so for the other ranks, too.
+        """
+        texts = [_read(path) for path in paths]
+        for _ in range(int(seconds / _LOOK_SECONDS)):
+            if None not in texts or (until and os.path.exists(until)):
+                break
+            time.sleep(_LOOK_SECONDS)
             texts = [_read(path) for path in paths]
-            if None not in texts or time.monotonic() >= deadline or (until and os.path.exists(until)):
-                return texts
-            time.sleep(0.01)
+        return texts
 
     def _decide(self, path: str, answer: str) -> str:
         """Give an answer for all ranks, and get the one that was given first."""

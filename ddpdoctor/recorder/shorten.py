@@ -41,6 +41,8 @@ _MOST_TIMES = 16
 _LOOSE_STEPS = 60
 """Training steps outside passes that can be cut; the run is ended after them, or after as many again where a rank took
 no part."""
+_APART_SECONDS = 5.0
+"""By which a rank may have begun before another, where imports take long; its own time is then up that much earlier."""
 _AHEAD = 3
 """Training steps between the announcement that time is up and the end; ranks are one apart at most."""
 
@@ -149,7 +151,7 @@ class Ending:
             return str(self.joint)
         late = time.monotonic() - self._began - self.session.options.time_limit
         last = None
-        if late >= -1.0:
+        if late >= -_APART_SECONDS:
             last = self.agreement.announced(self.joint + _AHEAD if late >= 0 else None)
         return None if last is None or self.joint < last << self._missed else str(self.joint)
 

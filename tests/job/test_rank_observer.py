@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -80,7 +80,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def seen() -> Iterator[dict[str, Observation]]:
+def seen() -> dict[str, Observation]:
     """What is seen of each case, its record having said nothing new since it came there."""
     with ExitStack() as started:
         processes = [_start(case.code, started) for case in CASES.values()]
@@ -95,7 +95,7 @@ def seen() -> Iterator[dict[str, Observation]]:
 
         expected = {rank: case.activity for rank, case in enumerate(CASES.values())}
         found = _look_until(RankObserver(os.getpid()), ranks, expected)
-        yield dict(zip(CASES, found.values(), strict=True))
+    return dict(zip(CASES, found.values(), strict=True))
 
 
 def _look_until(

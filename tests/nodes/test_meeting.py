@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -177,12 +178,19 @@ def test_a_port_that_is_taken() -> None:
     assert str(alone) == f"port {port} of this host cannot be used: Address already in use"
 
 
+def connected(port: int) -> socket.socket:
+    """A connection to this port, as soon as somebody listens there."""
+    while True:
+        with suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port))
+        time.sleep(0.02)
+
+
 def test_what_is_no_command_of_ours_is_left_out() -> None:
     port = free_port()
 
     def knock() -> Nodes:
-        time.sleep(0.3)
-        with socket.create_connection(("127.0.0.1", port)) as other:
+        with connected(port) as other:
             other.sendall(b"GET / HTTP/1.1\r\nHost: somewhere.else\r\n\r\n")
         return come(1, port)
 
