@@ -38,7 +38,9 @@ def sizes(script: Path) -> list[int]:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_the_culprit_and_its_line_are_named(script: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor() as pool:
-        runs = {size: pool.submit(hang, script, tmp_path, size) for size in sizes(script)}
+        runs = {
+            size: pool.submit(hang, script, tmp_path, size, slot) for slot, size in enumerate(sizes(script))
+        }
     for size, run in runs.items():
         ran, expected = run.result(), expectations(script, size)
         assert told(ran, script) == expected, f"{size} ranks: {explain(ran)}"
@@ -47,8 +49,8 @@ def test_the_culprit_and_its_line_are_named(script: Path, tmp_path: Path) -> Non
         assert_stacks_say_no_more_than_they_show(ran.trace, expected)
 
 
-def hang(script: Path, folder: Path, size: int) -> Ran:
-    return run_forked(script, folder / f"of_{size}", nproc=size, hang_after=HANG_AFTER, slot=size)
+def hang(script: Path, folder: Path, size: int, slot: int) -> Ran:
+    return run_forked(script, folder / f"of_{size}", nproc=size, hang_after=HANG_AFTER, slot=slot)
 
 
 def without_flight_recorder(ran: Ran) -> Ran:
