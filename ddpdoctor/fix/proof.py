@@ -112,6 +112,7 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
     ):
         yield _parameters(before, after)
     yield _samples(before, after)
+    yield _held_out(before, after)
     yield _losses(before, after)
 
 
@@ -163,6 +164,17 @@ def _samples(before: Trace, after: Trace) -> str | None:
     return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
 
 
+def _held_out(before: Trace, after: Trace) -> str | None:
+    """All ranks together still draw the samples of a loader in which nothing trains, those of an evaluation."""
+    sizes = {
+        loader.index: loader.batch_size or 1 for rank in after.recorded.values() for loader in rank.loaders
+    }
+    first, second = (_drawn_without_training(trace) for trace in (before, after))
+    lost = {loader: len(first[loader]) - len(second[loader]) for loader in first.keys() & second.keys()}
+    most = max((count for loader, count in lost.items() if count > sizes.get(loader, 1)), default=0)
+    return f"{most} samples of an evaluation are no longer drawn" if most else None
+
+
 def _losses(before: Trace, after: Trace) -> str | None:
     """A loss that was finite in every step stays so."""
     first, second = (_infinite(trace) for trace in (before, after))
@@ -183,3 +195,15 @@ def _seen(trace: Trace) -> set[int]:
     passes: Mapping[int, Recording] = trace.recorded
     first = (next(iter(recording.training_passes), None) for recording in passes.values())
     return {index for pass_ in first if pass_ is not None for index in pass_.indices or ()}
+
+
+def _drawn_without_training(trace: Trace) -> dict[int, set[int]]:
+    """By loader, the samples of each rank's first pass, where no pass over it trains."""
+    recordings = trace.recorded.values()
+    trains = {pass_.loader for recording in recordings for pass_ in recording.training_passes}
+    drawn: dict[int, set[int]] = {}
+    for recording in recordings:
+        for pass_ in recording.passes:
+            if pass_.loader not in trains and pass_.number == 0 and pass_.indices is not None:
+                drawn.setdefault(pass_.loader, set()).update(pass_.indices)
+    return drawn

@@ -60,6 +60,13 @@ def added(patch, text, folder, recorded=NOTHING):
             "loader = DataLoader(data, sampler=sampler, shuffle=sampler is None)  # here",
         ),
         (
+            "distributed_sampler",
+            "loader = DataLoader(data, shuffle=train)  # here\n",
+            "from torch.utils.data import DistributedSampler\n"
+            "sampler = DistributedSampler(data) if train and dist.is_initialized() else None\n"
+            "loader = DataLoader(data, sampler=sampler, shuffle=train and sampler is None)  # here",
+        ),
+        (
             "write_on_rank_0",
             "torch.save(state, 'last.pt')  # here\n",
             "if not dist.is_initialized() or dist.get_rank() == 0:\n    torch.save(state, 'last.pt')  # here\n"

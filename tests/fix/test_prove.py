@@ -11,6 +11,7 @@ from ddpdoctor.fix.prove import Prover, total_diff
 from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.data import Pass
 from tests.fix.cases import finding_at
 from tests.support.recordings import recording, step, where
 from tests.support.recordings import replace as replace_events
@@ -124,6 +125,24 @@ def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
     (found,) = Prover(before, tmp_path, lambda _: after).result().findings
     assert (found.patch.proven, found.patch.outcome) == (False, "the loss of rank 0 is not finite")
     (found,) = Prover(replace(before, trace=after.trace), tmp_path, lambda _: after).result().findings
+    assert found.patch.proven
+
+
+def evaluated(drawn):
+    """A run in which rank 0 evaluates these samples of a second loader."""
+    held_out = Pass(1, 0, where(60), 4.1, 4.9, None, drawn, 2, 2, "exhausted", evaluation=True)
+    ranks = [recording(rank) for rank in (0, 1)]
+    ranks[0] = replace(ranks[0], passes=(*ranks[0].passes, held_out))
+    return Trace(tuple(RankTrace(rank, finished=True, recording=ranks[rank]) for rank in (0, 1)))
+
+
+def test_an_evaluation_that_draws_fewer_samples_proves_nothing(finding, tmp_path):
+    before = Ran(evaluated(tuple(range(32))), (finding,))
+    after = Ran(evaluated(tuple(range(0, 32, 2))), ())
+    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
+    outcome = "16 samples of an evaluation are no longer drawn"
+    assert (found.patch.proven, found.patch.outcome) == (False, outcome)
+    (found,) = Prover(before, tmp_path, lambda _: replace(before, findings=())).result().findings
     assert found.patch.proven
 
 

@@ -220,3 +220,19 @@ def test_a_condition_of_a_write_gets_one_more(tmp_path):
         ("# here\n", "# here\nif dist.is_initialized():\n    dist.barrier()\n"),
     )
     assert patched("write_on_rank_0", text, tmp_path) == after
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "condition"),
+    [("train", "train"), ("not held_out", "(not held_out)"), ("'x' in kind", "('x' in kind)")],
+)
+def test_what_is_made_without_shuffling_by_the_same_line_stays_whole(shuffle, condition, tmp_path):
+    text = f"""\
+    def make(data, {shuffle.split()[-1]}):
+        return DataLoader(data, 4, shuffle={shuffle}, drop_last=True)  # here
+    for x in make(data, True):
+        step(x)
+    """
+    after = patched("distributed_sampler", text, tmp_path)
+    assert f"    sampler = DistributedSampler(data) if {condition} else None\n" in after
+    assert "DataLoader(data, 4, sampler=sampler, drop_last=True)" in after

@@ -36,16 +36,24 @@ def _divide(case: Case, source: Source, call: Node, place: Where) -> bool:
     if dataset is None:
         raise CannotPatch("the dataset of the DataLoader is not among its arguments")
     name = _free(source, statement, "sampler")
-    shuffles = shuffle is not None and source.code(shuffle.value) == "True"
-    options = "" if shuffles else f", shuffle={source.code(shuffle.value) if shuffle else 'False'}"
+    shuffled = source.code(shuffle.value) if shuffle is not None else "False"
+    decided = shuffle is not None and shuffled not in ("True", "False")
+    options = ", shuffle=False" if shuffled == "False" else ""
     made = f"{use(source, _SAMPLER)}({_named(source, statement, dataset)}{options})"
     alone = may_lack_group(source)
+    # What is made here without shuffling may be for an evaluation that one rank does.
+    by_shuffle = (
+        [shuffled if dotted(shuffle.value) else f"({shuffled})"] if shuffle is not None and decided else []
+    )
+    conditions = " and ".join([*by_shuffle, *([has_group(source)] if alone else [])])
     source.insert_before(
-        statement, f"{name} = {made} if {has_group(source)} else None" if alone else f"{name} = {made}"
+        statement, f"{name} = {made} if {conditions} else None" if conditions else f"{name} = {made}"
     )
     if shuffle is not None and shuffle.keyword is not None:
-        in_one_process = f", shuffle={name} is None" if alone and shuffles else ""
-        source.replace(shuffle, f"sampler={name}{in_one_process}")
+        in_one_process = (
+            " and ".join([*by_shuffle, f"{name} is None"]) if alone and shuffled != "False" else ""
+        )
+        source.replace(shuffle, f"sampler={name}" + (f", shuffle={in_one_process}" if in_one_process else ""))
     elif shuffle is not None:
         raise CannotPatch("shuffle is given by its position")
     else:
