@@ -9,17 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import STDOUT, ReportOptions
 from ddpdoctor.excerpts import with_excerpts
 from ddpdoctor.job.output_forwarding import Output, Stream
-from ddpdoctor.job.run import Follow
 from ddpdoctor.model import Report
 from ddpdoctor.picture import FORMATS
 from ddpdoctor.redact import clean, quote
 from ddpdoctor.report import Format, render
-from ddpdoctor.trace import Trace
+
+if TYPE_CHECKING:
+    from ddpdoctor.job.run import Follow
+    from ddpdoctor.trace import Trace
 
 
 def write_out(text: str) -> None:
