@@ -37,11 +37,11 @@ def passes(name: str, case: Case) -> bool:
         if case.loses is not None:
             began = wait_for(Path(folder, "trains"))
             case.loses(bed, case.lost)
-        ended = {host: command.communicate(timeout=case.seconds) for host, command in commands.items()}
-        seconds = time.monotonic() - began
         there = [host for host in range(case.hosts) if case.loses is None or host != case.lost]
+        ended = {host: commands[host].communicate(timeout=case.seconds) for host in commands if host in there}
+        seconds = time.monotonic() - began
         left = [bed.pids(host) for host in there]
-    statuses = {host: command.returncode for host, command in commands.items() if host in there}
+    statuses = {host: commands[host].returncode for host in ended}
     problems = list(differences(case, ended[case.reported_by][0]))
     if len({*statuses.values()}) > 1:
         problems.append(f"exit statuses {statuses}")
