@@ -119,10 +119,9 @@ def _what_ended(trace: Trace) -> str:
 
 
 def _on_restarts(trace: Trace) -> Iterator[str]:
-    environs = [rank.recording.environ for rank in trace.ranks if rank.recording]
-    restarts = max((int(environ.get("TORCHELASTIC_RESTART_COUNT", "0")) for environ in environs), default=0)
-    if restarts:
-        yield f"the launcher restarted the ranks {plural(restarts, 'time')} after a failure; the last attempt is judged"
+    if trace.restarts:
+        times = plural(trace.restarts, "time")
+        yield f"the launcher restarted the ranks {times} after a failure; the last attempt is judged"
 
 
 def _on_recorder(trace: Trace) -> Iterator[str]:

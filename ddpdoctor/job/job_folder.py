@@ -34,7 +34,8 @@ STANDSTILL = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
-_LEFT = "its processes ended without it"
+STOPPED = "its ranks stopped before that"
+"""The reason for which a host is lost that the job restarted without."""
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
 _SPAWNED = re.compile(
@@ -155,7 +156,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         standstill=standstill,
         oom_kills=stopped.oom_kills,
         slurm=sacct.read_end(folder, recorded.ranks, log),
-        lost=tuple(LostHost(host, ranks, _LEFT) for host, ranks in recorded.lost.items()),
+        lost=tuple(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ddpdoctor.hang import snapshots
-from ddpdoctor.job.job_folder import read_ending, read_trace
-from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.job.job_folder import STOPPED, read_ending, read_trace
+from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
 
 HOSTS = "hosts"
 """The folder, inside a run's own, with the job folders of the other hosts."""
@@ -38,6 +38,7 @@ def read_hosts(folders: Sequence[Path]) -> Trace:
 
 def united(parts: Sequence[Trace]) -> Trace:
     """The traces of several hosts as that of their job."""
+    parts, lost = _of_last_attempt(parts)
     standstills = [part.standstill for part in parts if part.standstill]
     return Trace(
         ranks=_ranks(parts),
@@ -54,10 +55,18 @@ def united(parts: Sequence[Trace]) -> Trace:
         exact=next((part.exact for part in parts if part.exact), None),
         others=tuple(recording for part in parts for recording in part.others),
         standstill=snapshots.merge(standstills) if standstills else None,
-        lost=tuple(host for part in parts for host in part.lost),
+        lost=(*lost, *(host for part in parts for host in part.lost)),
         oom_kills=sum(part.oom_kills for part in parts),
         slurm=next(filter(None, (part.slurm for part in parts)), None),
     )
+
+
+def _of_last_attempt(parts: Sequence[Trace]) -> tuple[list[Trace], list[LostHost]]:
+    """The traces without those of hosts that torchrun started the job anew without; and these hosts."""
+    newest = max(parts, key=lambda part: part.restarts)
+    left = [part for part in parts if newest.restarts and part.world_size not in (None, newest.world_size)]
+    hosts = ((next(iter(part.recorded.values())).host, tuple(part.recorded)) for part in left)
+    return [part for part in parts if part not in left], [LostHost(*host, STOPPED) for host in hosts]
 
 
 def _ranks(parts: Iterable[Trace]) -> tuple[RankTrace, ...]:

@@ -172,6 +172,14 @@ class Trace:
         return fault or f"rank {first.rank} of the training run broke"
 
     @property
+    def restarts(self) -> int:
+        """How often the launcher started the ranks anew."""
+        counts = (
+            recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") for recording in self.recorded.values()
+        )
+        return max(map(int, counts), default=0)
+
+    @property
     def has_all_ranks(self) -> bool:
         """Whether all ranks are recorded; after a host was lost, torchrun has started the job anew without it."""
         return self.world_size is not None and self.recorded.keys() >= {*range(self.world_size)}

@@ -63,7 +63,7 @@ def _sort(recordings: list[Recording]) -> Recorded:
             ranks[recording.rank] = recording
     others = (recording for recording in recordings if recording.rank is None)
     others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
-    lost = _lost([recordings[number] for number in sorted(earlier)], {it.host for it in last})
+    lost = _lost([recordings[number] for number in sorted(earlier)], {it.host for it in ranks.values()})
     return Recorded(dict(sorted(ranks.items())), tuple(others), lost)
 
 

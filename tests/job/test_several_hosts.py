@@ -1,5 +1,6 @@
 """A job whose hosts each left a folder, read as one."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.job.command import Job, JobKind
@@ -7,8 +8,9 @@ from ddpdoctor.job.job_folder import Stopped, write_ending, write_job
 from ddpdoctor.job.several_hosts import HOSTS, job_folders, read_hosts
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Where
-from ddpdoctor.recorder.events.process import Exit, Raised
+from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
 from ddpdoctor.recorder.events.schema import Event
+from ddpdoctor.trace import LostHost
 from tests.support import records
 
 
@@ -47,6 +49,36 @@ def test_a_rendezvous_may_number_the_hosts_otherwise(tmp_path: Path) -> None:
     for folder in (first, second):
         write_job(folder, Job(JobKind.SCRIPT, ("train.py",)), Launch(nproc=2, nnodes=2, node_rank=0))
     assert [rank.rank for rank in read_hosts([first, second]).ranks] == [0, 1, 2, 3]
+
+
+def of_attempt(
+    folder: Path, host: str, ranks: tuple[int, ...], size: int, count: int, *events: Event
+) -> Path:
+    """The folder of a host, of which torchrun starts each rank once more with each restart."""
+    (folder / "record").mkdir(parents=True, exist_ok=True)
+    write_job(folder, Job(JobKind.SCRIPT, ("train.py",)), Launch(nproc=2, nnodes=3, spare_nodes=1))
+    for local, rank in enumerate(ranks):
+        numbers = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": size, "TORCHELASTIC_RESTART_COUNT": count}
+        environ = {name: str(number) for name, number in numbers.items()} | {"GROUP_RANK": str(rank // 2)}
+        start = replace(records.start(10 * count + local, 20.0 * count, parent=5, **environ), host=host)
+        init = GroupEvent("init", start.time + 1, None, rank=rank, size=size)
+        records.write(folder / "record" / f"{start.pid}.jsonl", start, init, *events)
+    return folder
+
+
+def test_a_host_that_an_elastic_job_restarted_without_is_named_by_its_records(tmp_path: Path) -> None:
+    """Its command was killed with its ranks, and its folder remained."""
+    hosts = {name: tmp_path / name for name in ("a", "b", "c")}
+    for number, (name, folder) in enumerate(hosts.items()):
+        of_attempt(folder, name, (2 * number, 2 * number + 1), 6, 0)
+        if name != "b":
+            ranks = (number, number + 1)
+            of_attempt(folder, name, ranks, 4, 1, Exit("returned", 30.0))
+            write_ending(folder, Stopped(status=0, seconds=40.0))
+    trace = read_hosts([*hosts.values()])
+    assert trace.lost == (LostHost("b", (2, 3), "its ranks stopped before that"),)
+    assert [rank.rank for rank in trace.ranks] == [0, 1, 2, 3]
+    assert (trace.broken, trace.restarts) == (None, 1)
 
 
 def test_a_run_folder_holds_what_the_other_hosts_delivered(tmp_path: Path) -> None:

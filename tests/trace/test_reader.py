@@ -54,6 +54,7 @@ def test_after_a_restart_by_which_a_host_has_other_ranks_those_count(tmp_path):
 
 def test_a_host_that_was_lost_is_no_part_of_the_attempt_without_it(tmp_path):
     """Its processes have no successors, on whatever clock; torchrun gives the others fewer ranks, twice here."""
+    records.write(tmp_path / "5.jsonl", replace(records.start(5), host="a"))  # its torchrun is recorded, too
     for local in (0, 1):
         for number, host in enumerate(("a", "b", "c")):
             pid, rank = 10 * number + local, 2 * number + local
