@@ -31,6 +31,21 @@ _FIX_SKIPPED = (
     "skip = skip.float()    # this rank's decision, as a tensor\ndist.all_reduce(skip)\n"
     "if skip.item() > 0:        # the same on every rank\n    continue"
 )
+_HAD_BATCHES = (
+    "Every rank had data for more steps, so what ended the loop depended on values of that rank alone."
+)
+_BATCHES_UNKNOWN = (
+    "The batches come from no DataLoader. Either that rank had fewer of them, or what ended its loop depended on "
+    "values of that rank alone."
+)
+_SAME_NUMBER = (
+    "number = torch.tensor(len(batches))     # of this rank; then train on number.item() of them\n"
+    "dist.all_reduce(number, op=dist.ReduceOp.MIN)"
+)
+_FIX_LEFT = (
+    "stop = torch.tensor([float(stop)])     # this rank's decision\n"
+    "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break"
+)
 _WHY_SKIPPED = (
     "Each backward of a DDP model needs every rank. Whether to run it depended on values of one rank alone, so from "
     "there on that rank is ahead of the others."
@@ -155,10 +170,9 @@ class LocalDecision(StandstillCheck):
         return self.fail(
             f"{who(cause.culprits)} left the training loop after {plural(cause.steps, 'step')}, while "
             f"{who(cause.waiting)} went on{waits if cause.waits_in else ''}",
-            why="Every rank had data for more steps, so what ended the loop depended on values of that rank alone. "
-            "The others wait for it in their next collective.",
-            fix="stop = torch.tensor([float(stop)])     # this rank's decision\n"
-            "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
+            why=(_HAD_BATCHES if cause.had_batches else _BATCHES_UNKNOWN)
+            + " The others wait for it in their next collective.",
+            fix=_FIX_LEFT if cause.had_batches else f"{_SAME_NUMBER}\n{_FIX_LEFT}",
             **cause_fields(cause),
         )
 

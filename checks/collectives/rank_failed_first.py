@@ -220,7 +220,8 @@ class RankFailedFirst(StandstillCheck):
         return self.fail(
             f"{ranks_phrase(ranks, 'a process')} failed with {root.kind}"
             + (f" {quote(shorten(_most_specific_line(root.message)))}" if root.message else ""),
-            why="It is the first exception that ended a process and is not about a peer or a launcher"
+            why=f"It is the first exception that ended a {'thread' if first.in_thread else 'process'} and is not about "
+            "a peer or a launcher"
             f"{raised_again}{while_handling}. {_order(log, first)}",
             fix=remedy(root.message)
             or "fix the exception at this line; the tracebacks of the other ranks are consequences",
@@ -303,6 +304,8 @@ def _is_near_the_end(log: Log, reason: Reason) -> bool:
 
 def _order(log: Log, first: Raised) -> str:
     """What the output shows of the order of failures, which separate files of ranks do not have in common."""
+    if first.in_thread:
+        return "Its process went on without that thread, and may wait for what it was to do; the others wait for it."
     elsewhere = (raised for raised in own_causes(log) if raised.line.file != first.line.file)
     rival = next(
         (raised for raised in elsewhere if (raised.kind, raised.where) != (first.kind, first.where)), None

@@ -211,10 +211,12 @@ class OutOfBatches(Cause):
 
 @dataclass(frozen=True, kw_only=True)
 class LeftLoop(Cause):
-    """Ranks left a loop that others go on with, although they had batches for more."""
+    """Ranks left a loop that others go on with."""
 
     steps: int
     """Which they took."""
+    had_batches: bool = True
+    """Whether a DataLoader had more for them; without one it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

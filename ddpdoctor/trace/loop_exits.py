@@ -90,7 +90,12 @@ def loop_left(
     first = recordings[ranks[0]]
     if fewer := _left_out(recordings, ranks[0]):
         return LeftStepsOut(culprits=tuple(ranks), fewer=fewer, where=_left_out_at(first))
-    return LeftLoop(culprits=tuple(ranks), steps=steps_of(first), where=_left_at(first, place))
+    return LeftLoop(
+        culprits=tuple(ranks),
+        steps=steps_of(first),
+        had_batches=bool(training_passes(first)),
+        where=_left_at(first, place),
+    )
 
 
 def backward_left_out(recordings: Mapping[int, Recording], ranks: Sequence[int]) -> LeftBackwardOut:

@@ -198,7 +198,22 @@ def test_a_loop_that_a_rank_left() -> None:
     trace = run({0: lambda one: lost(one, 49), 1: left})
     (finding,) = DECIDED.examine_run(trace)
     assert finding.headline == "rank 1 left the training loop after 4 steps, while rank 0 went on"
+    assert finding.why.startswith("Every rank had data for more steps")
     assert (finding.ranks, finding.where) == ((1,), where(45))
+
+
+def test_a_loop_without_a_loader_that_a_rank_left_may_have_had_fewer_batches() -> None:
+    def left(one: Recording) -> Recording:
+        return replace(one, steps=one.steps[:3], step_count=3)
+
+    def bare(one: Recording) -> Recording:
+        return replace(one, passes=(), loaders=())
+
+    (finding,) = DECIDED.examine_run(
+        run({0: lambda one: lost(bare(one), 49), 1: lambda one: bare(left(one))})
+    )
+    assert finding.why.startswith("The batches come from no DataLoader.")
+    assert finding.fix.startswith("number = torch.tensor(len(batches))")
 
 
 def test_ranks_that_wait_behind_their_loop(tmp_path: Path) -> None:

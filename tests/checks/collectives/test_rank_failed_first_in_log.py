@@ -210,3 +210,10 @@ def test_what_came_of_a_failed_command_tells_more():
     link = "[rank1]: \n[rank1]: The above exception was the direct cause of the following exception:\n[rank1]: \n"
     (finding,) = explained(failed + link + raised(1, "RuntimeError", "Error building extension 'fused_adam'"))
     assert finding.headline == "rank 1 failed with RuntimeError \"Error building extension 'fused_adam'\""
+
+
+def test_an_exception_of_a_thread_leaves_its_process():
+    thread = 'Traceback (most recent call last):\n  File "/lib/python3.11/threading.py", line 9, in _bootstrap_inner\n'
+    thread += '    self.run()\n  File "/home/user/train.py", line 9, in feed\n    f()\nOSError: no shard\n'
+    (finding,) = explained(thread + summary(0))
+    assert finding.why.startswith("It is the first exception that ended a thread")
