@@ -219,7 +219,8 @@ def _half_read(
     """The files that ranks failed to understand while another may still have been writing them."""
     order = HappensBefore(recordings)
     victims = {rank.rank for rank in trace.ranks if rank.is_victim}
-    failed = {rank: raised for rank, raised in raised_as(trace, r"").items() if rank not in victims}
+    errors = raised_as(trace, r"^(?!FileNotFoundError: )")  # of no file at all, another finding tells
+    failed = {rank: raised for rank, raised in errors.items() if rank not in victims}
     pairs: dict[tuple[int, str], tuple[FileEvent, dict[int, Raised]]] = {}
     for (reader, raised), (writer, event) in product(failed.items(), on_each_rank(recordings, _written)):
         read = read_last(recordings[reader])

@@ -1,5 +1,5 @@
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.check import Check
@@ -76,8 +76,10 @@ class SharedPathRace(Check):
         if len(recordings) < 2:
             return Skipped("needs at least two ranks")
         late, order, intended = raised_as(trace, *_TOO_LATE), HappensBefore(recordings), _intended(recordings)
+        asked = _asked_then_made(recordings, order, intended)
+        asking = {made.path: ranks for made, ranks in asked}
         failed = {
-            events[rank].path: self._too_late(events, [peer for peer in events if peer in late], raised)
+            events[rank].path: self._too_late(events, late, raised, asking.get(events[rank].path, ()))
             for rank, raised in reversed(late.items())
             if (events := _same_on_peers(recordings, order, rank, raised, late))
         }
@@ -87,8 +89,6 @@ class SharedPathRace(Check):
             if len(events) > 1 and not _take_turns(order, events) and not _locked(recordings, events)
         }
         races = by_first_line(racing, lambda event: (event.at, event.action))
-        asked = _asked_then_made(recordings, order, intended)
-        asking = {made.path: ranks for made, ranks in asked}
         return [
             *failed.values(),
             *(self._race(paths, asking, recordings) for paths in races),
@@ -140,13 +140,17 @@ class SharedPathRace(Check):
             **({"fix": "os.makedirs(path, exist_ok=True)"} if of_folder else {}),
         )
 
-    def _too_late(self, events: Mapping[int, FileEvent], late: list[int], raised: Raised) -> Finding:
-        event = events[late[0]]
+    def _too_late(
+        self, events: Mapping[int, FileEvent], failed: Collection[int], raised: Raised, asking: Iterable[int]
+    ) -> Finding:
+        """What only one rank can do; a rank that asked, and found it done, would have done it, had it come earlier."""
+        late = [rank for rank in events if rank in failed]
+        event, ranks = events[late[0]], sorted({*events, *asking})
         return self.fail(
-            f"{ranks_phrase(events)} {_ONCE[event.action]} {quote(event.path)} without synchronizing, and "
+            f"{ranks_phrase(ranks)} {_ONCE[event.action]} {quote(event.path)} without synchronizing, and "
             f"{ranks_phrase(late)} came too late",
             why=f"Only one rank can, and the others fail with {raised.type}. Which one depends on timing.",
-            ranks=tuple(events),
+            ranks=tuple(ranks),
             where=raised.at or event.at,
             evidence=(Evidence(last_line(raised), tuple(late)),),
             about=Kind.PATH.of(event.path),

@@ -10,12 +10,13 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 
-def write_index():
+def write_index(begun):
     with open("index.json", "w") as file:
-        for piece in ("[1, 2", ", 3]"):
-            file.write(piece)
-            file.flush()
-            time.sleep(1)
+        file.write("[1, 2")
+        file.flush()
+        begun.set()
+        time.sleep(60)  # longer than anybody takes to come to read
+        file.write(", 3]")
 
 
 def read_index():
@@ -24,10 +25,10 @@ def read_index():
 
 
 dist.init_process_group("gloo")
-writer = threading.Thread(target=write_index)
 if dist.get_rank() == 0:
-    writer.start()
-    time.sleep(0.2)
+    begun = threading.Event()
+    threading.Thread(target=write_index, args=(begun,), daemon=True).start()
+    begun.wait()
 dist.barrier()
 index = [1, 2, 3] if dist.get_rank() == 0 else read_index()
 model = DistributedDataParallel(nn.Linear(len(index), 1))

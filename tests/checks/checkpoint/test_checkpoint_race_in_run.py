@@ -96,14 +96,14 @@ def test_another_host_may_have_another_file():
 MISSED = Raised("FileNotFoundError", "[Errno 2] No such file or directory: 'vocab.json'", 20.2, at=where(82))
 
 
-def missing(path="/jobs/vocab.json", barriers=(), own=()):
+def missing(path="/jobs/vocab.json", barriers=(), own=(), **more):
     """Rank 0 writes a file, and rank 1 fails since there is none."""
 
     def change(rank, one):
         calls = tuple(Collective(time, where(81), "barrier") for time in barriers)
         if rank == 0:
             return replace(one, collectives=calls, files=(FileEvent("write", path, 20.5, where(80)),))
-        return replace(one, collectives=calls, files=own, raised=MISSED)
+        return replace(one, collectives=calls, files=own, raised=MISSED, **more)
 
     return recorded(change=change)
 
@@ -113,6 +113,14 @@ def test_a_file_that_is_not_there_yet():
     assert finding.headline == "rank 1 needs 'vocab.json' without waiting until rank 0 has written it"
     assert (finding.where, finding.ranks) == (where(82), (1,))
     assert finding.evidence[0].text == "writes it at train.py:80"
+
+
+def test_a_file_that_is_not_there_yet_is_not_half_read_too():
+    read = FileRead("/jobs/vocab.json", 20.1, where(82))
+    trace = missing(record=Record.made(read))
+    failed = replace(trace.ranks[1], finished=False, failure=Failure(MISSED.type, MISSED.message, "", 20.2))
+    finding = only_finding("DD401", Source.RUN, replace(trace, ranks=(trace.ranks[0], failed), status=1))
+    assert finding.headline == "rank 1 needs 'vocab.json' without waiting until rank 0 has written it"
 
 
 def test_a_file_that_is_missing_for_another_reason():

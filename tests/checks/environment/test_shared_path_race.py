@@ -206,6 +206,19 @@ def test_a_rank_that_found_what_others_raced_for_belongs_to_the_race() -> None:
     assert [(row.text, row.ranks) for row in finding.evidence] == [("wrote '/jobs/out'", (1, 2))]
 
 
+def test_a_rank_that_found_what_another_made_too_late_belongs_to_the_race() -> None:
+    def change(rank: int, one: Recording) -> Recording:
+        last = rank == 0
+        asked = PathAsked("/jobs/out", 10.5 if last else 10.0, where(14), there=last)
+        files = () if last else (FileEvent("mkdir", "/jobs/out", 10.1 + 0.1 * rank, where(15)),)
+        raised = Raised("FileExistsError", "[Errno 17] File exists: 'out'", 10.3, at=where(15))
+        return replace(one, record=Record.made(asked), files=files, raised=raised if rank == 2 else None)
+
+    (finding,) = ask(CHECK.code, Source.RUN, recorded(3, change=change))
+    assert finding.headline == "ranks 0-2 make '/jobs/out' without synchronizing, and rank 2 came too late"
+    assert (finding.where, finding.ranks) == (where(15), (0, 1, 2))
+
+
 def test_of_several_questions_of_a_rank_the_first_counts() -> None:
     """Its workers ask again in the next epoch, behind collectives."""
     barrier = Collective(20.0, where(14), "barrier", number=0)
