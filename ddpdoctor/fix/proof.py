@@ -170,7 +170,7 @@ def _held_out(before: Trace, after: Trace) -> str | None:
         loader.index: loader.batch_size or 1 for rank in after.recorded.values() for loader in rank.loaders
     }
     first, second = (_drawn_without_training(trace) for trace in (before, after))
-    lost = {loader: len(first[loader]) - len(second[loader]) for loader in first.keys() & second.keys()}
+    lost = {loader: first[loader] - second[loader] for loader in first.keys() & second.keys()}
     most = max((count for loader, count in lost.items() if count > sizes.get(loader, 1)), default=0)
     return f"{most} samples of an evaluation are no longer drawn" if most else None
 
@@ -197,8 +197,11 @@ def _seen(trace: Trace) -> set[int]:
     return {index for pass_ in first if pass_ is not None for index in pass_.indices or ()}
 
 
-def _drawn_without_training(trace: Trace) -> dict[int, set[int]]:
-    """By loader, the samples of each rank's first pass, where no pass over it trains."""
+def _drawn_without_training(trace: Trace) -> dict[int, int]:
+    """By loader over which no pass trains, how many samples all ranks together draw in their first pass.
+
+    Where each rank splits off samples of its own, those of one rank are as many as an evaluation can have.
+    """
     recordings = trace.recorded.values()
     trains = {pass_.loader for recording in recordings for pass_ in recording.training_passes}
     drawn: dict[int, set[int]] = {}
@@ -206,4 +209,5 @@ def _drawn_without_training(trace: Trace) -> dict[int, set[int]]:
         for pass_ in recording.passes:
             if pass_.loader not in trains and pass_.number == 0 and pass_.indices is not None:
                 drawn.setdefault(pass_.loader, set()).update(pass_.indices)
-    return drawn
+    most = {loader.index: loader.samples for recording in recordings for loader in recording.loaders}
+    return {loader: min(len(samples), most.get(loader) or len(samples)) for loader, samples in drawn.items()}

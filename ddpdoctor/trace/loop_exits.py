@@ -157,7 +157,16 @@ def steps_of(recording: Recording) -> int:
 
 def is_in_a_step(recording: Recording) -> bool:
     """Whether it has begun a training step that it did not end."""
-    return recording.trailing is not None and any(forward.grad for forward in recording.trailing.forwards)
+    forwards = recording.trailing.forwards if recording.trailing else ()
+    return any(forward.grad for forward in forwards) or _raised_in_backward(recording)
+
+
+def _raised_in_backward(recording: Recording) -> bool:
+    """Whether it failed in a line that took gradients, in one of the late steps, of which there is no other record."""
+    is_late = recording.step_count > len(recording.steps)
+    at = recording.raised.at if recording.raised and is_late else None
+    last = recording.backwards[-1].at if recording.backwards else None
+    return at is not None and last is not None and (at.file, at.line) == (last.file, last.line)
 
 
 def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:

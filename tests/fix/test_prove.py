@@ -9,6 +9,7 @@ from ddpdoctor import registry
 from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, total_diff
 from ddpdoctor.model import Kind, Level, Where
+from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Pass
@@ -128,12 +129,16 @@ def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
     assert found.patch.proven
 
 
-def evaluated(drawn):
-    """A run in which rank 0 evaluates these samples of a second loader."""
-    held_out = Pass(1, 0, where(60), 4.1, 4.9, None, drawn, 2, 2, "exhausted", evaluation=True)
-    ranks = [recording(rank) for rank in (0, 1)]
-    ranks[0] = replace(ranks[0], passes=(*ranks[0].passes, held_out))
-    return Trace(tuple(RankTrace(rank, finished=True, recording=ranks[rank]) for rank in (0, 1)))
+def evaluated(*drawn, samples=32):
+    """A run in which the first ranks evaluate these samples of a second loader, whose dataset has so many."""
+    ranks = []
+    for rank, indices in enumerate((*drawn, ())):
+        made = recording(rank)
+        held_out = Pass(1, 0, where(60), 4.1, 4.9, None, indices, 2, 2, "exhausted", evaluation=True)
+        loader = Loader(1, where(59), "TensorDataset", samples, batch_size=4)
+        made = replace_events(made, loaders=(*made.loaders, loader))
+        ranks.append(replace(made, passes=(*made.passes, *([held_out] if indices else []))))
+    return Trace(tuple(RankTrace(rank, finished=True, recording=made) for rank, made in enumerate(ranks)))
 
 
 def test_an_evaluation_that_draws_fewer_samples_proves_nothing(finding, tmp_path):
@@ -143,6 +148,13 @@ def test_an_evaluation_that_draws_fewer_samples_proves_nothing(finding, tmp_path
     outcome = "16 samples of an evaluation are no longer drawn"
     assert (found.patch.proven, found.patch.outcome) == (False, outcome)
     (found,) = Prover(before, tmp_path, lambda _: replace(before, findings=())).result().findings
+    assert found.patch.proven
+
+
+def test_ranks_that_hold_out_the_same_samples_from_now_on_do_not(finding, tmp_path):
+    before = Ran(evaluated(tuple(range(16)), tuple(range(40, 56)), samples=16), (finding,))
+    after = Ran(evaluated(tuple(range(16)), tuple(range(16)), samples=16), ())
+    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
     assert found.patch.proven
 
 

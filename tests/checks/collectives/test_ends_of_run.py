@@ -45,7 +45,9 @@ def test_a_peer_that_had_finished_the_last_collective_is_not_to_blame():
     assert isinstance(check("DD304").examine_run(trace), Passed)
 
 
-@pytest.mark.parametrize("change", ["another line", "one step more", "a collective more"])
+@pytest.mark.parametrize(
+    "change", ["another line", "one step more", "a step without record", "a collective more"]
+)
 def test_a_peer_that_left_before_the_end_stays_to_blame(change):
     def altered(one: Recording) -> Recording:
         found = in_the_last_step(one)
@@ -53,6 +55,8 @@ def test_a_peer_that_left_before_the_end_stays_to_blame(change):
             return lost(found, 60)
         if change == "one step more":
             return replace(found, step_count=4)
+        if change == "a step without record":
+            return replace(found, step_count=4, trailing=None)
         return replace(found, collectives=(call("barrier", 49),))
 
     trace = run({1: altered})
@@ -188,6 +192,15 @@ def test_a_rank_that_exits_inside_the_loop(tmp_path: Path) -> None:
     (finding,) = LEFT.examine_run(trace)
     assert (finding.ranks, finding.where) == ((1,), where(47))
     assert judged(DECIDED, trace) is None
+
+
+def test_a_late_step_without_record_is_known_by_the_line_that_failed() -> None:
+    def bare(one: Recording) -> Recording:
+        return replace(one, passes=(), loaders=(), step_count=40)
+
+    trace = run({0: lambda one: lost(bare(one), 49), 1: bare})
+    (finding,) = DECIDED.examine_run(trace)
+    assert finding.headline == "rank 1 left the training loop after 40 steps, while rank 0 went on"
 
 
 def test_a_loop_that_a_rank_left() -> None:
