@@ -89,21 +89,25 @@ class Agreement:
                 self._shown[now.shared] = state
                 self._write(self._of_pass(now.shared, self.rank()), state)
 
-    def cuts(self, now: Pass) -> bool:
-        """Whether every rank ends this pass after this batch; the same answer on all of them."""
-        if now.shared is None:
-            return True  # nobody takes part in what it does
+    def cuts(self, now: Pass, *, enough: bool) -> bool:
+        """Whether every rank ends this pass after this batch, which this one has had enough of or not.
+
+        The same answer on all of them: that of the rank that comes first, as one that left an update out counts others.
+        """
         ranks = self.ranks()
-        if ranks is None:
-            return True  # on several hosts no file tells; right programs count alike
-        if now.agreed is None:
+        if now.shared is None or ranks is None:
+            return enough  # nobody takes part in what it does; on several hosts no file tells
+        if enough and now.agreed is None:
             seconds = 0.0 if _name(now) in self._alone else _PASS_SECONDS
             states = self._wait_for([self._of_pass(now.shared, rank) for rank in ranks], seconds)
             answer = _CUT if None not in states and len(set(states)) == 1 else _RUN_ON
             now.agreed = self._decide(self._of_pass(now.shared, "all"), answer) == _CUT
             if not now.agreed:
                 self._alone.add(_name(now))
-        return now.agreed
+        if now.agreed is False:
+            return False
+        here = _CUT if enough else _RUN_ON
+        return self._decide(self._of_pass(now.shared, f"all-{now.taken}"), here) == _CUT
 
     def meet(self, name: str) -> bool:
         """Wait until every rank has come to this meeting, between two training steps; False where one does not come.

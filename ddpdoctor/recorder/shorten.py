@@ -62,7 +62,7 @@ def should_cut(session: Session, agreement: Agreement, now: Pass, frame: FrameTy
         now.at_limit = session.steps
     trains = session.backwards > now.backwards
     enough = not trains or _is_enough(session, now) or now.taken >= limit * _MOST_TIMES
-    return enough and agreement.cuts(now)
+    return agreement.cuts(now, enough=enough)
 
 
 def _is_enough(session: Session, now: Pass) -> bool:

@@ -1,7 +1,8 @@
-"""What ranks agree on before a run is cut short."""
+"""What ranks agree on before a run is cut short: all end a pass after the same batch, or none does."""
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,3 +31,43 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_is_said(
     monkeypatch.setattr(agreement, "time", SimpleNamespace(sleep=turns.append))
     assert Agreement._wait_for([str(tmp_path / "pass.1")], 1.0) == [None]
     assert sum(turns) == pytest.approx(1.0)
+
+
+class Rank:
+    """One of two, in a loop of which both have shown the same."""
+
+    def __init__(self, number: int, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number, self._monkeypatch = number, monkeypatch
+        session: Any = SimpleNamespace(
+            folder=str(folder),
+            rank=number,
+            torch=SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False)),
+            part=lambda name, make: None,
+        )
+        self._agreement = Agreement(session)
+        self._pass: Any = SimpleNamespace(shared="loop-0", agreed=None, at=None, taken=0)
+        (folder / f"agreed-0-pass-loop-0.{number}").write_text("8 8 (True, True)")
+
+    def cuts(self, taken: int, *, enough: bool) -> bool:
+        self._monkeypatch.setenv("RANK", str(self.number))
+        self._pass.taken = taken
+        return self._agreement.cuts(self._pass, enough=enough)
+
+
+@pytest.fixture
+def ranks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> list[Rank]:
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    return [Rank(number, tmp_path, monkeypatch) for number in range(2)]
+
+
+def test_a_rank_that_left_an_update_out_ends_the_pass_where_the_other_has_ended_it(ranks: list[Rank]) -> None:
+    assert ranks[1].cuts(8, enough=True)
+    assert ranks[0].cuts(8, enough=False)
+
+
+def test_the_other_goes_on_where_that_rank_has_gone_on(ranks: list[Rank]) -> None:
+    assert not ranks[0].cuts(8, enough=False)
+    assert not ranks[1].cuts(8, enough=True)
+    assert ranks[0].cuts(9, enough=True)
+    assert ranks[1].cuts(9, enough=True)
