@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,14 +18,15 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, begun_rounds, by_loader, training_rounds
+from ddpdoctor.trace.loading import Round, begun_rounds, by_loader, evaluation_rounds, training_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sequence import OF_ONE_SIZE
 from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
-    "Each backward is a collective of all ranks. Ranks that ran out of batches have left the loop and do not take "
-    "part, so the others wait until the timeout, or their all-reduce meets a different collective."
+    "Each batch has a collective of all ranks: every backward is one. Ranks that ran out of batches have left the loop "
+    "and do not take part, so the others wait until the timeout, or their all-reduce meets a different collective."
 )
 _FIX = (
     "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
@@ -38,7 +40,8 @@ class UnevenBatches(StandstillCheck):
     """Ranks run different numbers of batches, and those with more wait for those with fewer.
 
     What it finds:
-        Shards that give ranks different numbers of batches in one pass: which ranks run out, in which batch
+        Shards that give ranks different numbers of batches in one pass, of training or of an evaluation that has a
+        collective in each batch: which ranks run out, in which batch
         the others would wait for them, counted over the whole pass even where it was cut short. In the live group,
         whether torch's Join, which is made for this, works. Loops under Join, loops that all ranks leave together,
         and ranks that agree in each step, or before the pass, on how many batches there are, are left alone.
@@ -97,7 +100,8 @@ class UnevenBatches(StandstillCheck):
         ran_out = _ran_out(trace, every)
         if ran_out:
             return self._stalls(ran_out, {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()})
-        rounds = [shared for shared in every if _counts(shared)]
+        evaluated = [shared for shared in evaluation_rounds(recordings) if _meets_in_each_batch(shared)]
+        rounds = [shared for shared in (*every, *evaluated) if _counts(shared)]
         if not rounds:
             return Skipped("how many batches a pass has cannot be known from the loaders that train")
         if not any(map(_communicates, recordings.values())):
@@ -235,6 +239,17 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
         return None
     unknown = (shared for shared in rounds if not _counts(shared) and _ends_early(shared))
     return next((shared for shared in unknown if not _agrees_on_batches(shared)), None)
+
+
+def _meets_in_each_batch(shared: Round) -> bool:
+    """Whether one line of an evaluation has a collective for each batch; that of the last may not have come back."""
+    for rank, pass_ in shared.passes.items():
+        calls = (call for call in shared.recordings[rank].collectives if pass_.covers(call.time))
+        of_all = (call for call in calls if call.group is None and call.operation.startswith(OF_ONE_SIZE))
+        of_line = Counter(call.at for call in of_all)
+        if not 1 < pass_.drawn <= max(of_line.values(), default=0) + 1:
+            return False
+    return True
 
 
 def _ends_early(shared: Round) -> bool:

@@ -7,6 +7,7 @@ from ddpdoctor.model import Confidence, Source
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from tests.support.judging import only_finding, passed, skipped
+from tests.support.loading import evaluating
 from tests.support.recordings import recorded, replace, step, where
 
 
@@ -171,3 +172,27 @@ def test_unknown_numbers_are_skipped():
         return replace(one, passes=tuple(replace(p, batches=None, ended="shortened") for p in one.passes))
 
     assert "cannot be known" in skipped("DD106", Source.RUN, recorded(change=unknown)).reason
+
+
+def evaluated(calls_of):
+    """An evaluation of 4 batches on rank 0 and 3 on rank 1, in which each rank makes so many calls on one line."""
+
+    def change(rank, one):
+        made = evaluating(one, range(rank, 16, 2))
+        counts = {"batches": 4 - rank, "drawn": 4 - rank, "end": None if rank == 0 else 11.0}
+        calls = tuple(
+            Collective(10.1 + n / 10, where(65), "all_reduce", shape=(1,)) for n in range(calls_of(rank))
+        )
+        passes = (*made.passes[:-1], replace(made.passes[-1], **counts, ended="open"))
+        return replace(made, passes=passes, collectives=calls)
+
+    return recorded(change=change)
+
+
+def test_an_evaluation_with_a_collective_in_each_batch_stalls_too():
+    finding = only_finding("DD106", Source.RUN, evaluated(lambda rank: 3))
+    assert finding.headline == "rank 0 runs 4 batches in a pass, rank 1 only 3: the others wait in batch 4"
+
+
+def test_an_evaluation_that_is_reduced_once_does_not():
+    passed("DD106", Source.RUN, evaluated(lambda rank: 1))
