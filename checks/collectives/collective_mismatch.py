@@ -42,8 +42,13 @@ _MOST_PLACES = 3
 """Exceptions of other ranks that are quoted, since they show where in the script these were."""
 _LEADS_TO_MISMATCH = ("DD221", "DD301", "DD303", "DD305", "DD309")
 """Problems after which ranks meet in different collectives."""
-
-
+_UNDER_JOIN = (
+    "For ranks that have run out of batches, Join answers the collectives of the wrappers that it was given, and no "
+    "other ones: call those after it."
+)
+_OUTSIDE_THE_SCRIPT = (
+    "It can be a call outside the script: SyncBatchNorm's forward and DDP's constructor are collectives too."
+)
 _OTHER_GRADIENTS = (
     "The ranks reduce the gradients of different parameters with each other, because each leaves out those that it did "
     "not use. Where the shapes fit, the weights become wrong without an error; else the job hangs or fails."
@@ -160,11 +165,12 @@ class CollectiveMismatch(StandstillCheck):
         calls = rank.recording.collectives if rank.recording else ()
         unready = next((wrapper.at for wrapper in wrappers if not wrapper.ready), None)
         alone = guarded_collective(rank.recording.script) if rank.recording else None
+        joined = any(step.joined for step in rank.recording.steps) if rank.recording else False
         of_size = next((call.at for call in reversed(calls) if _bytes(call) == int(match["room"])), None)
         return self.fail(
             f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
-            why="gloo aborted it, because another rank was in a different collective, or in one of another size. It "
-            "can be a call outside the script: SyncBatchNorm's forward and DDP's constructor are collectives too.",
+            why="gloo aborted it, because another rank was in a different collective, or in one of another size. "
+            + (_UNDER_JOIN if joined else _OUTSIDE_THE_SCRIPT),
             fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",
             ranks=(rank.rank,),
             where=unready or of_size or alone,

@@ -95,6 +95,8 @@ class LocalDecision(StandstillCheck):
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
             raise NotMeasured(trace.broken)
+        if any(step.joined for recording in recordings.values() for step in recording.steps):
+            raise NotMeasured("ranks differ by design inside a Join")
         # A rank that the launcher ended was most likely in a backward.
         stopped = [
             rank

@@ -229,6 +229,18 @@ def test_a_loop_without_a_loader_that_a_rank_left_may_have_had_fewer_batches() -
     assert finding.fix.startswith("number = torch.tensor(len(batches))")
 
 
+def test_under_join_each_rank_leaves_the_loop_where_its_batches_end() -> None:
+    def joined(one: Recording) -> Recording:
+        return replace(one, steps=tuple(replace(step, joined=True) for step in one.steps))
+
+    def left(one: Recording) -> Recording:
+        last = replace(one.passes[-1], ended="left", drawn=1)
+        return joined(replace(one, passes=(one.passes[0], last)))
+
+    trace = run({0: lambda one: joined(lost(one, 49)), 1: left})
+    assert judged(DECIDED, trace) is None
+
+
 def test_ranks_that_wait_behind_their_loop(tmp_path: Path) -> None:
     """The file shows that the barrier stands behind the loop, so the rank that waits there has left it."""
     script = tmp_path / "train.py"
