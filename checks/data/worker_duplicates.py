@@ -11,6 +11,15 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
+_SEED = (
+    "def seed_worker(worker):    # worker_init_fn\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
+    "    random.seed(torch.initial_seed())"
+)
+_OWN_SEED = (
+    "def seed_worker(worker):    # worker_init_fn\n    info = torch.utils.data.get_worker_info()\n"
+    "    info.dataset.rng = random.Random(info.seed)    # one for each worker, in place of the copy"
+)
+
 
 class WorkerDuplicates(Check):
     """DataLoader workers yield duplicate samples or random numbers.
@@ -18,7 +27,8 @@ class WorkerDuplicates(Check):
     What it finds:
         Workers of one rank that yield the same samples of a stream, because it is divided by rank and not by
         worker; and workers that began with the same state of a random generator and drew from it, because
-        worker_init_fn gives every worker the same seed. Workers with equal seeds that draw nothing are left alone.
+        worker_init_fn gives every worker the same seed, or the generator is one that the dataset holds and each worker
+        has a copy of. Workers with equal seeds that draw nothing are left alone.
 
     Why it matters:
         Each worker has a copy of the dataset. Four workers of a stream that does not ask for its worker's number
@@ -81,14 +91,14 @@ class WorkerDuplicates(Check):
             f"the {len(pass_.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
             f"from {stream}",
             why="Every worker began with the same state of this generator, and the dataset draws from it, so "
-            "all workers augment their samples in the same way. worker_init_fn gives them one seed.",
-            fix="def seed_worker(worker):\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
-            "    random.seed(torch.initial_seed())",
+            "all workers augment their samples in the same way. "
+            + ("Each has a copy of it." if "." in stream else "worker_init_fn gives them one seed."),
+            fix=_OWN_SEED if "." in stream else _SEED,
             ranks=tuple(alike),
             where=loader.at or pass_.at,
             evidence=by_state(
                 {
-                    rank: f"each worker began with state {pass_.workers[0].seeds[name]} of {name}"
+                    rank: f"each worker has state {pass_.workers[0].seeds[name]} of {name}"
                     for rank, (_, pass_, name) in alike.items()
                 }
             ),

@@ -27,6 +27,10 @@ _PYTHON = struct.Struct(f"{_MADE}I")
 """Those of Python's own, as bytes: their text would take four times as long."""
 _TORCH_NEXT, _TORCH_MADE = 16, slice(24, 24 + 8 * _MADE)
 """Where torch's CPU state says which of them comes next, and where it has them."""
+_DEPTH = 3
+"""Attributes between a dataset and a generator that it draws from: ``subset.dataset.transform.rng`` is the farthest."""
+_MOST_PARTS = 64
+"""Attributes of an object that are looked at."""
 LOADING = ("torch", "numpy", "python")
 """The streams that loading of samples draws from."""
 LOADED = "drawn by loading"
@@ -48,6 +52,42 @@ def states(torch: Any) -> dict[str, str]:
         state = numpy.get_state(legacy=True)
         streams["numpy"] = f"{zlib.crc32(state[1].tobytes() + repr(state[2:]).encode()):08x}"
     return streams
+
+
+def own_states(torch: Any, dataset: Any) -> dict[str, str]:
+    """Where the generators stand that a dataset holds, or the objects that it holds, by ``Dataset.transform.rng``."""
+    held = {type(dataset).__name__: dataset}
+    generators: dict[str, str] = {}
+    for _ in range(_DEPTH):
+        parts = {f"{name}.{key}": part for name, owner in held.items() for key, part in _parts(owner)}
+        states = {name: _state(torch, part) for name, part in parts.items()}
+        generators |= {
+            name: f"{zlib.crc32(repr(state).encode()):08x}" for name, state in states.items() if state
+        }
+        held = {name: part for name, part in parts.items() if states[name] is None}
+    return generators
+
+
+def _parts(owner: Any) -> list[tuple[str, Any]]:
+    try:
+        held = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return []
+    return list(held.items())[:_MOST_PARTS] if type(held) is dict else []
+
+
+def _state(torch: Any, part: Any) -> object:
+    """Of a generator of numbers; None of anything else."""
+    if isinstance(part, random.Random):
+        return part.getstate()
+    if isinstance(part, torch.Generator) and part.device.type == "cpu":
+        return bytes(part.get_state().tolist())
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None and isinstance(part, numpy.Generator):
+        return part.bit_generator.state
+    if numpy is not None and isinstance(part, numpy.RandomState):
+        return part.get_state(legacy=True)[1:]
+    return None
 
 
 def places(torch: Any, streams: Iterable[str]) -> _Places:

@@ -71,6 +71,10 @@ class _Worker:
         self.pid = 0
         self.event: Worker | None = None
         self.left = _SAMPLES
+        self.dataset: Any = None
+        """Where it is no stream: one may shuffle its files alike in each worker, to divide them."""
+        self.own: dict[str, str] = {}
+        """Where its generators stood after the batch before."""
 
     @guarded
     def begin(self) -> None:
@@ -87,6 +91,8 @@ class _Worker:
         """Look at the first samples on their way to being collated."""
         if self.pid != os.getpid() or not self.left:
             return
+        iterable = self.session.torch.utils.data.IterableDataset
+        self.dataset = None if isinstance(fetcher.dataset, iterable) else fetcher.dataset
         original = fetcher.collate_fn
 
         def collate(samples: Any) -> Any:
@@ -106,6 +112,20 @@ class _Worker:
         fingerprints = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
         self.left -= len(fingerprints)
         states = randomness.states(torch)
+        self._look_at_own(event, states)
         event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
         event.samples = (*event.samples, *(digest for digest in fingerprints if digest is not None))
         self.session.event(event, now=True)
+
+    def _look_at_own(self, event: Worker, states: dict[str, str]) -> None:
+        """Add the dataset's generators that each batch moves, by where they stand after the second one.
+
+        One that is seeded anew for each sample stands elsewhere in each worker then.
+        """
+        before, self.own = self.own, randomness.own_states(self.session.torch, self.dataset)
+        for name, state in self.own.items():
+            known = event.seeds.get(name)
+            if known is None and before.get(name, state) != state:
+                event.seeds = {**event.seeds, name: state}
+            if name in event.seeds:
+                states[name] = ""
