@@ -72,6 +72,9 @@ _OF_THE_PROGRAM = (
 """Exceptions that a rank rarely raises because another one has failed."""
 _OF_NOTHING = re.compile(r"\bNone(?:Type)?\b")
 """In the message of an exception about what was not there: another rank may have failed to send it."""
+_UNDEFINED = "gradient which is undefined, but still allreduced"
+_UNREADY_REDUCER = ("DD201", "DD207")
+"""With find_unused_parameters, DDP ends so after a backward that its forward did not prepare."""
 _MOST_ERRORS = 3
 """Findings about one run, of ranks that failed by different mistakes."""
 _LAST_ERROR = "Last error:"
@@ -372,7 +375,7 @@ def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:
     if first.failure.of_a_victim:
         return _PEER_MISSING
     owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}")
-    codes = (owner.code,) if owner else ()
+    codes = (owner.code,) if owner else _UNREADY_REDUCER if _UNDEFINED in first.failure.message else ()
     return (*codes, *_FILE_CHANGED) if _failed_on_file_of_another(first, trace) else codes
 
 

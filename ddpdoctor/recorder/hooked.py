@@ -99,8 +99,12 @@ class Hooked:
         torch, dist = self.session.torch, self.session.torch.distributed
         if self.session.steps >= _UPDATES or not dist.is_available() or not dist.is_initialized():
             return
+        # What a hook has made of a gradient by now is not what the rank's own batch gave.
         plain = [
-            p for p in self.training.held() if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided
+            p
+            for p in self.training.held()
+            if type(p.grad) is torch.Tensor and p.grad.layout is torch.strided
+            if not (p._backward_hooks or p._post_accumulate_grad_hooks)
         ]
         for parameter in sorted(plain, key=lambda p: -p.numel())[:_MOST]:
             self.records[id(parameter)] = _HookedParameter(parameter, None, few(parameter.grad))

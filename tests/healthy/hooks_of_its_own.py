@@ -45,10 +45,32 @@ def train(hook, loss_of, divides=False):
         optimizer.step()
 
 
+def train_unwrapped():
+    """Each parameter's own hook divides its gradient and sums it, while the backward goes on."""
+    torch.manual_seed(0)
+    model, works = nn.Linear(8, 4), []
+
+    def average(parameter):
+        parameter.grad.div_(size)
+        works.append(dist.all_reduce(parameter.grad, async_op=True))
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(average)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    for _ in range(4):
+        optimizer.zero_grad()
+        F.cross_entropy(model(torch.randn(8, 8)), torch.randint(0, 4, (8,))).backward()
+        while works:
+            works.pop().wait()
+        optimizer.step()
+
+
 def of_all(outputs, targets):
     return F.cross_entropy(outputs, targets, reduction="sum") / (8 * size)
 
 
+train_unwrapped()
 train(averaged, F.cross_entropy)
 train(compressed, F.cross_entropy)
 train(summed, lambda outputs, targets: F.cross_entropy(outputs, targets) / size)
